@@ -1,0 +1,33 @@
+# `make quickstart` trains and evaluates a classifier, `make test` runs the suite, `make check` lints and types.
+# Each creates the environment first if it is missing or older than the files that define it.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.PHONY: quickstart test check format install clean
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+install: $(VENV)/.installed
+
+quickstart: install
+	$(BIN)/longspan train quickstart --overwrite
+	$(BIN)/longspan evaluate runs/quickstart
+
+test: install
+	$(BIN)/python -m pytest -n 2
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,1 @@
+"""Sequence models whose cost grows linearly with length: train, compare, stream and understand them."""

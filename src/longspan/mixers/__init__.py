@@ -1,0 +1,103 @@
+"""Mechanisms that move information between positions, all behind one contract.
+
+A mixer is an `nn.Module` that maps (b, t, dim) to (b, t, dim): `mixer(x, mask=None, segments=None)`, `mask` being
+(b, t) bool with True at real tokens. Each lives in the file that bears its name, as the class that bears its name
+in CamelCase, and is found there: nothing has to be registered. A mixer outside this package is named by its dotted
+path, "package.module.Class".
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from longspan.errors import UserError, suggestion
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a mixer's class says of itself: read from its docstring and signatures, stored nowhere else."""
+
+    name: str
+    summary: str
+    cost: str
+    source: str
+    docstring: str
+    options: dict[str, Any]
+    causal: bool
+    streaming: bool
+    cross: bool
+    packing: bool
+
+
+def names() -> list[str]:
+    """Return the names of the built-in mixers, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> type[nn.Module]:
+    """Return the class of the mixer called `name`, or at the dotted path `name`.
+
+    Raises UserError when there is none.
+    """
+    if "." in name:
+        module_name, _, class_name = name.rpartition(".")
+    elif name in names():
+        module_name, class_name = f"{__name__}.{name}", name.title().replace("_", "")
+    else:
+        raise UserError(f"there is no mixer {name!r}; {suggestion(name, names())}")
+    try:
+        loaded: type[nn.Module] = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"expected the mixer {name!r} to be a class at that dotted path, got: {error}; check the path and that "
+            "its package is installed."
+        ) from error
+    return loaded
+
+
+def options(name: str) -> dict[str, Any]:
+    """Return the options of a mixer and their defaults: the keyword-only arguments of its constructor."""
+    parameters = inspect.signature(load(name)).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def build(name: str, dim: int, **chosen: Any) -> nn.Module:
+    """Return the mixer called `name` for inputs of width `dim`.
+
+    Raises UserError for an unknown mixer, an unknown option, or a value that the mixer refuses.
+    """
+    known = options(name)
+    for option in chosen:
+        if option not in known:
+            raise UserError(f"mixer {name!r} has no option {option!r}; {suggestion(option, known)}")
+    return load(name)(dim, **chosen)
+
+
+def describe(name: str) -> Description:
+    """Return what `longspan list` and `longspan show` print about a mixer."""
+    kind = load(name)
+    docstring = inspect.getdoc(kind) or ""
+    known = options(name)
+    forward = inspect.signature(kind.forward).parameters
+    return Description(
+        name=name,
+        summary=docstring.partition("\n")[0],
+        cost=_field(docstring, "Cost"),
+        source=_field(docstring, "Source"),
+        docstring=docstring,
+        options=known,
+        causal="causal" in known,
+        streaming=hasattr(kind, "init_state"),
+        cross="context" in forward,
+        packing="segments" in forward,
+    )
+
+
+def _field(docstring: str, label: str) -> str:
+    found = re.search(rf"^{label}: (.*)$", docstring, re.MULTILINE)
+    return found[1] if found else ""

@@ -1,0 +1,294 @@
+"""Additive attention (Fastformer): global vectors instead of pairwise scores."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError, suggestion
+from longspan.ops.packing import by_segment
+from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
+
+INTERACTIONS = ("product", "add", "concat")
+SHARINGS = ("none", "query-value", "head-wise")
+OUTPUTS = ("r+q", "r", "q")
+SCORINGS = ("per-head", "all-heads")
+
+
+class AdditiveState(NamedTuple):
+    """The running global query and global key of a causal sequence."""
+
+    query: PrefixMean
+    key: PrefixMean
+
+
+class Additive(nn.Module):
+    """Fastformer's additive attention: a global query and a global key, each a softmax-weighted mean.
+
+    Equations (per head, of width e = dim / heads):
+        q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t
+        q̄ = Σ_t softmax_t(w_q·q_t / √e) q_t
+        p_t = q̄ ⊙ k_t,  k̄ = Σ_t softmax_t(w_k·p_t / √e) p_t
+        u_t = k̄ ⊙ v_t,  y_t = W_r u_t + q_t
+        causal: q̄_t and k̄_t are the means over positions <= t, and p_t = q̄_t ⊙ k_t
+
+    Order of computation: pooling is linear in the values and the logits are linear in x, so the projections fold
+    through both, exactly. w_q·(W_q x_t) = (W_qᵀ w_q)·x_t and Σ α_t W_q x_t = W_q Σ α_t x_t: neither queries nor keys
+    are formed. The output is one product per position, y_t = (W_r diag(k̄) W_v + W_q) x_t + c.
+
+    Cost: t·dim² + 4·t·dim·heads + dim³ time, t·dim memory; causal 4·t·dim² time, constant state
+    Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
+    Deviations: the causal form is this project's (the paper has none; its exact form per prefix would be quadratic).
+        `interaction="concat"` is the plain concatenation: p_t = [q̄; k_t] and u_t = [k̄; v_t], with w_k and W_r wider
+        to match. `sharing="head-wise"` gives all heads one e x dim matrix per projection; heads then differ by their
+        score vectors. A row without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        causal: whether a position sees only itself and those before it.
+        interaction: how a global vector meets each position: "product", "add" or "concat".
+        sharing: "none"; "query-value" (W_v = W_q, the paper's choice); "head-wise" (that, and all heads share their
+            projections). Sharing over layers is the backbone's `share_layers`.
+        output: "r+q" (the paper), "r" (without the residual query) or "q" (the query alone: no attention at all).
+        scoring: "per-head" (the paper: w_q and w_k see their own head) or "all-heads" (the authors' code: they see
+            the whole vector).
+        bias: whether the projections have biases.
+
+    Raises:
+        UserError: when `heads` does not divide `dim` or an option has an unknown value.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        causal: bool = False,
+        interaction: str = "product",
+        sharing: str = "query-value",
+        output: str = "r+q",
+        scoring: str = "per-head",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if dim % heads:
+            raise UserError(f"additive needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
+        for option, value, known in (
+            ("interaction", interaction, INTERACTIONS),
+            ("sharing", sharing, SHARINGS),
+            ("output", output, OUTPUTS),
+            ("scoring", scoring, SCORINGS),
+        ):
+            if value not in known:
+                raise UserError(f"additive has no {option} {value!r}; {suggestion(value, known)}")
+        self.dim = dim
+        self.heads = heads
+        self.causal = causal
+        self.interaction = interaction
+        self.adds_query = output != "r"
+        width = dim // heads
+        rows = width if sharing == "head-wise" else dim
+        self.query = nn.Linear(dim, rows, bias=bias)
+        self.attends = output != "q"
+        if not self.attends:
+            return
+        self.key = nn.Linear(dim, rows, bias=bias)
+        self.value = nn.Linear(dim, rows, bias=bias) if sharing == "none" else self.query
+        scored = width if scoring == "per-head" else dim
+        self.query_score = nn.Parameter(torch.empty(heads, scored))
+        self.key_score = nn.Parameter(torch.empty(heads, scored * (2 if interaction == "concat" else 1)))
+        self.output = nn.Linear(dim * (3 if interaction == "concat" else 1), dim, bias=bias)
+        for score in (self.query_score, self.key_score):
+            nn.init.normal_(score, std=score.shape[1] ** -0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if not self.attends:
+            y = nn.functional.linear(x, *self._projection(self.query))
+        elif self.causal:
+            y, _ = self._causal(x, mask, None)
+        else:
+            y = self._bidirectional(x, mask)
+        return y if mask is None else y.masked_fill(~mask.unsqueeze(-1), 0)
+
+    def init_state(self, batch_size: int) -> AdditiveState:
+        """Return the state before the first position; its size never changes."""
+        width = self.dim // self.heads
+        pooled = width * (2 if self.interaction == "concat" else 1)
+        like = self.query.weight
+        return AdditiveState(
+            empty_prefix(batch_size, self.heads, width, like), empty_prefix(batch_size, self.heads, pooled, like)
+        )
+
+    def step(self, x: Float[Tensor, "b n d"], state: AdditiveState) -> tuple[Float[Tensor, "b n d"], AdditiveState]:
+        """Continue a sequence by `n` positions."""
+        if not self.causal:
+            raise UserError("step needs a causal mixer, got causal=False; build it with causal=True.")
+        if not self.attends:
+            return self(x), state
+        return self._causal(x, None, state)
+
+    def _projection(self, linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
+        """Return a projection's full matrix (dim, dim) and bias, repeating one that all heads share."""
+        repeats = self.dim // linear.out_features
+        weight = linear.weight.repeat(repeats, 1) if repeats > 1 else linear.weight
+        bias = linear.bias.repeat(repeats) if repeats > 1 and linear.bias is not None else linear.bias
+        return weight, bias
+
+    def _score_matrix(self, score: Tensor) -> Tensor:
+        """Return score vectors as (heads, dim), scaled by 1/√e: zero outside the own head when scoring per head."""
+        width = self.dim // self.heads
+        if score.shape[1] == width:
+            score = torch.block_diag(*score.unsqueeze(1)) if self.heads > 1 else score
+        return score / width**0.5
+
+    def _key_scores(self) -> tuple[Tensor | None, Tensor]:
+        """Return the score matrices that meet the global query (concat only) and the keys."""
+        if self.interaction != "concat":
+            return None, self._score_matrix(self.key_score)
+        for_query, for_key = self.key_score.chunk(2, 1)
+        return self._score_matrix(for_query), self._score_matrix(for_key)
+
+    def _pool(self, x: Tensor, logits: Tensor, mask: Tensor | None, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return Σ_t softmax(logits)_t (W x_t + b) as (b, dim), projecting the h pooled rows instead of t positions."""
+        pooled = softmax_pool(x, logits, mask)
+        mean = torch.einsum("bhd,hed->bhe", pooled, weight.unflatten(0, (self.heads, -1))).flatten(1)
+        return mean if bias is None else mean + bias
+
+    def _bidirectional(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        w_q, b_q = self._projection(self.query)
+        w_k, b_k = self._projection(self.key)
+        # A bias moves all of a row's logits alike, so softmax never sees it.
+        global_query = self._pool(x, x @ (self._score_matrix(self.query_score) @ w_q).T, mask, w_q, b_q)
+        _, score = self._key_scores()
+        if self.interaction == "product":
+            key_logits = x @ ((score * global_query.unsqueeze(1)) @ w_k).transpose(1, 2)
+        else:
+            key_logits = x @ (score @ w_k).T
+        key_mean = self._pool(x, key_logits, mask, w_k, b_k)
+
+        # u_t = scale ⊙ v_t + shift, so y_t = W_r (scale ⊙ v_t) + (W_r shift + b_r) + q_t.
+        w_r, b_r = self.output.weight, self.output.bias
+        scale, shift = None, None
+        if self.interaction == "product":
+            scale = global_query * key_mean
+        elif self.interaction == "add":
+            shift = (global_query + key_mean) @ w_r.T
+        else:
+            before, w_r = w_r.split((2 * self.dim, self.dim), 1)
+            shift = torch.cat((global_query, key_mean), 1) @ before.T
+        w_v, b_v = (w_q, b_q) if self.value is self.query else self._projection(self.value)
+        constant = w_r.new_zeros(1, self.dim) if b_r is None else b_r.unsqueeze(0)
+        if shift is not None:
+            constant = constant + shift
+        if x.shape[1] <= self.dim and scale is not None:
+            # A matrix per row of the batch costs dim³; with fewer positions than dim, two products cost less.
+            value = nn.functional.linear(x, w_v, b_v)
+            y = nn.functional.linear(value * scale.unsqueeze(1), w_r) + constant.unsqueeze(1)
+            if self.adds_query:
+                y = y + (value if w_v is w_q else nn.functional.linear(x, w_q, b_q))
+            return y
+        scaled = w_r if scale is None else w_r * scale.unsqueeze(1)
+        matrix = scaled @ w_v
+        if b_v is not None:
+            constant = constant + scaled @ b_v
+        if self.adds_query:
+            matrix = matrix + w_q
+            constant = constant if b_q is None else constant + b_q
+        return x @ matrix.mT + constant.unsqueeze(1)
+
+    def _causal(self, x: Tensor, mask: Tensor | None, state: AdditiveState | None) -> tuple[Tensor, AdditiveState]:
+        query = nn.functional.linear(x, *self._projection(self.query))
+        key = nn.functional.linear(x, *self._projection(self.key))
+        value = query if self.value is self.query else nn.functional.linear(x, *self._projection(self.value))
+        query_logits = query @ self._score_matrix(self.query_score).T
+        global_query, query_state = prefix_softmax_mean(
+            self._split(query), query_logits, mask, state.query if state else None
+        )
+        for_query, for_key = self._key_scores()
+        if self.interaction == "product":
+            met = global_query.flatten(2) * key
+        elif self.interaction == "add":
+            met = global_query.flatten(2) + key
+        else:
+            met = key
+        key_logits = met @ for_key.T
+        pooled = self._split(met)
+        if for_query is not None:
+            key_logits = key_logits + global_query.flatten(2) @ for_query.T
+            pooled = torch.cat((global_query, pooled), -1)
+        global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key if state else None)
+        if self.interaction == "product":
+            used = global_key.flatten(2) * value
+        elif self.interaction == "add":
+            used = global_key.flatten(2) + value
+        else:
+            from_query, from_key = global_key.chunk(2, -1)
+            used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
+        y = self.output(used)
+        return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1))
+
+
+def naive(mixer: Additive, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` in the paper's order, row by row and head by head (causal: prefix by prefix)."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        if len(real):
+            y[row, real] = _naive_row(mixer, x[row, real])
+    return y
+
+
+def _naive_row(mixer: Additive, x: Tensor) -> Tensor:
+    """Compute one document (t, d) from the equations."""
+
+    def heads(tensor: Tensor) -> list[Tensor]:
+        return list(tensor.chunk(mixer.heads, -1))
+
+    def mean(values: list[Tensor], scores: list[Tensor], whole: Tensor, scale: float) -> list[Tensor]:
+        """Pool each head's values over all positions, or over each prefix when causal, as (t, e)."""
+        means = []
+        for value, score in zip(values, scores, strict=True):
+            scored = value if score.shape[0] == value.shape[1] else whole
+            logits = (scored * score).sum(-1) / scale
+            prefixes = [i + 1 for i in range(len(x))] if mixer.causal else [len(x)] * len(x)
+            means.append(torch.stack([logits[:n].softmax(0) @ value[:n] for n in prefixes]))
+        return means
+
+    def project(linear: nn.Linear) -> Tensor:
+        return torch.cat([linear(x)] * (mixer.dim // linear.out_features), -1)
+
+    def interact(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
+        if mixer.interaction == "concat":
+            return [torch.cat(pair, -1) for pair in zip(left, right, strict=True)]
+        operate = torch.mul if mixer.interaction == "product" else torch.add
+        return [operate(*pair) for pair in zip(left, right, strict=True)]
+
+    query = project(mixer.query)
+    if not mixer.attends:
+        return query
+    scale = (mixer.dim / mixer.heads) ** 0.5
+    key, value = project(mixer.key), project(mixer.value)
+    global_query = mean(heads(query), list(mixer.query_score), query, scale)
+    met = interact(global_query, heads(key))
+    # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).
+    whole = torch.cat([*global_query, key], -1) if mixer.interaction == "concat" else torch.cat(met, -1)
+    global_key = mean(met, list(mixer.key_score), whole, scale)
+    if mixer.interaction == "concat":
+        width = mixer.dim // mixer.heads
+        used = torch.cat([*(k[:, :width] for k in global_key), *(k[:, width:] for k in global_key), value], -1)
+    else:
+        used = torch.cat(interact(global_key, heads(value)), -1)
+    y: Tensor = mixer.output(used)
+    return y + query if mixer.adds_query else y

@@ -1,0 +1,49 @@
+"""Softmax attention of queries over keys, with the rules this project keeps everywhere for masks and empty rows."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def attention(
+    query: Float[Tensor, "b h n e"],
+    key: Float[Tensor, "b h m e"],
+    value: Float[Tensor, "b h m v"],
+    mask: Bool[Tensor, "b m"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "b h n v"]:
+    """Return softmax(QKᵀ/√e)V over the keys where `mask` is True.
+
+    Causal means that the last query sees every key and each earlier one a key fewer (aligned to the bottom right, so
+    that fewer queries than keys continue a sequence). A query that sees no key gives zeros. Cost: n·m·(e + v).
+    """
+    n, m = query.shape[2], key.shape[2]
+    if mask is None and (not causal or n == m):
+        return scaled_dot_product_attention(query, key, value, is_causal=causal and n > 1)
+    visible = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=query.device)
+    if mask is not None:
+        visible = mask[:, None, None, :]
+    if causal and n > 1:
+        visible = visible & torch.ones(n, m, dtype=torch.bool, device=query.device).tril(m - n)
+    # A row without keys is NaN in some kernels: let it see everything, then set it to zero.
+    sees = visible.any(-1, keepdim=True)
+    out = scaled_dot_product_attention(query, key, value, attn_mask=(visible | ~sees).expand(-1, -1, n, m))
+    return out * sees
+
+
+def attention_naive(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Compute `attention` query by query over the keys each may see."""
+    n, m = query.shape[2], key.shape[2]
+    out = query.new_zeros(*query.shape[:3], value.shape[3])
+    for row in range(query.shape[0]):
+        for i in range(n):
+            visible = torch.ones(m, dtype=torch.bool) if mask is None else mask[row].clone()
+            if causal:
+                visible[i + m - n + 1 :] = False
+            if visible.any():
+                scores = query[row, :, i : i + 1] @ key[row][:, visible].transpose(1, 2) / query.shape[3] ** 0.5
+                out[row, :, i] = (scores.softmax(-1) @ value[row][:, visible])[:, 0]
+    return out

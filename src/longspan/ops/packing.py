@@ -1,0 +1,37 @@
+"""Packed documents: several in one row, told apart by a number per token."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def by_segment(
+    mix: Callable[[Tensor, Tensor], Tensor],
+    x: Float[Tensor, "b t d"],
+    segments: Int[Tensor, "b t"],
+    mask: Bool[Tensor, "b t"] | None = None,
+) -> Float[Tensor, "b t d"]:
+    """Return what `mix(x, mask)` gives for each packed document as a row of its own, put back in place.
+
+    `segments` numbers the document of each token; the tokens of a document stand together. Documents become rows
+    padded on the right to the longest, so the cost is that of separate calls in one batch. Raises ValueError when a
+    document's tokens do not stand together.
+    """
+    starts = torch.ones_like(segments, dtype=torch.bool)
+    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    row = starts.flatten().cumsum(0) - 1
+    first = starts.flatten().nonzero().squeeze(1)
+    owners = torch.stack((first // segments.shape[1], segments.flatten()[first]), 1)
+    if owners.unique(dim=0).shape[0] != owners.shape[0]:
+        raise ValueError(
+            "expected the tokens of each packed document to stand together in `segments`, got a number that returns "
+            "after another; give each document a number of its own"
+        )
+    column = torch.arange(row.shape[0], device=x.device) - first[row]
+    lengths = torch.bincount(row)
+    rows = x.new_zeros(first.shape[0], int(lengths.max()), x.shape[2]).index_put((row, column), x.flatten(0, 1))
+    real = torch.ones_like(row, dtype=torch.bool) if mask is None else mask.flatten()
+    rows_mask = torch.zeros(rows.shape[:2], dtype=torch.bool, device=x.device).index_put((row, column), real)
+    return mix(rows, rows_mask)[row, column].view_as(x)

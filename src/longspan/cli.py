@@ -1,0 +1,213 @@
+"""The command line: a thin verb for each public function.
+
+Results go to standard output, everything else to standard error. Mistakes a user can mend end with exit code 2 and one
+sentence, an interrupt with 130. Nothing heavy is imported before a verb needs it, so that `--help` answers at once.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from longspan.errors import UserError, suggestion
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on `argv` (default: the process's arguments) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = ""
+    try:
+        parser, verbs = build_parser()
+        if not arguments or arguments[0].startswith("-"):
+            parser.parse_args(arguments or ["--help"])
+            parser.error("expected a verb first, then its options.")
+        verb = arguments[0]
+        if verb not in verbs:
+            raise UserError(f"there is no verb {verb!r}: {suggestion(verb, verbs)}")
+        # Intermixed, so that overrides may stand before, between and after the flags.
+        args = verbs[verb].parse_intermixed_args(arguments[1:])
+        with _stdout_for_results() as out:
+            args.run_verb(args, out)
+            out.flush()
+        return 0
+    except KeyboardInterrupt:
+        hint = {"train": "; --resume goes on from the last checkpoint", "compare": "; the same command goes on"}
+        print(f"longspan: interrupted{hint.get(verb, '')}.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has what it wanted. Python would complain once more when it flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        print(f"longspan: {sentence}", file=sys.stderr)
+        return 2
+
+
+def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of the whole command line, for its help, and the parser of each verb."""
+    parser = argparse.ArgumentParser(
+        prog="longspan", description="Train, compare and understand sequence models whose cost grows linearly."
+    )
+    adder = parser.add_subparsers(title="verbs", metavar="VERB")
+    verbs: dict[str, argparse.ArgumentParser] = {}
+
+    def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
+        verb = adder.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        verb.set_defaults(run_verb=function)
+        verb.add_argument("--json", action="store_true", help="print the result as JSON")
+        verbs[name] = verb
+        return verb
+
+    add("list", _list, "list the mixers with what each can do and costs")
+
+    verb = add("show", _show, "show one mixer: equations, options, cost and source")
+    verb.add_argument("mixer", metavar="MIXER", help="name from `longspan list`, or a dotted path to your own")
+
+    verb = add("train", _train, "train a model from a recipe")
+    _add_recipe(verb)
+    verb.add_argument("--run", metavar="DIR", type=Path, help="run folder (default: runs/RECIPE)")
+    folder = verb.add_mutually_exclusive_group()
+    folder.add_argument("--resume", action="store_true", help="go on from the run folder's last checkpoint")
+    folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
+
+    verb = add("evaluate", _evaluate, "score a trained model and draw its confusion and calibration")
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    verb.add_argument("--data", metavar="PATH", help="other labelled data: a file or a folder per class")
+    verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
+
+    verb = add("predict", _predict, "label documents; prints one JSON line per document, in order")
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    verb.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        default="-",
+        help="csv, tsv, jsonl, parquet, a txt file (one document), a folder of them, or - for one document per line",
+    )
+
+    verb = add("compare", _compare, "train several mixers on one recipe, several seeds each, and compare them")
+    _add_recipe(verb)
+    verb.add_argument("--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas")
+    verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
+    return parser, verbs
+
+
+def _add_recipe(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("recipe", metavar="RECIPE", help="name of a recipe that comes with longspan, or a TOML file")
+    verb.add_argument("overrides", metavar="key=value", nargs="*", help="such as training.learning_rate=3e-4")
+
+
+def use_fastest_exact_products() -> None:
+    """Let float32 matrix products on CPU take oneDNN's path where that path is exact; GPUs are left alone.
+
+    "medium" allows, but does not force, lower precision. On processors without bfloat16 matrix units it is about twice
+    as fast as MKL with the same rounding error; on those with them it may really round to bfloat16. So one product is
+    compared with float64, and anything worse than float32 rounding is switched off again.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    before = torch.get_float32_matmul_precision()
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 256, 256, generator=generator).unbind()
+    exact = a.double() @ b.double()
+    torch.set_float32_matmul_precision("medium")
+    if float(((a @ b) - exact).abs().max() / exact.abs().max()) > 1e-5:
+        torch.set_float32_matmul_precision(before)
+
+
+def _list(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import mixers, report
+
+    found = [mixers.describe(name) for name in mixers.names()]
+    _emit(args, out, [dataclasses.asdict(description) for description in found], report.mixer_table(found))
+
+
+def _show(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import mixers, report
+
+    description = mixers.describe(args.mixer)
+    _emit(args, out, dataclasses.asdict(description), report.mixer_page(description))
+
+
+def _train(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import recipes
+
+    recipe = recipes.load(args.recipe, args.overrides)
+    recipe.require_data()
+    from longspan import report
+    from longspan.train import train
+
+    use_fastest_exact_products()
+    run_dir = args.run or Path("runs") / recipe.name
+    result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
+    _emit(args, out, result, report.training_summary(result, run_dir))
+
+
+def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import report
+    from longspan.evaluate import evaluate
+
+    use_fastest_exact_products()
+    result = evaluate(args.run, args.data, args.split)
+    _emit(args, out, result, report.evaluation_summary(result))
+
+
+def _predict(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan.predict import load, predict, read_documents
+
+    run = load(args.run)
+    rows = read_documents(args.file, run.recipe.data.text_column, sys.stdin.buffer)
+    use_fastest_exact_products()
+    failed = total = 0
+    for answer in predict(run, rows):
+        total += 1
+        failed += "error" in answer
+        # Results are flushed by the window, so that a reader sees them as they come without a flush for each.
+        out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+    if failed:
+        raise UserError(f"{failed} of {total} documents could not be labelled; their lines say why.")
+
+
+def _compare(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import report
+    from longspan.compare import compare
+
+    mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
+    result = compare(args.recipe, mixers, args.seeds, args.overrides)
+    _emit(args, out, result, report.comparison_summary(result))
+
+
+def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:
+    out.write((json.dumps(result, indent=2, default=str, ensure_ascii=False) if args.json else text) + "\n")
+
+
+@contextlib.contextmanager
+def _stdout_for_results() -> Iterator[TextIO]:
+    """Yield standard output and point everybody else's prints to standard error meanwhile."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield sys.__stdout__
+
+
+def _sentence(error: BaseException | None) -> str | None:
+    """Word an error the user can mend; None if it, and what caused it, is a defect of ours."""
+    while error is not None:
+        if isinstance(error, UserError):
+            return str(error)
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+            return f"{(error.strerror or 'cannot open').lower()}: {error.filename or error}."
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return f"no space left on the device{f' for {error.filename}' if error.filename else ''}: free some."
+        # Such as a data set's builder, which wraps what its generator raises.
+        error = error.__cause__
+    return None

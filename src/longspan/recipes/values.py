@@ -1,0 +1,155 @@
+"""Values of recipes: reading overrides, checking types, writing TOML."""
+
+import enum
+import json
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from longspan.errors import UserError, suggestion
+
+
+class Raw(NamedTuple):
+    """The text on the right of an override's `=`."""
+
+    text: str
+
+
+def split_override(override: str) -> tuple[list[str], str]:
+    """Split `a.b.c=value` into its dotted key and the text of its value.
+
+    Raises:
+        UserError: There is no `=`, or an empty key.
+    """
+    key, equals, value = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"expected an override such as training.seed=1, but got {override!r}.")
+    return parts, value.strip()
+
+
+def coerce(raw: Raw, hint: Any) -> Any:
+    """Read an override's value: TOML first, then what its type allows that TOML does not.
+
+    A key that holds a string takes the text as it is (`data.path=/x`, `data.text_column=1`), a number may lack its
+    leading digit (`.1`), and a list may lack quotes and brackets. Types are checked afterwards by `matches`.
+    """
+    value = _toml(raw.text)
+    if value is not None and matches(value, hint):
+        return value
+    if matches("", hint) and matches(raw.text, hint):
+        return raw.text
+    if matches([], hint):
+        inner = raw.text.strip().removeprefix("[").removesuffix("]")
+        items = [item.strip() for item in inner.split(",") if item.strip()]
+        return [item if (parsed := _toml(item)) is None else parsed for item in items]
+    if matches(0.5, hint):
+        try:
+            return float(raw.text)
+        except ValueError:
+            pass
+    return raw.text if value is None else value
+
+
+def _toml(text: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return None
+    # A line break inside the text could have started a second key.
+    return document["value"] if len(document) == 1 else None
+
+
+def matches(value: Any, hint: Any) -> bool:
+    """Say whether a value read from TOML fits a type hint."""
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(matches(value, arm) for arm in _arms(hint))
+    if origin is typing.Literal:
+        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(hint))
+    plain = origin or hint
+    if not isinstance(plain, type):
+        return True
+    if issubclass(plain, enum.Enum):
+        return value in [member.value for member in plain]
+    if plain is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if plain is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if issubclass(plain, Mapping):
+        return isinstance(value, dict)
+    if plain is not str and issubclass(plain, Sequence):
+        items = typing.get_args(hint)
+        return isinstance(value, list) and (not items or all(matches(item, items[0]) for item in value))
+    return isinstance(value, plain)
+
+
+def _arms(hint: Any) -> list[Any]:
+    """The alternatives of a union; a plain string beside an enumeration means one of its names."""
+    arms = typing.get_args(hint)
+    listed = any(isinstance(arm, type) and issubclass(arm, enum.Enum) for arm in arms)
+    return [arm for arm in arms if not (listed and arm is str)]
+
+
+def expectation(hint: Any, value: Any = None) -> str:
+    """Say in words what a type hint expects, with the nearest choice to `value` where it is one of several names."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(expectation(arm, value) for arm in _arms(hint) if arm is not types.NoneType))
+    if typing.get_origin(hint) is typing.Literal:
+        return _choice([str(choice) for choice in typing.get_args(hint)], value)
+    plain = typing.get_origin(hint) or hint
+    if isinstance(plain, type):
+        if issubclass(plain, enum.Enum):
+            return _choice([str(member.value) for member in plain], value)
+        if issubclass(plain, Mapping):
+            return "a table of keys and values"
+        if plain is not str and issubclass(plain, Sequence):
+            items = typing.get_args(hint)
+            return f"a list such as {_EXAMPLES.get(items[0] if items else str, '[...]')}"
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a string"}
+    return words.get(plain, getattr(plain, "__name__", str(plain)))
+
+
+_EXAMPLES: dict[Any, str] = {str: '["a", "b"]', int: "[1, 2]", float: "[0.1, 0.2]"}
+
+
+def _choice(names: list[str], value: Any) -> str:
+    listing = f"one of {', '.join(names)}"
+    if isinstance(value, str) and (hint := suggestion(value, names)).startswith("did you mean"):
+        return f"{listing} ({hint})"
+    return listing
+
+
+def dumps(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write TOML: the keys of `top`, then one table for each of `tables`. None is left out, as TOML has no null."""
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in top.items() if value is not None]
+    for name, values in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{_key(key)} = {_value(value)}" for key, value in values.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _string(key)
+
+
+def _string(text: str) -> str:
+    # A JSON string is a TOML basic string, but for the one control character that JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return repr(value)

@@ -1,1 +1,26 @@
-"""Sequence models whose cost grows linearly with length: train, compare, stream and understand them."""
+"""Sequence models whose cost grows linearly with length: train, compare, stream and understand them.
+
+Importing this loads nothing heavy: names below come from their modules when first used.
+"""
+
+import importlib
+from typing import Any
+
+_LAZY = {
+    "LongspanConfig": "longspan.models",
+    "LongspanForSequenceClassification": "longspan.models",
+    "LongspanModel": "longspan.models",
+    "UserError": "longspan.errors",
+}
+
+__all__ = ["LongspanConfig", "LongspanForSequenceClassification", "LongspanModel", "UserError"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -95,7 +95,7 @@ class Additive(nn.Module):
         if not self.attends:
             return
         self.key = nn.Linear(dim, rows, bias=bias)
-        self.value = nn.Linear(dim, rows, bias=bias) if sharing == "none" else self.query
+        self.value = nn.Linear(dim, rows, bias=bias) if sharing == "none" else None
         scored = width if scoring == "per-head" else dim
         self.query_score = nn.Parameter(torch.empty(heads, scored))
         self.key_score = nn.Parameter(torch.empty(heads, scored * (2 if interaction == "concat" else 1)))
@@ -185,7 +185,7 @@ class Additive(nn.Module):
         else:
             before, w_r = w_r.split((2 * self.dim, self.dim), 1)
             shift = torch.cat((global_query, key_mean), 1) @ before.T
-        w_v, b_v = (w_q, b_q) if self.value is self.query else self._projection(self.value)
+        w_v, b_v = (w_q, b_q) if self.value is None else self._projection(self.value)
         constant = w_r.new_zeros(1, self.dim) if b_r is None else b_r.unsqueeze(0)
         if shift is not None:
             constant = constant + shift
@@ -194,7 +194,7 @@ class Additive(nn.Module):
             value = nn.functional.linear(x, w_v, b_v)
             y = nn.functional.linear(value * scale.unsqueeze(1), w_r) + constant.unsqueeze(1)
             if self.adds_query:
-                y = y + (value if w_v is w_q else nn.functional.linear(x, w_q, b_q))
+                y = y + (value if self.value is None else nn.functional.linear(x, w_q, b_q))
             return y
         scaled = w_r if scale is None else w_r * scale.unsqueeze(1)
         matrix = scaled @ w_v
@@ -208,7 +208,7 @@ class Additive(nn.Module):
     def _causal(self, x: Tensor, mask: Tensor | None, state: AdditiveState | None) -> tuple[Tensor, AdditiveState]:
         query = nn.functional.linear(x, *self._projection(self.query))
         key = nn.functional.linear(x, *self._projection(self.key))
-        value = query if self.value is self.query else nn.functional.linear(x, *self._projection(self.value))
+        value = query if self.value is None else nn.functional.linear(x, *self._projection(self.value))
         query_logits = query @ self._score_matrix(self.query_score).T
         global_query, query_state = prefix_softmax_mean(
             self._split(query), query_logits, mask, state.query if state else None
@@ -279,7 +279,7 @@ def _naive_row(mixer: Additive, x: Tensor) -> Tensor:
     if not mixer.attends:
         return query
     scale = (mixer.dim / mixer.heads) ** 0.5
-    key, value = project(mixer.key), project(mixer.value)
+    key, value = project(mixer.key), query if mixer.value is None else project(mixer.value)
     global_query = mean(heads(query), list(mixer.query_score), query, scale)
     met = interact(global_query, heads(key))
     # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).

@@ -1,0 +1,91 @@
+"""Position encodings, chosen by name: sinusoidal, learned, fourier, none.
+
+Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
+token, to (b, t, w) when added and (b, t, 2w) when concatenated. Numbers stay integers and angles float32 until the
+end: bfloat16 cannot tell neighbouring positions apart past 256.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError, suggestion
+
+NAMES = ("sinusoidal", "learned", "fourier", "none")
+COMBINATIONS = ("add", "concat")
+
+
+def sinusoid(positions: Float[Tensor, "*n"], width: int) -> Float[Tensor, "*n {width}"]:
+    """Return sin and cos of `positions`, interleaved, at wavelengths from 2π to 10,000·2π (Vaswani et al. 2017)."""
+    pairs = torch.arange(0, width, 2, dtype=torch.float32, device=positions.device)
+    angles = positions.float().unsqueeze(-1) * torch.exp(pairs * (-math.log(10000.0) / width))
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
+
+
+def fourier_features(coordinates: Float[Tensor, "*n c"], levels: int) -> Float[Tensor, "*n {c*(1+2*levels)}"]:
+    """Return `x, sin 2^l x, cos 2^l x` for l < levels, for coordinates of any dimension (Mildenhall et al. 2020)."""
+    frequencies = 2.0 ** torch.arange(levels, dtype=torch.float32, device=coordinates.device)
+    angles = (coordinates.float().unsqueeze(-1) * frequencies).flatten(-2)
+    return torch.cat((coordinates.float(), angles.sin(), angles.cos()), -1)
+
+
+class Positions(nn.Module):
+    """Position encoding by name.
+
+    Args:
+        name: "sinusoidal", "learned", "fourier" or "none".
+        dim: width w of the embeddings.
+        combine: "add", or "concat" (which doubles the width).
+        max_positions: most tokens a document may have with "learned"; the length at which the lowest "fourier"
+            frequency completes half a turn (longer documents work, less distinctly). Not used by the others.
+
+    Raises:
+        UserError: for an unknown name or combination, and at call time when a document is longer than learned
+            positions allow.
+    """
+
+    def __init__(self, name: str, dim: int, *, combine: str = "add", max_positions: int = 4096) -> None:
+        super().__init__()
+        if name not in NAMES:
+            raise UserError(f"there is no position encoding {name!r}; {suggestion(name, NAMES)}")
+        if combine not in COMBINATIONS:
+            raise UserError(f"positions cannot be combined by {combine!r}; {suggestion(combine, COMBINATIONS)}")
+        self.name = name
+        self.combine = combine
+        self.max_positions = max_positions
+        self.output_dim = 2 * dim if combine == "concat" and name != "none" else dim
+        if name == "learned":
+            self.table = nn.Embedding(max_positions, dim)
+        elif name == "fourier":
+            # Enough levels that the highest frequency tells neighbours apart.
+            self.levels = max(1, math.ceil(math.log2(max_positions)) + 1)
+            self.project = nn.Linear(1 + 2 * self.levels, dim)
+
+    def forward(self, embedded: Float[Tensor, "b t w"], positions: Int[Tensor, "b t"]) -> Float[Tensor, "b t w2"]:
+        if self.name == "none":
+            return embedded
+        length = embedded.shape[1]
+        if self.name == "learned" and length > self.max_positions:
+            raise UserError(
+                f"learned positions reach to {self.max_positions} tokens, got a document of {length}; set "
+                f"data.max_length={self.max_positions}, or train with a larger model.max_positions or another "
+                "model.position."
+            )
+        # The encodings of 0 .. t-1 once, then looked up: cheaper than b·t·w sines.
+        steps = torch.arange(length, device=embedded.device)
+        if self.name == "learned":
+            table = self.table.weight[:length]
+        elif self.name == "sinusoidal":
+            table = sinusoid(steps, embedded.shape[2])
+        else:
+            coordinates = (steps.float() * (math.pi / self.max_positions)).unsqueeze(-1)
+            table = self.project(fourier_features(coordinates, self.levels).to(self.project.weight.dtype))
+        encoded = nn.functional.embedding(positions, table.to(embedded.dtype))
+        return torch.cat((embedded, encoded), -1) if self.combine == "concat" else embedded + encoded
+
+
+def count_positions(mask: Tensor) -> Int[Tensor, "b t"]:
+    """Return each token's number from 0 at the row's first real token, so that padding on the left moves nothing."""
+    return (mask.long().cumsum(1) - 1).clamp_min(0)

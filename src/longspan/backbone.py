@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan import mixers
 from longspan.errors import UserError, suggestion
+from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
 
@@ -34,7 +35,7 @@ class Block(nn.Module):
         self.residual = residual
         self.mixer = mixer
         self.mixer_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feed_forward: nn.Module | None = None
         if feed_forward_dim:
             self.feed_forward = nn.Sequential(
@@ -99,7 +100,9 @@ class Backbone(nn.Module):
             raise UserError("a model needs at least one mixer, got an empty list; name one in model.mixers.")
         for name in mixer_options:
             if name not in mixer_names:
-                raise UserError(f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}")
+                raise UserError(
+                    f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
+                )
         self.depth = depth
         self.gradient_checkpointing = False
         self._gradient_checkpointing_func: Callable[..., Tensor] | None = None

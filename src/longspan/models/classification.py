@@ -10,6 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longspan.models.config import LongspanConfig
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import softmax_pool
 
 
@@ -51,7 +52,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.longspan = LongspanModel(config)
         self.pooling = Pooling(config.pooling, config.dim)
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(config.dim, config.num_labels)
         self.post_init()
 

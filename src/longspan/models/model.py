@@ -11,6 +11,7 @@ from transformers.utils.generic import can_return_tuple
 from longspan.backbone import Backbone
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
+from longspan.ops.dropout import Dropout
 from longspan.positions import Positions, count_positions
 
 
@@ -45,7 +46,7 @@ class LongspanModel(LongspanPreTrainedModel):
         joined = self.positions.output_dim
         self.project = nn.Identity() if joined == config.dim else nn.Linear(joined, config.dim)
         self.embedding_norm = nn.LayerNorm(config.dim) if config.norm == "post" else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.backbone = Backbone(
             config.dim,
             config.depth,
@@ -85,7 +86,9 @@ class LongspanModel(LongspanPreTrainedModel):
             kept = torch.rand(embedded.shape[:2], device=embedded.device) >= self.config.token_dropout
             embedded = embedded * kept.unsqueeze(-1)
         if position_ids is None:
-            position_ids = count_positions(torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask)
+            position_ids = count_positions(
+                torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask
+            )
         x = self.dropout(self.embedding_norm(self.project(self.positions(embedded, position_ids))))
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         states: list[Tensor] | None = [] if wanted else None

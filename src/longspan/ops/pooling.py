@@ -79,13 +79,14 @@ def prefix_softmax_mean(
     Positions where `mask` is False weigh nothing; before the first real position the mean is zero. `state` continues
     an earlier call. Cost: t·h·(BLOCK + e), in a parallel pass over blocks, with sums in at least float32.
     """
-    b, t, h, e = values.shape
+    b, _, h, e = values.shape
     dtype = accumulation_dtype(values.dtype)
     state = state or empty_prefix(b, h, e, values)
     logits = logits.to(dtype)
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
-    means, normalisers = _prefix_means(values.to(dtype), logits)
+    with torch.autocast(values.device.type, enabled=False):
+        means, normalisers = _prefix_means(values.to(dtype), logits)
     normaliser = torch.logaddexp(normalisers, state.normaliser.unsqueeze(1))
     weight = (state.normaliser.unsqueeze(1) - normaliser).exp().unsqueeze(-1)
     # Before the first real position every weight compares one FLOOR with another: whatever came out is not a mean.

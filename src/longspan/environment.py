@@ -1,0 +1,54 @@
+"""What a result was measured with: software, hardware and the code's commit."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "accelerate", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """Return versions, processor, threads, GPU, the commit of a source checkout, and the command."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "commit": _commit(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name; `platform.processor` is empty on most Linux systems."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout this package runs from, with "+" if files differ; None when installed."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if not git("ls-files", "--", Path(__file__).name):
+            return None
+        return git("rev-parse", "--short", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None

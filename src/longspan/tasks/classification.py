@@ -1,0 +1,77 @@
+"""Document classification: one label per document."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from longspan.data.config import DataConfig
+from longspan.data.sources import load_splits
+from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.tasks.metrics import metrics
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Documents ready for a model.
+
+    Attributes:
+        splits: "train", and "validation" and "test" where there are any: columns input_ids, labels, length, removed.
+        tokenizer: what made the tokens.
+        labels: class names; the position is the class number.
+        report: per split, how many documents and tokens there are and what was cut, and under "skipped" the rows
+            left out and why.
+    """
+
+    splits: dict[str, Dataset]
+    tokenizer: PreTrainedTokenizerBase
+    labels: list[str]
+    report: dict[str, Any]
+
+
+def prepare(data: DataConfig) -> Prepared:
+    """Read, split and tokenise documents; vocabulary and labels come from the training split alone.
+
+    Raises UserError for whatever is wrong with the data.
+    """
+    loaded = load_splits(data)
+    training = loaded.splits["train"]
+    names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    numbers = {name: number for number, name in enumerate(names)}
+    tokenizer = build_tokenizer(data, (row["text"] for row in training))
+    splits = {
+        name: tokenize(split, tokenizer, data, numbers, f"Tokenising {name}") for name, split in loaded.splits.items()
+    }
+    report: dict[str, Any] = {name: truncation_table(split) for name, split in splits.items()}
+    return Prepared(splits, tokenizer, names, {**report, "skipped": loaded.skipped})
+
+
+def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequenceClassification:
+    """Return a new model of the recipe's shape for these tokens and labels.
+
+    Raises UserError when documents are longer than learned positions allow, before anything is trained.
+    """
+    config = LongspanConfig(
+        vocab_size=len(prepared.tokenizer),
+        pad_token_id=prepared.tokenizer.pad_token_id,
+        id2label=dict(enumerate(prepared.labels)),
+        label2id={name: number for number, name in enumerate(prepared.labels)},
+        problem_type="single_label_classification",
+        **settings,
+    )
+    longest = max(max(split["length"]) for split in prepared.splits.values())
+    if config.position == "learned" and longest > config.max_positions:
+        raise UserError(
+            f"learned positions reach to {config.max_positions} tokens, but a document has {longest}; set "
+            f"data.max_length={config.max_positions}, model.max_positions={longest} or another model.position."
+        )
+    return LongspanForSequenceClassification(config)
+
+
+def score(logits: np.ndarray, labels: np.ndarray, names: list[str]) -> dict[str, Any]:
+    """Return every score of `longspan.tasks.metrics.metrics`."""
+    return metrics(logits, labels, names)

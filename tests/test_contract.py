@@ -1,0 +1,320 @@
+"""The contract every mixer keeps. A new mixer is found by name and runs through all of it."""
+
+import copy
+import importlib
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import FlopCounterMode
+
+from longspan import mixers
+from longspan.errors import UserError
+
+DIM, HEADS = 16, 4
+# Float32 sums in another order differ by a few units in the last place; bfloat16 keeps eight bits.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 6e-2}
+
+
+def variants() -> Iterator[Any]:
+    """Every mixer, and its causal form where it has one."""
+    for name in mixers.names():
+        for causal in (False, True) if mixers.describe(name).causal else (False,):
+            yield pytest.param(name, causal, id=f"{name}-causal" if causal else name)
+
+
+every = pytest.mark.parametrize(("name", "causal"), list(variants()))
+causal_only = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).causal])
+both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+
+
+def build(name: str, causal: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> nn.Module:
+    known = mixers.options(name)
+    shared = {"heads": HEADS, "causal": causal}
+    torch.manual_seed(0)
+    return mixers.build(name, DIM, **{k: v for k, v in shared.items() if k in known} | options).to(dtype)
+
+
+def inputs(b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(b, t, DIM, generator=torch.Generator().manual_seed(b * 1000 + t)).to(dtype)
+
+
+def close(actual: Tensor, expected: Tensor, dtype: torch.dtype | None = None) -> None:
+    tolerance = TOLERANCE[dtype or actual.dtype]
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+
+lengths = st.integers(1, 70)
+
+
+@st.composite
+def masks(draw: st.DrawFn) -> Tensor:
+    """Any pattern of real tokens: padding left, right, between, and rows without any."""
+    b, t = draw(st.integers(1, 3)), draw(lengths)
+    kind = draw(st.sampled_from(["left", "right", "any", "empty", "one"]))
+    mask = torch.ones(b, t, dtype=torch.bool)
+    for row in range(b):
+        cut = draw(st.integers(0, t))
+        if kind == "left":
+            mask[row, :cut] = False
+        elif kind == "right":
+            mask[row, cut:] = False
+        elif kind == "any":
+            mask[row] = torch.tensor(draw(st.lists(st.booleans(), min_size=t, max_size=t)))
+        elif kind == "one":
+            mask[row] = torch.arange(t) == cut
+    if kind == "empty":
+        mask[0] = False
+    return mask
+
+
+@every
+@given(mask=masks())
+def test_agrees_with_the_naive_form_in_float64(name: str, causal: bool, mask: Tensor) -> None:
+    mixer = build(name, causal, torch.float64)
+    naive = importlib.import_module(f"longspan.mixers.{name}").naive
+    x = inputs(*mask.shape, torch.float64)
+    close(mixer(x, mask), naive(mixer, x, mask))
+    close(mixer(x), naive(mixer, x))
+
+
+@every
+@both_precisions
+def test_low_precision_stays_near_float64(name: str, causal: bool, dtype: torch.dtype) -> None:
+    mixer, x = build(name, causal, dtype), inputs(2, 300, dtype)
+    mask = torch.ones(2, 300, dtype=torch.bool)
+    mask[0, :7] = mask[1, 290:] = False
+    y = mixer(x, mask)
+    assert y.dtype == dtype
+    close(y, copy.deepcopy(mixer).double()(x.double(), mask))
+
+
+@every
+def test_gradients_agree_with_finite_differences(name: str, causal: bool) -> None:
+    mixer = build(name, causal, torch.float64)
+    for t in (3, DIM + 2):
+        x = inputs(2, t, torch.float64).requires_grad_()
+        mask = torch.ones(2, t, dtype=torch.bool)
+        mask[0, -1] = False
+        assert torch.autograd.gradcheck(lambda x, mask=mask: mixer(x, mask), (x,), atol=1e-6)
+        (mixer(x, mask) ** 2).sum().backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in mixer.parameters())
+
+
+@every
+@both_precisions
+@given(left=st.integers(0, 40), right=st.integers(0, 40), t=lengths)
+def test_padding_on_either_side_changes_nothing(
+    name: str, causal: bool, dtype: torch.dtype, left: int, right: int, t: int
+) -> None:
+    mixer, x = build(name, causal, dtype), inputs(2, t, dtype)
+    padded = torch.full((2, left + t + right, DIM), 1e3, dtype=dtype)
+    padded[:, left : left + t] = x
+    mask = torch.zeros(padded.shape[:2], dtype=torch.bool)
+    mask[:, left : left + t] = True
+    y = mixer(padded, mask)
+    close(y[:, left : left + t], mixer(x))
+    assert (y[:, :left] == 0).all()
+    assert (y[:, left + t :] == 0).all()
+
+
+@every
+@both_precisions
+def test_batch_mates_change_nothing(name: str, causal: bool, dtype: torch.dtype) -> None:
+    mixer, x = build(name, causal, dtype), inputs(3, 40, dtype)
+    mask = torch.rand(3, 40) > 0.3
+    close(mixer(x, mask)[1:2], mixer(x[1:2], mask[1:2]))
+
+
+@every
+@both_precisions
+def test_rows_of_padding_give_zeros_and_finite_gradients(name: str, causal: bool, dtype: torch.dtype) -> None:
+    mixer, x = build(name, causal, dtype), inputs(2, 9, dtype).requires_grad_()
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[1, 4] = True
+    y = mixer(x, mask)
+    assert (y[0] == 0).all()
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert (x.grad[0] == 0).all()
+
+
+@every
+@given(data=st.data(), t=lengths)
+def test_packed_documents_are_separate_calls(name: str, causal: bool, data: st.DataObject, t: int) -> None:
+    mixer, x = build(name, causal), inputs(2, t)
+    cuts = data.draw(st.lists(st.integers(1, t), max_size=4).map(lambda c: sorted({0, t, *c})))
+    segments = torch.zeros(2, t, dtype=torch.long)
+    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
+        segments[:, start:end] = 7 - number
+    if "segments" not in inspect.signature(mixer.forward).parameters:
+        with pytest.raises(TypeError):
+            mixer(x, segments=segments)
+        return
+    separate = torch.cat([mixer(x[:, start:end]) for start, end in itertools.pairwise(cuts)], 1)
+    close(mixer(x, segments=segments), separate)
+
+
+@every
+def test_packed_documents_must_stand_together(name: str, causal: bool) -> None:
+    mixer, x = build(name, causal), inputs(1, 3)
+    if "segments" in inspect.signature(mixer.forward).parameters:
+        with pytest.raises(ValueError, match="stand together"):
+            mixer(x, segments=torch.tensor([[0, 1, 0]]))
+
+
+@causal_only
+@both_precisions
+@given(data=st.data(), t=st.integers(2, 70))
+def test_causal_outputs_and_gradients_ignore_the_future(
+    name: str, dtype: torch.dtype, data: st.DataObject, t: int
+) -> None:
+    mixer, x = build(name, True, dtype), inputs(1, t, dtype)
+    now = data.draw(st.integers(0, t - 2))
+    changed = x.clone()
+    changed[:, now + 1 :] += 5
+    close(mixer(changed)[:, : now + 1], mixer(x)[:, : now + 1])
+    x.requires_grad_()
+    mixer(x)[:, now].sum().backward()
+    assert x.grad is not None
+    assert (x.grad[:, now + 1 :] == 0).all()
+
+
+@causal_only
+@both_precisions
+@given(data=st.data(), t=lengths)
+def test_streaming_in_any_segments_is_the_whole(name: str, dtype: torch.dtype, data: st.DataObject, t: int) -> None:
+    mixer, x = build(name, True, dtype), inputs(2, t, dtype)
+    sizes: list[int] = []
+    while sum(sizes) < t:
+        sizes.append(data.draw(st.integers(1, t - sum(sizes))))
+    state, parts = mixer.init_state(2), []
+    for part in x.split(sizes, 1):
+        y, state = mixer.step(part, state)
+        parts.append(y)
+    close(torch.cat(parts, 1), mixer(x))
+
+
+@causal_only
+def test_state_can_be_detached_saved_and_reordered(name: str, tmp_path: Any) -> None:
+    mixer, x = build(name, True), inputs(2, 12)
+    _, state = mixer.step(x[:, :8], mixer.init_state(2))
+    tensors: list[Tensor] = []
+    tree_map(tensors.append, state)
+    torch.save(tensors, tmp_path / "state.pt")
+    loaded = iter(torch.load(tmp_path / "state.pt", weights_only=True))
+    swapped = tree_map(lambda _: next(loaded).detach()[[1, 0]], state)
+    y, _ = mixer.step(x[[1, 0], 8:], swapped)
+    close(y[[1, 0]], mixer(x)[:, 8:])
+
+
+@every
+def test_step_without_causal_says_so(name: str, causal: bool) -> None:
+    if not causal and mixers.describe(name).streaming:
+        mixer = build(name)
+        with pytest.raises(UserError, match="causal=True"):
+            mixer.step(inputs(1, 1), mixer.init_state(1))
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@every
+@pytest.mark.usefixtures("no_shape_checks")
+def test_compiles_without_graph_breaks(name: str, causal: bool) -> None:
+    torch._dynamo.reset()
+    mixer, x = build(name, causal), inputs(2, 20)
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[0, 15:] = False
+    compiled = torch.compile(mixer, backend="aot_eager", fullgraph=True)
+    close(compiled(x, mask), mixer(x, mask))
+
+
+@every
+@pytest.mark.usefixtures("no_shape_checks")
+def test_exports(name: str, causal: bool) -> None:
+    mixer, x = build(name, causal), inputs(2, 20)
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    program = torch.export.export(mixer, (x, mask))
+    close(program.module()(x, mask), mixer(x, mask))
+
+
+@every
+def test_runs_under_autocast(name: str, causal: bool) -> None:
+    mixer, x = build(name, causal), inputs(2, 50)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = mixer(x, torch.ones(2, 50, dtype=torch.bool))
+        y.float().sum().backward()
+    close(y, mixer(x), torch.bfloat16)
+
+
+@every
+def test_a_deep_copy_is_independent(name: str, causal: bool) -> None:
+    mixer, x = build(name, causal), inputs(2, 10)
+    before = mixer(x)
+    other = copy.deepcopy(mixer)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert torch.equal(mixer(x), before)
+
+
+@every
+def test_extreme_logits_stay_finite(name: str, causal: bool) -> None:
+    """Unshifted exp is infinite at 12 in float16 and 89 in float32; cumulative sums with one maximum give 0/0."""
+    mixer = build(name, causal, torch.float64)
+    for scale in (1e2, -1e2):
+        x = inputs(2, 70, torch.float64) * scale
+        x[:, 35] *= 1e2
+        y = mixer(x.requires_grad_())
+        y.sum().backward()
+        assert y.isfinite().all()
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+        close(build(name, causal, torch.float32)(x.float()) / y.abs().max(), y / y.abs().max(), torch.bfloat16)
+
+
+@every
+def test_unknown_options_are_errors_with_the_nearest_name(name: str, causal: bool) -> None:
+    option = next(iter(mixers.options(name)))
+    with pytest.raises(UserError, match=f"did you mean '{option}'"):
+        mixers.build(name, DIM, **{option + "x": 1})
+
+
+@every
+def test_describes_itself(name: str, causal: bool) -> None:
+    description = mixers.describe(name)
+    assert description.summary.endswith(".")
+    assert description.cost
+    assert "http" in description.source
+    assert "Equations" in description.docstring
+
+
+def count_flops(mixer: nn.Module, t: int) -> int:
+    # The plain kernel: the fused ones are not counted on a CPU.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        mixer(torch.zeros(1, t, DIM))
+    return counter.get_total_flops()
+
+
+@every
+def test_cost_grows_as_claimed(name: str, causal: bool) -> None:
+    """Doubling the length doubles the counted operations of a linear mixer; a quadratic one says t²."""
+    mixer = build(name, causal)
+    ratio = count_flops(mixer, 2048) / count_flops(mixer, 1024)
+    assert (ratio < 2.1) == ("t²" not in mixers.describe(name).cost)

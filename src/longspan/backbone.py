@@ -51,12 +51,12 @@ class Block(nn.Module):
     ) -> Float[Tensor, "b t d"]:
         # Mixers that cannot pack have no `segments`: passing it only when given lets Python say so.
         packed = {} if segments is None else {"segments": segments}
-        x = self._apply(lambda inner: self.mixer(inner, mask, **packed), self.mixer_norm, x)
+        x = self._sublayer(lambda inner: self.mixer(inner, mask, **packed), self.mixer_norm, x)
         if self.feed_forward is not None:
-            x = self._apply(self.feed_forward, self.feed_forward_norm, x)
+            x = self._sublayer(self.feed_forward, self.feed_forward_norm, x)
         return x
 
-    def _apply(self, f: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
+    def _sublayer(self, f: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
         y = self.dropout(f(norm(x) if self.pre else x))
         y = x + y if self.residual else y
         return y if self.pre else norm(y)

@@ -2,176 +2,40 @@
 
 import importlib
 import json
-import os
 import resource
 import shutil
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from safetensors import SafetensorError
-from torch.utils.data import DataLoader
-from transformers import (
-    PreTrainedModel,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from longspan import report
-from longspan.data.batches import LengthBatches, pad
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes import OWN_TRAINING_KEYS, Recipe
+from longspan.trainer import (
+    Collator,
+    LengthTrainer,
+    StopOnSignal,
+    TokensPerSecond,
+    last_checkpoint,
+    tokens_per_second,
+)
 
 CHECKPOINTS = "checkpoints"
 
 
 class Interrupted(KeyboardInterrupt):
     """Training was interrupted and has saved what it needs to go on."""
-
-
-class LengthTrainer(Trainer):
-    """A `Trainer` that batches by length, counts tokens, and keeps the last good checkpoint when a save fails.
-
-    Args:
-        batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
-    """
-
-    def __init__(self, *args: Any, batch_tokens: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.batch_tokens = batch_tokens
-        self.real_tokens = 0
-        self.padded_tokens = 0
-        self.seconds_not_training = 0.0
-
-    def get_train_dataloader(self) -> DataLoader:
-        return self._by_length(self.train_dataset, self._train_batch_size, shuffle=True)
-
-    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
-        return self._by_length(
-            self.eval_dataset if eval_dataset is None else eval_dataset, self.args.eval_batch_size, shuffle=False
-        )
-
-    def get_test_dataloader(self, test_dataset: Dataset) -> DataLoader:
-        return self.get_eval_dataloader(test_dataset)
-
-    def _by_length(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> DataLoader:
-        batches = LengthBatches(
-            dataset["length"],
-            batch_size,
-            max_tokens=self.batch_tokens,
-            shuffle=shuffle,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            drop_last=self.args.dataloader_drop_last and shuffle,
-        )
-        loader = DataLoader(
-            dataset.select_columns(["input_ids", "labels"]).with_format("numpy"),
-            batch_sampler=batches,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
-        )
-        prepared: DataLoader = self.accelerator.prepare(loader)
-        return prepared
-
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        mask = inputs["attention_mask"]
-        self.real_tokens += int(mask.sum())
-        self.padded_tokens += mask.numel()
-        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
-        return loss
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        start = time.perf_counter()
-        scores: dict[str, float] = super().evaluate(*args, **kwargs)
-        self.seconds_not_training += time.perf_counter() - start
-        return scores
-
-    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        start = time.perf_counter()
-        try:
-            super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            # torch and safetensors report a full disk as errors of their own.
-            folder = Path(self.args.output_dir)
-            shutil.rmtree(folder / f"checkpoint-{self.state.global_step}", ignore_errors=True)
-            kept = last_checkpoint(folder)
-            raise UserError(
-                f"expected to save a checkpoint at step {self.state.global_step}, but writing failed ({error}); "
-                + (f"{kept.name} is kept: " if kept else "no earlier checkpoint exists: ")
-                + "free some space, then run the same command with --resume."
-            ) from error
-        self.seconds_not_training += time.perf_counter() - start
-
-
-class TokensPerSecond(ProgressCallback):
-    """The `Trainer`'s progress bar with real tokens per second (padding not counted) and the last loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trainer: LengthTrainer | None = None
-        self.started = 0.0
-        self.loss = ""
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
-        if self.training_bar is not None:
-            self.training_bar.set_description("Training")
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_step_end(args, state, control, **kwargs)
-        if self.training_bar is not None and self.trainer is not None:
-            rate = tokens_per_second(self.trainer, self.started)
-            self.training_bar.set_postfix_str(f"{rate:,.0f} tokens/s{self.loss}", refresh=False)
-
-    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs:
-            self.loss = f", loss {logs['loss']:.3f}"
-        if logs and "eval_accuracy" in logs and self.training_bar is not None:
-            scores = f"validation loss {logs['eval_loss']:.3f}, accuracy {logs['eval_accuracy']:.4f}"
-            self.training_bar.write(f"epoch {state.epoch:.2f}: {scores}", file=sys.stderr)
-
-
-class StopOnSignal(TrainerCallback):
-    """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopOnSignal":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.signal:
-            control.should_save = True
-            control.should_training_stop = True
 
 
 def train(
@@ -258,7 +122,8 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> P
     if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
         if not overwrite:
             raise UserError(
-                f"the run folder {run_dir} exists; --resume goes on with it, --overwrite replaces it, --run names another."
+                f"the run folder {run_dir} exists; --resume goes on with it, --overwrite replaces it, and "
+                "--run names another."
             )
         if not written.exists():
             raise UserError(f"{run_dir} is no run folder, so it is not overwritten; name another with --run.")
@@ -267,18 +132,6 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> P
     written.write_text(recipe.to_toml(), encoding="utf-8")
     _write_json(run_dir / "environment.json", environment())
     return None
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint in `folder`; what a killed save left behind does not count."""
-    complete = []
-    for path in folder.glob("checkpoint-*"):
-        try:
-            # The Trainer writes this file last.
-            complete.append((json.loads((path / "trainer_state.json").read_text())["global_step"], path))
-        except (OSError, ValueError, KeyError):
-            shutil.rmtree(path, ignore_errors=True)
-    return max(complete)[1] if complete else None
 
 
 def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
@@ -327,21 +180,6 @@ def _trainer(
     return trainer, bar
 
 
-class Collator:
-    """Pads a batch of examples on the right."""
-
-    def __init__(self, pad_id: int) -> None:
-        self.pad_id = pad_id
-
-    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return pad(examples, self.pad_id)
-
-
-def tokens_per_second(trainer: LengthTrainer, started: float) -> float:
-    """Return real tokens trained per second since `started`, evaluations and saves not counted."""
-    return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
-
-
 def _predict(trainer: LengthTrainer, split: Dataset) -> tuple[np.ndarray, np.ndarray]:
     output = trainer.predict(split)
     return output.predictions, output.label_ids
@@ -388,7 +226,7 @@ def _write_run(run_dir: Path, trainer: LengthTrainer, tokenizer: Any, recipe: Re
         (unfinished / "README.md").write_text(report.model_card(recipe, result), encoding="utf-8")
         _write_json(unfinished / "metrics.json", result)
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
-            os.replace(path, run_dir / path.name)
+            path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"expected to write the trained model to {run_dir}, but writing failed ({error}); the checkpoints are "

@@ -64,7 +64,7 @@ class LongspanModel(LongspanPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embeddings = value
 
     @can_return_tuple

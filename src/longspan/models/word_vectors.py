@@ -36,8 +36,8 @@ def load_word_vectors(embeddings: nn.Module, tokenizer: PreTrainedTokenizerBase,
                     continue
                 if len(values) != width:
                     raise UserError(
-                        f"expected vectors of {width} numbers (model.embedding_dim) in {path}, got {len(values)} in line "
-                        f"{number}; set model.embedding_dim={len(values)} or use another file."
+                        f"expected vectors of {width} numbers (model.embedding_dim) in {path}, got {len(values)} in "
+                        f"line {number}; set model.embedding_dim={len(values)} or use another file."
                     )
                 for index in wanted.get(word, ()):
                     if index in exact:

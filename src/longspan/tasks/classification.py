@@ -40,7 +40,8 @@ def prepare(data: DataConfig) -> Prepared:
     """
     loaded = load_splits(data)
     training = loaded.splits["train"]
-    names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    # Numbers in the order of their size, then words in that of the alphabet.
+    names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), name.zfill(20), name))
     numbers = {name: number for number, name in enumerate(names)}
     tokenizer = build_tokenizer(data, (row["text"] for row in training))
     splits = {

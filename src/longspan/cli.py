@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import dataclasses
 import errno
+import io
 import json
 import os
 import sys
@@ -36,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run_verb(args, out)
             out.flush()
         return 0
-    except KeyboardInterrupt:
-        hint = {"train": "; --resume goes on from the last checkpoint", "compare": "; the same command goes on"}
-        print(f"longspan: interrupted{hint.get(verb, '')}.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        # Training says what it has saved.
+        told = str(error) or ("the same command goes on where it stopped" if verb == "compare" else "")
+        print(f"longspan: interrupted{': ' if told else ''}{told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader has what it wanted. Python would complain once more when it flushes standard output at exit.
@@ -97,6 +99,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb = add("compare", _compare, "train several mixers on one recipe, several seeds each, and compare them")
     _add_recipe(verb)
     verb.add_argument("--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas")
+    verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     return parser, verbs
 
@@ -164,17 +167,17 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan.predict import load, predict, read_documents
+    from longspan.evaluate import load_run
+    from longspan.predict import predict, read_documents
 
-    run = load(args.run)
+    run = load_run(args.run)
     rows = read_documents(args.file, run.recipe.data.text_column, sys.stdin.buffer)
     use_fastest_exact_products()
     failed = total = 0
     for answer in predict(run, rows):
         total += 1
         failed += "error" in answer
-        # Results are flushed by the window, so that a reader sees them as they come without a flush for each.
-        out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        print(json.dumps(answer, ensure_ascii=False), file=out, flush=True)
     if failed:
         raise UserError(f"{failed} of {total} documents could not be labelled; their lines say why.")
 
@@ -184,8 +187,11 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.compare import compare
 
     mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
-    result = compare(args.recipe, mixers, args.seeds, args.overrides)
+    result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run)
     _emit(args, out, result, report.comparison_summary(result))
+    failed = [run for run in result["runs"] if "error" in run]
+    if failed:
+        raise UserError(f"{len(failed)} of {len(result['runs'])} runs failed; the same command tries them again.")
 
 
 def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:
@@ -195,8 +201,12 @@ def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None
 @contextlib.contextmanager
 def _stdout_for_results() -> Iterator[TextIO]:
     """Yield standard output and point everybody else's prints to standard error meanwhile."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        # File names need not be Unicode; what is not becomes an escape, which JSON reads.
+        out.reconfigure(errors="backslashreplace")
     with contextlib.redirect_stdout(sys.stderr):
-        yield sys.__stdout__
+        yield out
 
 
 def _sentence(error: BaseException | None) -> str | None:

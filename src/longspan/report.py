@@ -313,22 +313,20 @@ def _short(name: str) -> str:
 # Model card
 
 
-def model_card(recipe: Recipe, result: Mapping[str, Any], labels: Sequence[str]) -> str:
+def model_card(recipe: Recipe, result: Mapping[str, Any]) -> str:
     """Return the README.md of a run folder, in the form the Hugging Face Hub reads.
 
     Args:
         recipe: The resolved recipe of the run.
         result: What `longspan.train.train` returns.
-        labels: The class names, in the order of the model's outputs.
     """
+    labels = result["labels"]
     mixers = recipe.model.get("mixers", ["additive"])
     tags = "\n".join(f"- {tag}" for tag in ("longspan", "long-document", *dict.fromkeys(mixers)))
     named = ", ".join(f"`{name}`" for name in labels[:50])
     more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
     length = recipe.data.max_length
-    kept = (
-        f"only the {recipe.data.keep} {length:,} tokens of a document are read" if length else "documents are not cut"
-    )
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
     return _CARD.format(
         tags=tags,
         name=recipe.name,
@@ -360,7 +358,7 @@ metrics:
 
 {description}
 
-Made with longspan: mixers {mixers}, {parameters} parameters. It tells apart the classes {labels}.
+Made with longspan: {mixers}, {parameters} parameters. It tells apart {labels}.
 
 ## Results
 
@@ -389,6 +387,7 @@ Training took {seconds} at {speed} tokens/s and {memory} of memory at most. `rec
 
 ## Limitations
 
-The scores hold for documents like those it was trained on, and {kept}. It always answers with one of its classes, also
-for documents of no such class or in another language. What is biased in the training data is biased here.
+The scores hold for documents like those it was trained on, and {kept}. It always answers with one of its
+classes, also for documents of no such class or in another language. What is biased in the training data is biased
+here.
 """

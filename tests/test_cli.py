@@ -1,0 +1,191 @@
+"""The command line: verbs, exit codes, and where words go."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from longspan import cli, mixers, recipes
+from longspan.errors import UserError
+
+SCORES = {"accuracy": 0.75, "macro_f1": 0.7, "calibration_error": 0.1}
+RESULT = {
+    "validation": SCORES,
+    "history": [],
+    "tokens_per_second": 1234.5,
+    "peak_memory_bytes": 2**30,
+    "parameters": 5000,
+    "seconds": 61.0,
+    "data": {"train": {"documents": 8, "tokens": 80, "median_length": 10, "longest": 12, "cut_documents": 1,
+                       "removed_tokens": 3}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def fake_train(monkeypatch):
+    """Replace training by a noisy stand-in and record what it was called with."""
+    calls = []
+
+    def train(recipe, run_dir, **options):
+        calls.append((recipe, run_dir, options))
+        print("noise from a library")
+        return RESULT
+
+    monkeypatch.setattr("longspan.train.train", train)
+    monkeypatch.setattr(cli, "use_fastest_exact_products", lambda: None)
+    return calls
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys, longspan.cli; longspan.cli.build_parser()[0].format_help();"
+        "print(sorted({'torch', 'transformers', 'datasets', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_help_names_every_verb(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for verb in ("list", "show", "train", "evaluate", "predict", "compare"):
+        assert f"  {verb} " in text
+
+
+def test_list(capsys):
+    assert cli.main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert cli.main(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == mixers.names()
+    for row in rows:
+        assert row["name"] in text
+        assert row["summary"] in text
+
+
+def test_show(capsys):
+    assert cli.main(["show", "additive"]) == 0
+    text = capsys.readouterr().out
+    description = mixers.describe("additive")
+    for part in (description.docstring, description.cost, description.source, *description.options):
+        assert part in text
+    assert cli.main(["show", "additive", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["options"] == description.options
+
+
+def test_train_passes_everything_on(fake_train, capsys, tmp_path):
+    arguments = ["train", "quickstart", "training.seed=3", "--run", str(tmp_path), "model.depth=1", "--overwrite"]
+    assert cli.main(arguments) == 0
+    (recipe, run_dir, options), *_ = fake_train
+    assert recipe == recipes.load("quickstart", ["training.seed=3", "model.depth=1"])
+    assert run_dir == tmp_path
+    assert options == {"resume": False, "overwrite": True}
+    captured = capsys.readouterr()
+    assert "0.750" in captured.out
+    assert "1,234 tokens/s, 1.00 GiB at most, 1 min 1 s" in captured.out
+    assert "noise" not in captured.out
+    assert "noise" in captured.err
+
+
+def test_train_prints_json_alone(fake_train, capsys):
+    assert cli.main(["train", "--json", "quickstart"]) == 0
+    assert json.loads(capsys.readouterr().out) == RESULT
+    assert fake_train[0][1] == Path("runs/quickstart")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["trian"], "there is no verb 'trian': did you mean 'train'?"),
+        (["train", "quikstart"], "did you mean 'quickstart'?"),
+        (["train", "imdb"], "recipe 'imdb' needs data.path=FOLDER"),
+        (["show", "aditive"], "did you mean 'additive'?"),
+        (["evaluate", "nowhere/quickstrt"], "there is no run folder 'nowhere/quickstrt'"),
+        (["compare", "quickstart", "--mixers", "additive,softmx"], "did you mean 'softmax'?"),
+        (["compare", "quickstart", "--mixers", ","], "expected at least one mixer"),
+    ],
+)
+def test_mistakes_end_with_one_sentence(arguments, sentence, capsys):
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("longspan: ")
+    assert sentence in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_bad_flags_end_with_usage(capsys):
+    for arguments in (["train", "quickstart", "--rum", "x"], ["--json", "list"], ["train"],
+                      ["train", "quickstart", "--resume", "--overwrite"]):  # fmt: skip
+        with pytest.raises(SystemExit) as end:
+            cli.main(arguments)
+        assert end.value.code == 2
+        assert "usage: longspan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone.csv"), 2, "gone.csv"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "no space left"),
+        (KeyboardInterrupt(), 130, "interrupted."),
+        (KeyboardInterrupt("saved step 3"), 130, "interrupted: saved step 3."),
+    ],
+)
+def test_errors_of_the_system(error, code, sentence, monkeypatch, capsys):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(mixers, "names", fail)
+    assert cli.main(["list"]) == code
+    captured = capsys.readouterr().err
+    assert captured.startswith("longspan: ")
+    assert sentence in captured
+    assert captured.count("\n") == 1
+
+
+def test_a_mistake_inside_a_library_is_still_a_mistake(monkeypatch, capsys):
+    def fail():
+        try:
+            raise UserError("row 3 has no label.")
+        except UserError as error:
+            raise RuntimeError("An error occurred while generating the dataset") from error
+
+    monkeypatch.setattr(mixers, "names", fail)
+    assert cli.main(["list"]) == 2
+    assert capsys.readouterr().err == "longspan: row 3 has no label.\n"
+
+
+def test_defects_are_not_hidden(monkeypatch):
+    monkeypatch.setattr(mixers, "names", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["list"])
+
+
+def test_a_closed_pipe_ends_quietly():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longspan", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        assert stderr.read() == ""
+    assert process.wait() == 141
+
+
+def test_the_fast_products_are_exact():
+    before = torch.get_float32_matmul_precision()
+    try:
+        cli.use_fastest_exact_products()
+        generator = torch.Generator().manual_seed(1)
+        a, b = torch.randn(2, 300, 300, generator=generator).unbind()
+        exact = a.double() @ b.double()
+        assert float(((a @ b) - exact).abs().max() / exact.abs().max()) < 1e-5
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,95 @@
+"""Comparing mixers, with a stand-in for the training processes."""
+
+import json
+
+import pytest
+
+from longspan import compare as module
+from longspan import recipes
+from longspan.compare import compare
+from longspan.errors import UserError
+
+ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Replace the training process by one that writes the files of a finished run; collect what was asked."""
+    calls = []
+
+    def train(recipe, settings, run_dir):
+        calls.append(run_dir.name)
+        name, seed = run_dir.name.rsplit("-", 1)
+        if (name, int(seed)) not in ACCURACY:
+            return "the machine ran out of memory."
+        run_dir.mkdir()
+        (run_dir / "recipe.toml").write_text(recipes.load(recipe, settings).to_toml())
+        scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "per_class": {}}
+        metrics = {"validation": scores, "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
+        (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
+        return None
+
+    monkeypatch.setattr(module, "_train", train)
+    return calls
+
+
+def test_means_and_spreads(trained, tmp_path):
+    result = compare("quickstart", ["additive", "softmax"], 2, ["model.depth=1"], tmp_path / "cmp")
+    # Seed by seed, so that an interrupted comparison has something of every mixer.
+    assert trained == ["additive-0", "softmax-0", "additive-1", "softmax-1"]
+    additive, softmax = result["summary"]
+    assert additive["mixer"] == "additive"
+    assert additive["validation_accuracy"]["mean"] == pytest.approx(0.85)
+    assert additive["validation_accuracy"]["spread"] == pytest.approx(0.05 * 2**0.5)
+    assert additive["peak_memory_bytes"] == 2**21
+    assert softmax["validation_accuracy"] == pytest.approx({"mean": 0.7, "spread": 0.0})
+    assert "test_accuracy" not in additive
+    assert json.loads((tmp_path / "cmp/comparison.json").read_text()) == result
+    assert "0.850 ± 0.071" in (tmp_path / "cmp/comparison.md").read_text()
+    assert (tmp_path / "cmp/comparison.png").stat().st_size > 1000
+    saved = recipes.load(str(tmp_path / "cmp/additive-1/recipe.toml"))
+    assert (saved.model["mixers"], saved.training["seed"], saved.model["depth"]) == (["additive"], 1, 1)
+
+
+def test_finished_runs_are_kept(trained, tmp_path):
+    compare("quickstart", ["additive"], 1, [], tmp_path)
+    compare("quickstart", ["additive", "softmax"], 2, [], tmp_path)
+    assert trained == ["additive-0", "softmax-0", "additive-1", "softmax-1"]
+
+
+def test_a_run_with_other_settings_is_not_mistaken_for_one_of_these(trained, tmp_path):
+    compare("quickstart", ["additive"], 1, [], tmp_path)
+    with pytest.raises(UserError, match="other settings than this comparison's"):
+        compare("quickstart", ["additive"], 1, ["model.depth=1"], tmp_path)
+
+
+def test_one_failure_does_not_lose_the_others(trained, tmp_path):
+    result = compare("quickstart", ["additive", "softmax"], 3, [], tmp_path)
+    assert [row["seeds"] for row in result["summary"]] == [2, 2]
+    assert [run["error"] for run in result["runs"] if "error" in run] == ["the machine ran out of memory."] * 2
+    assert "softmax, seed 2, failed: the machine ran out of memory." in (tmp_path / "comparison.md").read_text()
+
+
+def test_nothing_is_trained_when_something_is_wrong(trained, tmp_path):
+    for recipe, names, seeds, overrides, message in (
+        ("quickstart", ["additive", "softmx"], 1, [], r"did you mean 'softmax'\?"),
+        ("quickstart", ["additive"], 0, [], "at least one mixer and one seed"),
+        ("quickstart", ["additive"], 1, ["model.dept=1"], r"did you mean 'depth'\?"),
+        ("imdb", ["additive"], 1, [], "needs data.path"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compare(recipe, names, seeds, overrides, tmp_path)
+    assert not trained
+
+
+def test_no_run_succeeds(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_train", lambda *_: "no.")
+    with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: no\."):
+        compare("quickstart", ["additive"], 1, [], tmp_path)
+
+
+def test_a_failed_process_gives_its_sentence(tmp_path, capsys):
+    told = module._train("quickstart", ["data.path=nowhere/at/all"], tmp_path / "run")
+    assert told is not None
+    assert "nowhere/at/all" in told
+    assert "nowhere/at/all" in capsys.readouterr().err

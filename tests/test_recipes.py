@@ -1,0 +1,157 @@
+"""Recipes: reading, overriding, checking, writing."""
+
+import dataclasses
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longspan import LongspanConfig, recipes
+from longspan.data.config import DataConfig
+from longspan.errors import UserError
+from longspan.recipes import values
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_packaged_recipes_load_and_survive_writing(name, tmp_path):
+    recipe = recipes.load(name, ["data.path=somewhere"])
+    assert recipe.name == name
+    assert recipe.description
+    (tmp_path / f"{name}.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    again = recipes.load(str(tmp_path / f"{name}.toml"))
+    assert again == recipe
+    assert again.to_toml() == recipe.to_toml()
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_packaged_recipes_hold_only_what_differs_from_the_defaults(name):
+    recipe = recipes.load(name)
+    text, _ = recipes._read(name)[::-1]
+    written = tomllib.loads(text)
+    defaults = {
+        "data": dataclasses.asdict(DataConfig()),
+        "model": LongspanConfig().to_dict() | {"classifier_dropout": None},
+        "training": recipes.TRAINING_DEFAULTS,
+    }
+    for table, known in defaults.items():
+        same = [key for key, value in written.get(table, {}).items() if key in known and known[key] == value]
+        assert not same, f"{name}: [{table}] repeats the defaults of {same}"
+    assert recipe.task == "classification"
+
+
+def test_only_the_quickstart_brings_its_own_data():
+    recipes.load("quickstart").require_data()
+    for name in set(recipes.names()) - {"quickstart"}:
+        with pytest.raises(UserError, match=f"recipe '{name}' needs data.path=FOLDER"):
+            recipes.load(name).require_data()
+    recipes.load("imdb", ["data.train=a.csv"]).require_data()
+
+
+def test_overrides_are_typed():
+    recipe = recipes.load(
+        "quickstart",
+        [
+            "data.path=/some where/else",
+            "data.text_column=1",
+            "data.validation_fraction=.25",
+            "data.lowercase=true",
+            "training.learning_rate=1e-4",
+            "training.num_train_epochs=2",
+            "training.lr_scheduler_type=cosine",
+            'model.mixers=["softmax", "additive"]',
+            "model.mixer_options.additive.bias=false",
+            "model.mixer_options.additive.output=r",
+        ],
+    )
+    assert recipe.data.path == "/some where/else"
+    assert recipe.data.text_column == "1"
+    assert recipe.data.validation_fraction == 0.25
+    assert recipe.data.lowercase is True
+    assert recipe.training["learning_rate"] == 1e-4
+    assert recipe.training["num_train_epochs"] == 2
+    assert recipe.training["lr_scheduler_type"] == "cosine"
+    assert recipe.model["mixers"] == ["softmax", "additive"]
+    assert recipe.model["mixer_options"] == {"additive": {"bias": False, "output": "r"}}
+    assert recipe.training["seed"] == recipes.TRAINING_DEFAULTS["seed"]
+
+
+@pytest.mark.parametrize("text", ["softmax,additive", "[softmax, additive]", '["softmax", "additive"]'])
+def test_a_list_survives_the_shell(text):
+    assert recipes.load("quickstart", [f"model.mixers={text}"]).model["mixers"] == ["softmax", "additive"]
+
+
+def test_an_override_may_hold_an_equals_sign():
+    assert recipes.load("quickstart", ["data.path=a=b"]).data.path == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", r"expected an override such as training.seed=1, but got 'seed'"),
+        ("=1", "expected an override such as"),
+        ("learning_rate=1", r"expected TABLE.KEY=VALUE: did you mean 'training.learning_rate'\?"),
+        ("nothing=1", r"TABLE is data, model or training"),
+        ("trainig.seed=1", r"did you mean 'training.seed'\?"),
+        ("training.learning_rat=1", r"unknown key 'training.learning_rat': did you mean 'learning_rate'\?"),
+        ("training.dim=1", r"unknown key 'training.dim': it belongs in \[model\]"),
+        ("data.pth=x", r"did you mean 'path'\?"),
+        ("model.poolin=mean", r"did you mean 'pooling'\?"),
+        ("training.learning_rate=fast", r"training.learning_rate expects a number, not 'fast'"),
+        ("training.seed=1.5", r"training.seed expects a whole number, not 1.5"),
+        ("training.seed=true", r"training.seed expects a whole number, not True"),
+        ("training.bf16=1", r"training.bf16 expects true or false, not 1"),
+        ("training.lr_scheduler_type=cosin", r"did you mean 'cosine'\?"),
+        ("model.mixers=[1]", r"model.mixers expects a list"),
+        ("model.vocab_size=5", r"model.vocab_size is set from the data"),
+        ("training.output_dir=x", r"name the run folder with --run"),
+        ("data.path.x=1", r"goes below 'path', which holds 'packages'"),
+        ("model.mixers=aditive", r"did you mean 'additive'\?"),
+        ("model.mixer_options.additive.biass=true", r"did you mean 'bias'\?"),
+        ("data.tokens=", "tokens"),
+    ],
+)
+def test_mistakes_are_named(override, message):
+    with pytest.raises(UserError, match=message) as error:
+        recipes.load("quickstart", [override])
+    assert "\n" not in str(error.value)
+
+
+def test_mistyped_recipes_suggest_the_nearest(tmp_path):
+    with pytest.raises(UserError, match=r"no recipe 'quikstart' .*TOML file works too.*did you mean 'quickstart'\?"):
+        recipes.load("quikstart")
+    with pytest.raises(UserError, match=r"no recipe file 'imbd.toml': did you mean 'imdb'\?"):
+        recipes.load("imbd.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[data\n", "is not valid TOML"),
+        ("[modle]\ndim = 8\n", r"unknown key 'modle' in recipe 'mine': did you mean 'model'\?"),
+        ("data = 3\n", "data in recipe 'mine' expects a table"),
+        ("task = 'clasification'\n", r"did you mean 'classification'\?"),
+        ("task = 1\n", "task in recipe 'mine' expects a string"),
+        ("[data]\nmax_length = '8'\n", "data.max_length expects a whole number, not '8'"),
+        ("[model]\ndim = 30\nheads = 8\n", "heads"),
+    ],
+)
+def test_mistakes_in_files_are_named(tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        recipes.load(str(tmp_path / "mine.toml"))
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not UTF-8"):
+        recipes.load(str(tmp_path / "mine.toml"))
+
+
+plain = st.text() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
+nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@given(st.dictionaries(st.text(), nested))
+def test_any_value_survives_being_written(table):
+    assert tomllib.loads(values.dumps({}, {"table": table})) == {"table": table}

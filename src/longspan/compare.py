@@ -62,14 +62,15 @@ def compare(
         print(f"[{number}/{len(plan)}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
         error = None if done else _train(recipe, settings, run_dir)
         runs.append(row | ({"error": error} if error else _outcome(run_dir)))
-    result = {"recipe": recipe, "overrides": list(overrides), "folder": str(folder), "runs": runs}
-    result["summary"] = [row for name in names if (row := _summary(name, runs))]
+    summary = [found for name in names if (found := _summary(name, runs))]
+    result: dict[str, Any] = {"recipe": recipe, "overrides": list(overrides), "folder": str(folder)}
+    result |= {"runs": runs, "summary": summary}
     (folder / "comparison.json").write_text(json.dumps(result, indent=2), encoding="utf-8")
-    if not result["summary"]:
+    if not summary:
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0]['error']}")
     text = f"# Mixers compared on {wanted[0].name}\n\n{report.comparison_summary(result, 'github')}\n"
     (folder / "comparison.md").write_text(text, encoding="utf-8")
-    report.comparison_picture(result["summary"], folder / "comparison.png")
+    report.comparison_picture(summary, folder / "comparison.png")
     return result
 
 

@@ -155,8 +155,8 @@ def _override(tables: dict[str, Any], override: str) -> None:
     parts, raw = split_override(override)
     if parts[0] not in _TABLES or len(parts) < 2:
         homes = [f"{table}.{parts[-1]}" for table in _TABLES if parts[-1] in _known(table)]
-        hint = f"did you mean {homes[0]!r}?" if homes else "TABLE is data, model or training."
-        raise UserError(f"override {override!r} expected TABLE.KEY=VALUE: {hint}")
+        help_with = f"did you mean {homes[0]!r}?" if homes else "TABLE is data, model or training."
+        raise UserError(f"override {override!r} expected TABLE.KEY=VALUE: {help_with}")
     _check_key(parts[0], parts[1])
     hint = _known(parts[0])[parts[1]] if len(parts) == 2 else Any
     node = tables

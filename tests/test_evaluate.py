@@ -1,0 +1,153 @@
+"""Loading and scoring a run folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from longspan import LongspanConfig, LongspanForSequenceClassification, recipes
+from longspan.data.batches import pad
+from longspan.data.tokens import build_tokenizer
+from longspan.errors import UserError
+from longspan.evaluate import evaluate, load_run, logits, make_batches
+
+WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
+
+
+def write_rows(path: Path, labels: list[str]) -> Path:
+    rows = [f"{' '.join(WORDS[label] * (1 + number % 4))} {number},{label}" for number, label in enumerate(labels)]
+    path.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run folder with a model that looks only for the word "purr", and its data."""
+    folder = tmp_path_factory.mktemp("run")
+    data = write_rows(folder / "rows.csv", ["cat", "dog"] * 20)
+    settings = ["data.tokens=words", "data.max_length=8", "data.test_fraction=0.25", "model.dim=8", "model.depth=0",
+                "model.heads=2", "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
+    recipe = recipes.load("quickstart", [f"data.path={data}", *settings])
+    tokenizer = build_tokenizer(recipe.data, [" ".join(WORDS["cat"] + WORDS["dog"])])
+    config = LongspanConfig(vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model)
+    model = LongspanForSequenceClassification(config)
+    with torch.no_grad():
+        model.longspan.embeddings.weight.zero_()
+        model.longspan.embeddings.weight[tokenizer.convert_tokens_to_ids("purr"), 0] = 1.0
+        model.classifier.weight.zero_()
+        model.classifier.weight[0, 0] = 20.0
+        model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))
+    run = folder / "mine"
+    model.save_pretrained(run)
+    tokenizer.save_pretrained(run)
+    (run / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    return run
+
+
+@pytest.fixture
+def run_dir(made, tmp_path):
+    """A copy that a test may spoil."""
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def test_scores_its_own_split(run_dir):
+    result = evaluate(run_dir, split="test")
+    assert (result["split"], result["documents"], result["accuracy"]) == ("test", 10, 1.0)
+    assert result["labels"] == ["cat", "dog"]
+    assert result["confusion"] == [[5, 0], [0, 5]]
+    # Documents have 4 to 13 words, and 8 are kept.
+    assert result["truncation"]["cut_documents"] > 0
+    assert 0 <= result["padding_fraction"] < 0.5
+    written = json.loads((run_dir / "evaluation/metrics.json").read_text())
+    assert written == result
+    for name in ("confusion.png", "calibration.png"):
+        assert (run_dir / "evaluation" / name).stat().st_size > 1000
+
+
+def test_scores_the_whole_of_other_data(run_dir, tmp_path):
+    result = evaluate(run_dir, str(write_rows(tmp_path / "new.csv", ["dog", "dog", "cat"])))
+    assert (result["split"], result["documents"]) == ("all", 3)
+    assert result["per_class"]["dog"]["support"] == 2
+
+
+def test_scores_a_split_of_other_data(run_dir, tmp_path):
+    for split, label in (("train", "cat"), ("train", "dog"), ("test", "dog")):
+        (tmp_path / "new" / split / label).mkdir(parents=True)
+        (tmp_path / "new" / split / label / "1.txt").write_text("purr purr")
+    assert evaluate(run_dir, str(tmp_path / "new"))["accuracy"] == 0.0
+
+
+def test_an_unknown_label(run_dir, tmp_path):
+    (tmp_path / "new.csv").write_text("text,label\npurr,cat\nneigh,horse\n")
+    with pytest.raises(UserError, match=r"label 'horse', which the model was not trained on \(it knows cat, dog\)"):
+        evaluate(run_dir, str(tmp_path / "new.csv"))
+
+
+def test_an_unknown_split(run_dir):
+    with pytest.raises(UserError, match="no split 'tset' but train, "):
+        evaluate(run_dir, split="tset")
+
+
+def test_order_and_batches_do_not_matter(made):
+    run = load_run(made)
+    examples = [{"input_ids": list(range(2, 2 + length))} for length in (3, 1, 6, 2, 5)]
+    together = logits(run, examples, make_batches(run, [3, 1, 6, 2, 5]))
+    for number, example in enumerate(examples):
+        alone = run.model(**pad([example], run.tokenizer.pad_token_id)).logits[0]
+        torch.testing.assert_close(together[number], alone.detach())
+
+
+def test_what_is_no_run_folder(tmp_path):
+    (tmp_path / "quickstart").mkdir()
+    with pytest.raises(UserError, match=r"there is no run folder .*did you mean 'quickstart'\?"):
+        load_run(tmp_path / "quickstrt")
+    with pytest.raises(UserError, match=r"is not a run folder: expected a file config\.json"):
+        load_run(tmp_path / "quickstart")
+    (tmp_path / "quickstart/recipe.toml").touch()
+    with pytest.raises(UserError, match="is unfinished: go on with"):
+        load_run(tmp_path / "quickstart")
+
+
+def spoil(run_dir, change):
+    weights = load_file(run_dir / "model.safetensors")
+    change(weights)
+    save_file(weights, run_dir / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda weights: weights.update({"classifier.weight": torch.zeros(3, 8)}),
+            r"classifier.weight has shape \(3, 8\) in model.safetensors but \(2, 8\) by config.json",
+        ),
+        (
+            lambda weights: weights.pop("classifier.bias"),
+            r"classifier.bias is missing in model.safetensors, but has shape \(2,\) by config.json",
+        ),
+        (lambda weights: weights.update({"extra": torch.zeros(1)}), "extra is in model.safetensors, but not in"),
+    ],
+)
+def test_weights_that_do_not_fit(run_dir, change, message, capfd):
+    spoil(run_dir, change)
+    with pytest.raises(UserError, match=message):
+        load_run(run_dir)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_damaged_files(run_dir):
+    config = run_dir / "config.json"
+    text = config.read_text()
+    config.write_text("{")
+    with pytest.raises(UserError, match="is damaged: expected a JSON object"):
+        load_run(run_dir)
+    config.write_text(text.replace('"model_type": "longspan"', '"model_type": "bert"'))
+    with pytest.raises(UserError, match="holds a model of type 'bert'"):
+        load_run(run_dir)
+    config.write_text(text)
+    (run_dir / "model.safetensors").write_bytes(b"not tensors at all")
+    with pytest.raises(UserError, match=r"model.safetensors' is damaged"):
+        load_run(run_dir)

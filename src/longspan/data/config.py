@@ -97,8 +97,3 @@ class DataConfig:
                 f"data.lowercase works with tokens {', '.join(TRAINED_TOKENS)}, but tokens is {self.tokens!r}, which "
                 "decides on case itself: set data.lowercase=false."
             )
-        if self.path != "packages" and (self.classes or self.files_per_class):
-            name = "classes" if self.classes else "files_per_class"
-            raise UserError(
-                f'data.{name} only applies to data.path="packages", but the path is {self.path!r}: unset it.'
-            )

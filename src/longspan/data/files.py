@@ -1,0 +1,337 @@
+"""Rows from files of one table each, and from folders of classes, one at a time and with their exact place."""
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longspan.errors import UserError, suggestion
+
+BROKEN = "broken UTF-8"
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_RATING = re.compile(r"\d+_(\d+)\.txt")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Row(NamedTuple):
+    """One document.
+
+    Attributes:
+        text: The document; None where there is none or it could not be decoded.
+        label: Its class; None where there is none, or where none was asked for.
+        where: Its place, such as "reviews.csv, row 17" (the header is not counted).
+        problem: `BROKEN` if the row could not be decoded, otherwise empty.
+    """
+
+    text: str | None
+    label: str | None
+    where: str
+    problem: str = ""
+
+
+def read_rows(path: Path, *, text_column: str, label_column: str | None) -> Iterator[Row]:
+    """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory.
+
+    The suffix decides the format; the text formats may be compressed (.csv.gz). Labels are text: numbers become their
+    shortest form ("1" for 1.0) and white space around them is dropped. A row that is not UTF-8 is returned without
+    text and label, and with `problem` set.
+
+    Args:
+        path: The file.
+        text_column: Column of the documents.
+        label_column: Column of the labels; None reads no labels.
+
+    Raises:
+        UserError: No such file, an unknown suffix, an empty or damaged file, no such column, a csv row with the wrong
+            number of fields, or a line that is no JSON object. What is in the file is found out while reading.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(missing(path))
+    if path.is_dir():
+        raise UserError(f"expected a file with suffix {', '.join(FORMATS)}, but {str(path)!r} is a folder.")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    suffix = (suffixes[:-1] if packed else suffixes)[-1:]
+    kind = suffix[0] if suffix else ""
+    if kind not in FORMATS or (packed and kind == ".parquet"):
+        raise UserError(
+            f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), but got {path.name!r}: "
+            "rename or convert it."
+        )
+    columns = {"data.text_column": text_column}
+    if label_column is not None:
+        columns["data.label_column"] = label_column
+    reader = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet}.get(kind, _read_json)
+    return _not_empty(path, reader(path, columns))
+
+
+def missing(path: Path) -> str:
+    """Return the message for a path that does not exist, with the nearest name in its folder if there is one."""
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return f"there is no file or folder {str(path)!r}: {_nearest(path.name, siblings) or 'check the path.'}"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    """Return `did you mean 'x'?`, or nothing if no known name is near."""
+    hint = suggestion(word, known)
+    return hint if hint.startswith("did") else ""
+
+
+def _not_empty(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+    count = 0
+    try:
+        for row in rows:
+            count += 1
+            yield row
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path.name} is no complete gzip file ({error}): compress it again.") from None
+    if not count:
+        raise UserError(f"expected rows in {str(path)!r}, but it is empty: give a file with data.")
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def check_columns(name: str, columns: dict[str, str], present: Sequence[str]) -> None:
+    """Raise UserError unless all columns are present.
+
+    Args:
+        name: The file or data set, for the message.
+        columns: The wanted columns by the setting that names them.
+        present: The columns there are.
+    """
+    for setting, column in columns.items():
+        if column not in present:
+            shown = ", ".join(repr(entry.encode("utf-8", "backslashreplace").decode()) for entry in present)
+            hint = _nearest(column, present) or f"set {setting} to one of them."
+            raise UserError(f"{name} has no column {column!r} but {shown or 'none at all'}: {hint}")
+
+
+def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    # The limit of 128 KiB per field is meant for broken files; documents are longer.
+    csv.field_size_limit(2**31 - 1)
+    delimiter = "\t" if ".tsv" in path.name.lower() else ","
+    # Bytes that are not UTF-8 become lone surrogates, so that reading goes on and the row can be named.
+    with _open(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        header: list[str] | None = None
+        number = 0
+        while True:
+            line = reader.line_num + 1
+            place = f"{path.name}, row {number + 1} (line {line})" if header else f"{path.name}, line {line}"
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                raise UserError(
+                    f"{place}: expected fields separated by {'tabs' if delimiter != ',' else 'commas'}, but got a "
+                    f"quotation mark that is never closed or closed too early ({error}): quote fields that begin with "
+                    "one and double those inside."
+                ) from None
+            if fields is None:
+                return
+            if not fields:
+                continue
+            if header is None:
+                header = [field.strip() for field in fields]
+                check_columns(path.name, columns, header)
+                indices = [header.index(column) for column in columns.values()]
+                continue
+            number += 1
+            if len(fields) != len(header):
+                raise UserError(
+                    f"{place}: expected {len(header)} fields as in the header, but got {len(fields)}: quote fields "
+                    "that contain the separator or line breaks."
+                )
+            yield _row([fields[i] for i in indices], f"{path.name}, row {number}", columns)
+
+
+def _read_json(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    with _open(path) as file:
+        checked = False
+        for number, line in enumerate(file, 1):
+            where = f"{path.name}, line {number}"
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if not line.strip():
+                continue
+            try:
+                value = _json_object(line, where)
+            except UnicodeDecodeError:
+                yield Row(None, None, where, BROKEN)
+                continue
+            if not checked and not all(column in value for column in columns.values()):
+                # Only the first row may show a wrong name; later ones may leave out a column.
+                check_columns(path.name, columns, _json_columns(path))
+            checked = True
+            yield _row([value.get(column) for column in columns.values()], where, columns)
+
+
+def _json_object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{where}, column {error.colno}: expected one JSON object per line, but it is not valid JSON "
+            f"({error.msg}): mend the line."
+        ) from None
+    if not isinstance(value, dict):
+        raise UserError(
+            f'{where}: expected a JSON object such as {{"text": "...", "label": "..."}}, but got a '
+            f"{type(value).__name__}: write one object per line."
+        )
+    return value
+
+
+def _json_columns(path: Path) -> list[str]:
+    """Return the names used in any line."""
+    names: dict[str, None] = {}
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(_BOM).decode("utf-8", "replace").encode()
+            if text.strip():
+                names.update(dict.fromkeys(_json_object(text, f"{path.name}, line {number}")))
+    return list(names)
+
+
+def _read_parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"expected a parquet file, but {str(path)!r} cannot be read as one ({problem}).") from None
+    with file:
+        check_columns(path.name, columns, file.schema_arrow.names)
+        number = 0
+        for batch in file.iter_batches(batch_size=256, columns=list(columns.values())):
+            values = [_undecoded(batch.column(column)).to_pylist() for column in columns.values()]
+            for row in zip(*values, strict=True):
+                number += 1
+                yield _row(list(row), f"{path.name}, row {number}", columns)
+
+
+def _undecoded(array: pa.Array) -> pa.Array:
+    """Text as bytes: arrow does not check that it is UTF-8."""
+    if pa.types.is_string(array.type):
+        return array.cast(pa.binary())
+    return array.cast(pa.large_binary()) if pa.types.is_large_string(array.type) else array
+
+
+def _row(values: list[Any], where: str, columns: dict[str, str]) -> Row:
+    try:
+        decoded = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
+        for value in decoded:
+            if isinstance(value, str) and not value.isascii():
+                value.encode("utf-8")
+    except UnicodeError:
+        return Row(None, None, where, BROKEN)
+    text = decoded[0]
+    if text is not None and not isinstance(text, str):
+        raise UserError(
+            f"{where}: expected text in column {columns['data.text_column']!r}, but got a value of type "
+            f"{type(text).__name__}: set data.text_column to the column with the documents."
+        )
+    return Row(text, label_text(decoded[1], where) if len(decoded) > 1 else None, where)
+
+
+def label_text(value: Any, where: str) -> str | None:
+    """Return a label as text, None if there is none; raise UserError if it is a list or a table."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, (list, dict)):
+        raise UserError(
+            f"{where}: expected one label, but got a {type(value).__name__}: keep rows with one label each, or set "
+            "data.label_column to another column."
+        )
+    return str(value).strip() or None
+
+
+class ClassFile(NamedTuple):
+    """A file in a folder of classes: its path, its label, its place for messages, its size in bytes and its time."""
+
+    path: str
+    label: str
+    where: str
+    size: int
+    mtime_ns: int
+
+
+def list_classes(root: Path, label_column: str, prefix: str = "") -> list[ClassFile]:
+    """List the files of a folder with one sub-folder per class, in order of their names, without opening them.
+
+    Hidden files and folders are passed over, and so is unsup/, where aclImdb keeps documents without label.
+
+    Args:
+        root: The folder.
+        label_column: "label" for the sub-folder's name, "rating" for the number in file names like 12_9.txt.
+        prefix: What `where` begins with, such as "train/".
+
+    Raises:
+        UserError: No sub-folders, no files in them, another `label_column`, or a file name without a rating.
+    """
+    if label_column not in ("label", "rating"):
+        raise UserError(
+            f"a folder of classes has the columns 'text', 'label' and 'rating', but data.label_column is "
+            f"{label_column!r}: {_nearest(label_column, ['label', 'rating']) or 'leave it out.'}"
+        )
+    classes = [entry for entry in _visible(root) if entry.is_dir() and entry.name != "unsup"]
+    if not classes:
+        raise UserError(
+            f"expected one sub-folder of text files per class in {str(root)!r}, but it has no sub-folders: sort the "
+            "files into folders, or give a csv, tsv, jsonl or parquet file."
+        )
+    found: list[ClassFile] = []
+    for folder in classes:
+        _collect(folder, folder.name, f"{prefix}{folder.name}/", found.append)
+    if not found:
+        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, but they are empty.")
+    return [_rated(file) for file in found] if label_column == "rating" else found
+
+
+def _visible(folder: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def _collect(folder: os.DirEntry[str], label: str, prefix: str, add: Callable[[ClassFile], None]) -> None:
+    for entry in _visible(folder):
+        if entry.is_dir():
+            _collect(entry, label, f"{prefix}{entry.name}/", add)
+        else:
+            facts = entry.stat()
+            add(ClassFile(entry.path, label, prefix + entry.name, facts.st_size, facts.st_mtime_ns))
+
+
+def _rated(file: ClassFile) -> ClassFile:
+    match = _RATING.fullmatch(Path(file.path).name)
+    if match is None:
+        raise UserError(
+            f"data.label_column='rating' expects file names like 12_9.txt (ID_RATING.txt), but got {file.where!r}: "
+            "use data.label_column=label, the folder's name."
+        )
+    return file._replace(label=match[1])
+
+
+def read_classes(files: Sequence[ClassFile]) -> Iterator[Row]:
+    """Read the files one at a time."""
+    for file in files:
+        content = Path(file.path).read_bytes()
+        try:
+            yield Row(content.decode("utf-8-sig"), file.label, file.where)
+        except UnicodeDecodeError as error:
+            yield Row(None, file.label, f"{file.where}, byte {error.start}", BROKEN)

@@ -1,0 +1,293 @@
+"""Labelled documents from wherever they are, checked and in splits: `load_splits`.
+
+Every source is a stream of rows that is written once to an Arrow file in the cache of `datasets` and read from there.
+The file's name is a fingerprint of what the rows depend on (paths, sizes, times, columns), so a second run looks at
+the files' dates only, and a changed file is read again.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, DatasetDict, Features, NamedSplit, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError, DatasetsError
+
+from longspan.data.config import DataConfig
+from longspan.data.files import (
+    ClassFile,
+    Row,
+    check_columns,
+    label_text,
+    list_classes,
+    missing,
+    read_classes,
+    read_rows,
+)
+from longspan.data.packages import list_packages, read_packages, site_folders
+from longspan.errors import UserError
+
+__all__ = ["Row", "Splits", "load_splits", "read_rows"]
+
+SPLITS = ("train", "validation", "test")
+_FOLDERS = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
+_ROWS_VERSION = 1
+"""Raise this when the same files would give other rows, so that what is in users' caches is not used."""
+
+_FEATURES = {"text": "large_string", "label": "string", "where": "string", "problem": "string"}
+_NO_LABEL, _EMPTY = "no label", "no text"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Labelled documents.
+
+    Attributes:
+        splits: "train", and "validation" and "test" if there are any, each with the text columns text, label, where.
+        skipped: How many rows were left out, by reason.
+    """
+
+    splits: DatasetDict
+    skipped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The rows of one split: their name for messages, all that they depend on, and how to read them."""
+
+    name: str
+    facts: Any
+    rows: Callable[[], Iterator[Row]]
+
+
+def load_splits(config: DataConfig, *, training: bool = True) -> Splits:
+    """Read documents and labels and split them.
+
+    A validation or test split that the source lacks is taken from the training rows, class by class, by `split_seed`.
+
+    Args:
+        config: Where the data are and how to split them.
+        training: Whether to insist on two classes, as a classifier needs to learn anything.
+
+    Raises:
+        UserError: Whatever is wrong with the data: see `longspan.data.files.read_rows`; rows without label, empty
+            documents or broken UTF-8 unless `skip_bad_rows` is set; fewer than two classes; a label of validation or
+            test that training lacks; too few examples of a class to split.
+    """
+    skipped: dict[str, int] = {}
+    splits: dict[str, Dataset] = {}
+    for split, source in sorted(_sources(config).items(), key=lambda item: SPLITS.index(item[0])):
+        rows = _without_bad_rows(_cached(source, split), source.name, config.skip_bad_rows, skipped)
+        if len(rows):
+            splits[split] = rows
+        elif split == "train":
+            raise UserError(f"expected documents in {source.name}, but every row is bad: mend them or use other data.")
+    _check_labels(splits, training)
+    fractions = {
+        split: fraction
+        for split, fraction in (("validation", config.validation_fraction), ("test", config.test_fraction))
+        if fraction and split not in splits
+    }
+    if fractions:
+        splits |= _split_off(splits["train"], fractions, config.split_seed)
+    return Splits(DatasetDict({split: splits[split] for split in SPLITS if split in splits}), skipped)
+
+
+def _sources(config: DataConfig) -> dict[str, _Source]:
+    sources = _find(config) if config.path else {}
+    for split in SPLITS:
+        path = getattr(config, split)
+        if path:
+            sources[split] = _single(Path(path).expanduser(), f"data.{split}", config)
+    if "train" not in sources:
+        raise UserError(
+            "there is nothing to train on: set data.path to a file, a folder, 'packages' or 'hub:NAME', or set "
+            "data.train."
+        )
+    return sources
+
+
+def _find(config: DataConfig) -> dict[str, _Source]:
+    if config.path == "packages":
+        return {"train": _packages(config)}
+    if config.path.startswith("hub:"):
+        return _hub(config.path.removeprefix("hub:"), config)
+    path = Path(config.path).expanduser()
+    names = [entry.name for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+    if "train" in names:
+        return {split: _classes(path / name, config, f"{name}/") for name, split in _FOLDERS.items() if name in names}
+    return {"train": _single(path, "data.path", config)}
+
+
+def _single(path: Path, setting: str, config: DataConfig) -> _Source:
+    if not path.exists():
+        raise UserError(f"{setting}: {missing(path)}")
+    if path.is_dir():
+        if (path / "train").is_dir():
+            raise UserError(
+                f"{setting} must be a file or a folder with one sub-folder per class, but {str(path)!r} holds train/: "
+                "give it as data.path."
+            )
+        return _classes(path, config)
+    columns = {"text_column": config.text_column, "label_column": config.label_column}
+    stat = path.stat()
+    facts = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, columns]
+    return _Source(path.name, facts, lambda: read_rows(path, **columns))
+
+
+def _classes(root: Path, config: DataConfig, prefix: str = "") -> _Source:
+    if config.text_column != "text":
+        raise UserError(
+            f"a folder of classes has no column {config.text_column!r} (data.text_column) but 'text', the files' "
+            "content: leave data.text_column out."
+        )
+    files = list_classes(root, config.label_column, prefix)
+    return _Source(str(root), [str(root.resolve()), _file_facts(files)], lambda: read_classes(files))
+
+
+def _packages(config: DataConfig) -> _Source:
+    files = list_packages(site_folders(), config.classes)
+    facts = [_file_facts(files), config.files_per_class]
+    return _Source("the installed packages", facts, lambda: read_packages(files, config.files_per_class))
+
+
+def _file_facts(files: list[ClassFile]) -> list[Any]:
+    return [list(file) for file in files]
+
+
+def _hub(address: str, config: DataConfig) -> dict[str, _Source]:
+    """The splits of a data set by NAME, OWNER/NAME, either followed by /CONFIG after OWNER/NAME, or ./FOLDER."""
+    local = address.startswith((".", "/", "~"))
+    parts = [str(Path(address).expanduser())] if local else address.split("/", 2)
+    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    try:
+        loaded = load_dataset(name, settings)
+    except (DatasetsError, OSError, ValueError) as error:
+        problem = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(
+            f"the data set {address!r} could not be loaded ({problem}): check its name, OWNER/NAME or "
+            "OWNER/NAME/CONFIG, and the connection."
+        ) from None
+    sources = {}
+    for found, split in _FOLDERS.items():
+        if found in loaded:
+            sources[split] = _hub_split(loaded[found], f"{address}, {found}", config)
+    if "train" not in sources:
+        raise UserError(f"the data set {address!r} has no split 'train' but {', '.join(loaded)}: use another one.")
+    return sources
+
+
+def _hub_split(dataset: Dataset, name: str, config: DataConfig) -> _Source:
+    columns = [config.text_column, config.label_column]
+    check_columns(name, {"data.text_column": columns[0], "data.label_column": columns[1]}, dataset.column_names)
+    kind = dataset.features[config.label_column]
+
+    def rows() -> Iterator[Row]:
+        for number, row in enumerate(dataset.select_columns(columns), 1):
+            where = f"{name}, row {number}"
+            text, label = (row[column] for column in columns)
+            if text is not None and not isinstance(text, str):
+                raise UserError(
+                    f"{where}: expected text in column {columns[0]!r}, but got a value of type {type(text).__name__}: "
+                    "set data.text_column to the column with the documents."
+                )
+            if isinstance(kind, ClassLabel):
+                # The Hub's convention for test sets whose labels are secret is -1.
+                label = None if label is None or label < 0 else kind.int2str(label)
+            yield Row(text, label_text(label, where), where)
+
+    return _Source(name, [dataset._fingerprint, columns], rows)
+
+
+def _cached(source: _Source, split: str) -> Dataset:
+    """Write the rows to the cache unless they are there, bad ones included so that they need not be found again."""
+    fingerprint = hashlib.sha256(json.dumps([_ROWS_VERSION, source.facts]).encode()).hexdigest()[:32]
+
+    def examples() -> Iterator[dict[str, str]]:
+        for row in source.rows():
+            problem = row.problem or (_NO_LABEL if row.label is None else "")
+            if not problem and not (row.text or "").strip():
+                problem = _EMPTY
+            yield {"text": row.text or "", "label": row.label or "", "where": row.where, "problem": problem}
+
+    try:
+        return Dataset.from_generator(
+            examples,
+            features=Features({name: Value(kind) for name, kind in _FEATURES.items()}),
+            split=NamedSplit(split),
+            fingerprint=fingerprint,
+            # Documents may be long: with the default of 1,000 rows, a thousand books would be in memory.
+            writer_batch_size=100,
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise
+
+
+def _without_bad_rows(dataset: Dataset, name: str, skip: bool, skipped: dict[str, int]) -> Dataset:
+    problems = dataset.data.column("problem")
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(problems).to_pylist() if entry["values"]}
+    if not counts:
+        return dataset.remove_columns("problem")
+    if not skip:
+        found = []
+        for reason, count in sorted(counts.items()):
+            first = dataset[pc.index(problems, reason).as_py()]["where"]
+            found.append(f"{reason} in {count} {'rows' if count > 1 else 'row'} (first: {first})")
+        raise UserError(
+            f"expected a label and a document in UTF-8 in every row, but {name} has {' and '.join(found)}: mend them, "
+            "or set data.skip_bad_rows=true to drop and count them."
+        )
+    for reason, count in counts.items():
+        skipped[reason] = skipped.get(reason, 0) + count
+    good = np.flatnonzero(pc.equal(problems, "").to_numpy())
+    return dataset.select(good).remove_columns("problem")
+
+
+def _check_labels(splits: dict[str, Dataset], training: bool) -> None:
+    known = set(splits["train"].unique("label"))
+    if training and len(known) < 2:
+        raise UserError(
+            f"expected at least two classes, but every training label is {min(known)!r}: add examples of another "
+            "class, or check data.label_column."
+        )
+    for split, dataset in splits.items():
+        unseen = sorted(set(dataset.unique("label")) - known)
+        if unseen:
+            first = dataset[dataset["label"][:].index(unseen[0])]["where"]
+            raise UserError(
+                f"the {split} data hold the label {unseen[0]!r} (first: {first}), which no training example has: add "
+                f"training examples of it or take it out of the {split} data."
+            )
+
+
+def _split_off(dataset: Dataset, fractions: dict[str, float], seed: int) -> dict[str, Dataset]:
+    """Take each fraction of every class, rounded but at least one example, and leave the rest as "train"."""
+    rows: dict[str, list[int]] = {}
+    for number, label in enumerate(dataset["label"][:]):
+        rows.setdefault(label, []).append(number)
+    random = np.random.default_rng(seed)
+    parts: dict[str, list[int]] = {split: [] for split in (*fractions, "train")}
+    for label in sorted(rows):
+        count = len(rows[label])
+        if count <= len(fractions):
+            wanted = ", ".join(("train", *fractions))
+            raise UserError(
+                f"class {label!r} has {count} training example{'s' if count > 1 else ''} (first: "
+                f"{dataset[rows[label][0]]['where']}), but the splits {wanted} need one each: add examples, remove "
+                f"the class, or give {' and '.join(f'data.{split}' for split in fractions)}."
+            )
+        order, start = random.permutation(rows[label]), 0
+        for done, (split, fraction) in enumerate(fractions.items()):
+            # One example stays for training and for each split still to come.
+            most = count - start - (len(fractions) - done)
+            taken = min(max(1, round(fraction * count)), most)
+            parts[split] += order[start : start + taken].tolist()
+            start += taken
+        parts["train"] += order[start:].tolist()
+    return {split: dataset.select(sorted(numbers)) for split, numbers in parts.items()}

@@ -8,7 +8,7 @@ end: bfloat16 cannot tell neighbouring positions apart past 256.
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 
 from longspan.errors import UserError, suggestion
@@ -17,14 +17,14 @@ NAMES = ("sinusoidal", "learned", "fourier", "none")
 COMBINATIONS = ("add", "concat")
 
 
-def sinusoid(positions: Float[Tensor, "*n"], width: int) -> Float[Tensor, "*n {width}"]:
+def sinusoid(positions: Real[Tensor, "*n"], width: int) -> Float[Tensor, "*n {width}"]:
     """Return sin and cos of `positions`, interleaved, at wavelengths from 2π to 10,000·2π (Vaswani et al. 2017)."""
     pairs = torch.arange(0, width, 2, dtype=torch.float32, device=positions.device)
     angles = positions.float().unsqueeze(-1) * torch.exp(pairs * (-math.log(10000.0) / width))
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
 
 
-def fourier_features(coordinates: Float[Tensor, "*n c"], levels: int) -> Float[Tensor, "*n {c*(1+2*levels)}"]:
+def fourier_features(coordinates: Float[Tensor, "*n c"], levels: int) -> Float[Tensor, "*n f"]:
     """Return `x, sin 2^l x, cos 2^l x` for l < levels, for coordinates of any dimension (Mildenhall et al. 2020)."""
     frequencies = 2.0 ** torch.arange(levels, dtype=torch.float32, device=coordinates.device)
     angles = (coordinates.float().unsqueeze(-1) * frequencies).flatten(-2)

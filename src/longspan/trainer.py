@@ -1,4 +1,4 @@
-"""The Hugging Face `Trainer`, batching by length, counting tokens, with checkpoints that survive kills and full disks."""
+"""The Hugging Face `Trainer`: batches by length, token counts, checkpoints that outlive kills and full disks."""
 
 import json
 import shutil

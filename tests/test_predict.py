@@ -1,5 +1,6 @@
 """Labelling documents: order, windows, broken ones, and every kind of input."""
 
+import ast
 import gzip
 import io
 import json
@@ -7,7 +8,7 @@ import json
 import pytest
 import torch
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
+from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes, report
 from longspan.data.files import Row
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
@@ -57,6 +58,17 @@ def test_labels_in_order(run):
 def test_documents_are_cut_as_in_training(run):
     cut, kept = predict.predict(run, rows("good film film film film", "film film film film good"))
     assert (cut["label"], kept["label"]) == ("no", "yes")
+
+
+def test_the_model_card_shows_how_to_get_the_same_from_a_pipeline(run, run_dir, capsys):
+    result = {"labels": run.labels, "parameters": 1, "seconds": 1, "tokens_per_second": 1, "peak_memory_bytes": 1}
+    code = report.model_card(run.recipe, {**result, "data": {}}).split("```python\n")[1].split("```")[0]
+    text = "good good film film film film film film good"
+    exec(code.replace("PATH OF THIS FOLDER", str(run_dir)).replace("Some text.", text), {})
+    (answer,) = predict.predict(run, rows(text))
+    printed = ast.literal_eval(capsys.readouterr().out.strip())
+    assert printed[0]["label"] == answer["label"]
+    assert printed[0]["score"] == pytest.approx(answer["probabilities"][answer["label"]], abs=1e-6)
 
 
 def test_broken_documents_keep_their_place(run):

@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -133,7 +134,8 @@ def _list(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import mixers, report
 
     found = [mixers.describe(name) for name in mixers.names()]
-    _emit(args, out, [dataclasses.asdict(description) for description in found], report.mixer_table(found))
+    width = shutil.get_terminal_size().columns if out.isatty() else None
+    _emit(args, out, [dataclasses.asdict(description) for description in found], report.mixer_table(found, width))
 
 
 def _show(args: argparse.Namespace, out: TextIO) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import mixers, recipes, report
+from longspan import mixers, pictures, recipes, report
 from longspan.errors import UserError
 
 _SCORES = ("accuracy", "macro_f1")
@@ -70,7 +70,7 @@ def compare(
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0]['error']}")
     text = f"# Mixers compared on {wanted[0].name}\n\n{report.comparison_summary(result, 'github')}\n"
     (folder / "comparison.md").write_text(text, encoding="utf-8")
-    report.comparison_picture(summary, folder / "comparison.png")
+    pictures.comparison(summary, folder / "comparison.png")
     return result
 
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from longspan import recipes, report
+from longspan import pictures, recipes
 from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.data.sources import load_splits
 from longspan.data.tokens import tokenize, truncation_table
@@ -94,24 +94,26 @@ def evaluate(run_dir: Path | str, data: str | None = None, split: str = "test") 
         )
     numbers = {name: number for number, name in enumerate(run.labels)}
     tokens = tokenize(documents, run.tokenizer, run.recipe.data, numbers, f"Tokenising {split}")
-    batches = make_batches(run, tokens["length"])
-    scores = metrics(logits(run, tokens, batches, progress=True), torch.tensor(tokens["labels"]), run.labels)
+    lengths = tokens["length"][:]
+    batches = make_batches(run, lengths)
+    output = logits(run, tokens.select_columns("input_ids").with_format("numpy"), batches, progress=True)
+    scores = metrics(output, torch.tensor(tokens["labels"][:]), run.labels)
     folder = run.folder / "evaluation"
     folder.mkdir(exist_ok=True)
     result = {
         "split": split,
-        "data": data or run.recipe.data.path,
+        "data": data or getattr(run.recipe.data, split) or run.recipe.data.path,
         "documents": len(tokens),
         "labels": run.labels,
         **scores,
         "truncation": truncation_table(tokens),
-        "padding_fraction": padding_fraction(batches, tokens["length"]),
+        "padding_fraction": padding_fraction(batches, lengths),
         "skipped": skipped,
         "folder": str(folder),
     }
     (folder / "metrics.json").write_text(json.dumps(result, indent=2, ensure_ascii=False), encoding="utf-8")
-    report.confusion_picture(scores["confusion"], run.labels, folder / "confusion.png")
-    report.calibration_picture(scores["reliability"], scores["calibration_error"], folder / "calibration.png")
+    pictures.confusion(scores["confusion"], run.labels, folder / "confusion.png")
+    pictures.calibration(scores["reliability"], scores["calibration_error"], folder / "calibration.png")
     return result
 
 

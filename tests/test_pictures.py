@@ -1,0 +1,61 @@
+"""Pictures: that they are drawn, at a size that can be read, whatever the names."""
+
+import pytest
+from PIL import Image
+
+from longspan import pictures
+
+
+def drawn(path):
+    """Size of a picture, which must not be blank."""
+    with Image.open(path) as picture:
+        darkest, brightest = picture.convert("L").getextrema()
+        assert darkest != brightest
+        return picture.size
+
+
+def test_learning_curve(tmp_path):
+    steps = [{"epoch": 0.5, "train_loss": 0.7}, {"epoch": 1.0, "train_loss": 0.6}]
+    epochs = [{"epoch": 1.0, "validation_loss": 0.65, "validation_accuracy": 0.6}]
+    pictures.learning_curve(steps + epochs, tmp_path / "curve.png")
+    pictures.learning_curve([], tmp_path / "empty.png")
+    assert drawn(tmp_path / "curve.png")[0] > drawn(tmp_path / "curve.png")[1]
+
+
+@pytest.mark.parametrize("classes", [2, 30, 60])
+def test_confusion_grows_with_the_classes(tmp_path, classes):
+    names = [f"a class with a rather long name, the {number}th" for number in range(classes)]
+    matrix = [[100 if row == column else row % 3 for column in range(classes)] for row in range(classes)]
+    pictures.confusion(matrix, names, tmp_path / "confusion.png")
+    width, height = drawn(tmp_path / "confusion.png")
+    assert width > 40 * min(classes, 30)
+    assert height > 40 * min(classes, 30)
+
+
+def test_pictures_take_any_class_name(tmp_path):
+    names = ["$5 to $x_{", "日本語", "%d\n"]
+    pictures.confusion([[1, 0, 0], [0, 0, 0], [0, 1, 1]], names, tmp_path / "confusion.png")
+    drawn(tmp_path / "confusion.png")
+    assert pictures._short("one that differs at its very end: 1") != pictures._short(
+        "one that differs at its very end: 2"
+    )
+
+
+def test_calibration(tmp_path):
+    bins = [{"from": 0.6, "to": 0.667, "count": 3, "confidence": 0.63, "accuracy": 0.66}]
+    pictures.calibration(bins, 0.03, tmp_path / "calibration.png")
+    drawn(tmp_path / "calibration.png")
+
+
+@pytest.mark.parametrize("fastest", [2000.0, 200000.0])
+def test_comparison(tmp_path, fastest):
+    summary = [
+        {
+            "mixer": name,
+            "validation_accuracy": {"mean": 0.8, "spread": spread},
+            "tokens_per_second": {"mean": speed, "spread": spread},
+        }
+        for name, speed, spread in (("additive", fastest, 0.1), ("softmax", 1000.0, None))
+    ]
+    pictures.comparison(summary, tmp_path / "comparison.png")
+    drawn(tmp_path / "comparison.png")

@@ -1,0 +1,131 @@
+"""The Hugging Face classes: saving, loading, Auto classes, checkpointing, precision, padding."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from longspan import LongspanConfig, LongspanForSequenceClassification, LongspanModel, UserError
+
+POOLINGS = ("attention", "mean", "first")
+
+
+def config(**changes: Any) -> LongspanConfig:
+    settings: dict[str, Any] = {"vocab_size": 50, "dim": 16, "heads": 4, "depth": 2, "num_labels": 3, "dropout": 0.0}
+    return LongspanConfig(**settings | changes)
+
+
+def batch(b: int = 2, t: int = 9) -> torch.Tensor:
+    return torch.randint(2, 50, (b, t), generator=torch.Generator().manual_seed(t))
+
+
+@pytest.mark.parametrize("mixers", [["additive"], ["softmax"], ["additive", "softmax"]])
+@pytest.mark.parametrize("share", [False, True])
+def test_saved_models_come_back_through_the_auto_classes(mixers: list[str], share: bool, tmp_path: Path) -> None:
+    model = LongspanForSequenceClassification(config(mixers=mixers, share_layers=share)).eval()
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), LongspanConfig)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert isinstance(loaded, LongspanForSequenceClassification)
+    assert torch.equal(loaded(batch()).logits, model(batch()).logits)
+    assert isinstance(AutoModel.from_pretrained(tmp_path), LongspanModel)
+
+
+def test_a_new_head_on_a_saved_body_keeps_the_body(tmp_path: Path) -> None:
+    body = LongspanModel(config()).eval()
+    body.save_pretrained(tmp_path)
+    model = LongspanForSequenceClassification.from_pretrained(tmp_path, num_labels=5).eval()
+    assert torch.equal(model.longspan(batch()).last_hidden_state, body(batch()).last_hidden_state)
+    assert model(batch()).logits.shape == (2, 5)
+    assert model.classifier.weight.std() > 0
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("position", ["sinusoidal", "learned", "fourier", "none"])
+@pytest.mark.parametrize("combine", ["add", "concat"])
+def test_padding_and_batch_mates_change_nothing(pooling: str, position: str, combine: str) -> None:
+    model = LongspanForSequenceClassification(
+        config(pooling=pooling, position=position, position_combine=combine, max_positions=64)
+    ).eval()
+    ids = batch(1, 7)
+    alone = model(ids).logits
+    for left, right in ((3, 0), (0, 30), (2, 5)):
+        padded = torch.nn.functional.pad(ids, (left, right))
+        mask = torch.nn.functional.pad(torch.ones_like(ids), (left, right))
+        mates, mates_mask = torch.randint(2, 50, (2, 7 + left + right)), torch.ones(2, 7 + left + right)
+        logits = model(torch.cat((padded, mates)), torch.cat((mask, mates_mask))).logits
+        torch.testing.assert_close(logits[:1], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_document_without_tokens_is_finite_and_gives_no_gradient(pooling: str) -> None:
+    model = LongspanForSequenceClassification(config(pooling=pooling))
+    mask = torch.tensor([[1] * 9, [0] * 9])
+    output = model(batch(), mask, labels=torch.tensor([0, 1]))
+    torch.testing.assert_close(output.logits[1], model.classifier.bias)
+    output.loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_gradient_checkpointing_gives_the_same_gradients() -> None:
+    model = LongspanForSequenceClassification(config(dropout=0.3))
+
+    def gradients() -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        model.zero_grad()
+        model(batch(), labels=torch.tensor([0, 1])).loss.backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    plain = gradients()
+    model.activation_checkpointing_enable()
+    assert model.is_gradient_checkpointing
+    for one, other in zip(gradients(), plain, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_bfloat16_follows_float32() -> None:
+    model = LongspanForSequenceClassification(config()).eval()
+    expected = model(batch(2, 3000)).logits
+    logits = model.bfloat16()(batch(2, 3000)).logits
+    assert logits.dtype == torch.bfloat16
+    torch.testing.assert_close(logits.float(), expected, rtol=0.05, atol=0.02)
+
+
+def test_outputs_hidden_states_and_tuples() -> None:
+    model = LongspanModel(config()).eval()
+    states = model(batch(), output_hidden_states=True).hidden_states
+    assert [state.shape for state in states] == [(2, 9, 16)] * 3
+    assert isinstance(model(batch(), return_dict=False), tuple)
+
+
+def test_token_dropout_and_label_smoothing_only_in_training() -> None:
+    model = LongspanForSequenceClassification(config(token_dropout=0.5, label_smoothing=0.2))
+    labels = torch.tensor([0, 1])
+    assert not torch.equal(model(batch()).logits, model(batch()).logits)
+    model.eval()
+    logits = model(batch()).logits
+    assert torch.equal(logits, model(batch()).logits)
+    torch.testing.assert_close(model(batch(), labels=labels).loss, torch.nn.functional.cross_entropy(logits, labels))
+
+
+def test_configuration_takes_the_usual_names_and_refuses_nonsense() -> None:
+    assert LongspanConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4).dim == 32
+    assert LongspanConfig(dim=32).feed_forward_dim == 128
+    with pytest.raises(UserError, match="did you mean 'attention'"):
+        LongspanConfig(pooling="atention")
+    with pytest.raises(UserError, match="dim must be at least 1"):
+        LongspanConfig(dim=0)
+    with pytest.raises(UserError, match="exactly one"):
+        LongspanModel(config())(input_ids=batch(), inputs_embeds=torch.zeros(1, 2, 16))
+
+
+def test_packed_documents_are_separate_documents() -> None:
+    model = LongspanModel(config(position="none")).eval()
+    ids = batch(1, 10)
+    segments = torch.tensor([[0] * 4 + [1] * 6])
+    packed = model(ids, segments=segments).last_hidden_state
+    torch.testing.assert_close(packed[:, :4], model(ids[:, :4]).last_hidden_state)
+    torch.testing.assert_close(packed[:, 4:], model(ids[:, 4:]).last_hidden_state)

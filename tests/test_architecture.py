@@ -1,0 +1,93 @@
+"""The rules of the source tree: imports go one way, importing is free, files stay readable."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import longspan
+
+ROOT = Path(longspan.__file__).parent
+# A module imports only from those on its left.
+ORDER = [
+    "errors",
+    "ops",
+    "kernels",
+    "mixers",
+    "positions",
+    "backbone",
+    "models",
+    "data",
+    "tasks",
+    "recipes",
+    "environment",
+    "report",
+    "trainer",
+    "train",
+    "evaluate",
+    "predict",
+    "compare",
+    "cli",
+    "__main__",
+]
+
+
+def sources() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("longspan.")}
+    return found & set(ORDER)
+
+
+def test_imports_go_one_way() -> None:
+    for path in sources():
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        assert part in ORDER, f"{path.name} has no place in the order"
+        later = {name for name in imported(path) if ORDER.index(name) > ORDER.index(part)}
+        assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {part}"
+
+
+def test_ops_import_nothing_of_ours_but_each_other() -> None:
+    for path in (ROOT / "ops").glob("*.py"):
+        assert imported(path) <= {"ops", "errors"}
+
+
+def test_files_stay_under_400_lines() -> None:
+    for path in sources():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path.name
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_importing_is_free() -> None:
+    for statement in ("import longspan", "import longspan.cli; longspan.cli.build_parser()"):
+        loaded = modules_after(statement)
+        assert not loaded & {"torch", "transformers", "datasets", "matplotlib", "numpy"}
+
+
+def test_mixers_load_no_transformers_and_no_compiler() -> None:
+    loaded = modules_after("from longspan import mixers; mixers.build('additive', 8)")
+    assert not loaded & {"transformers", "datasets", "torch._inductor.compile_fx"}
+
+
+def test_nothing_unpickles() -> None:
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        assert "pickle" not in text, path.name
+        assert "torch.load(" not in text or "weights_only=True" in text, path.name

@@ -1,0 +1,97 @@
+"""The stack of blocks: hybrids, sharing, norms, and what it refuses."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from longspan.backbone import Backbone
+from longspan.errors import UserError
+from longspan.mixers.additive import Additive
+from longspan.mixers.softmax import Softmax
+
+
+def build(depth: int = 2, **changes: Any) -> Backbone:
+    settings: dict[str, Any] = {
+        "mixer_names": ["additive"],
+        "mixer_options": {},
+        "shared_options": {"heads": 2, "causal": False},
+        "feed_forward_dim": 16,
+    }
+    return Backbone(8, depth, **settings | changes)
+
+
+def test_a_list_of_mixers_is_tiled_over_the_depth() -> None:
+    backbone = build(5, mixer_names=["additive", "additive", "softmax"])
+    kinds = [type(block.mixer) for block in backbone.blocks]
+    assert kinds == [Additive, Additive, Softmax, Additive, Additive]
+
+
+def test_shared_layers_hold_one_set_of_weights_per_position_in_the_list() -> None:
+    def count(**changes: Any) -> int:
+        return sum(p.numel() for block in build(4, **changes).blocks for p in block.parameters())
+
+    assert count(share_layers=True) * 4 == count()
+    hybrid = build(4, mixer_names=["additive", "softmax"], share_layers=True)
+    assert len(hybrid.blocks) == 2
+    # Two blocks run twice: the same as a stack of copies.
+    x = torch.randn(1, 3, 8)
+    y = x
+    for block in [*hybrid.blocks, *hybrid.blocks]:
+        y = block(y)
+    torch.testing.assert_close(hybrid(x), hybrid.final_norm(y))
+
+
+def test_pre_and_post_norm_are_the_formulas() -> None:
+    x = torch.randn(2, 5, 8)
+    for norm in ("pre", "post", "none"):
+        backbone = build(1, norm=norm)
+        (block,) = backbone.blocks
+        mixer, feed, n1 = block.mixer, block.feed_forward, block.mixer_norm
+        n2 = block.feed_forward_norm
+        if norm == "pre":
+            y = x + mixer(n1(x))
+            y = backbone.final_norm(y + feed(n2(y)))
+        else:
+            y = n1(x + mixer(x))
+            y = n2(y + feed(y))
+        torch.testing.assert_close(backbone(x), y)
+        assert isinstance(n1, nn.Identity) == (norm == "none")
+
+
+def test_one_bare_mixer() -> None:
+    backbone = build(1, norm="none", residual=False, feed_forward_dim=0)
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(backbone(x), backbone.blocks[0].mixer(x))
+
+
+def test_conversion_reaches_every_weight() -> None:
+    assert all(p.dtype == torch.float64 for p in build().double().parameters())
+
+
+def test_options_belong_to_their_mixer() -> None:
+    backbone = build(mixer_options={"additive": {"interaction": "add", "heads": 4}})
+    mixer = backbone.blocks[0].mixer
+    assert isinstance(mixer, Additive)
+    assert (mixer.interaction, mixer.heads) == ("add", 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "prenorm"}, "did you mean 'pre'"),
+        ({"mixer_names": []}, "at least one mixer"),
+        ({"mixer_names": ["additiv"]}, "did you mean 'additive'"),
+        ({"mixer_options": {"softmax": {}}}, "model.mixers lacks"),
+        ({"mixer_options": {"additive": {"intraction": "add"}}}, "did you mean 'interaction'"),
+    ],
+)
+def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(**changes)
+
+
+def test_a_causal_model_refuses_a_mixer_without_a_causal_form() -> None:
+    with pytest.raises(UserError, match="no causal form"):
+        build(mixer_names=["torch.nn.Identity"], shared_options={"causal": True})

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from longspan import pictures
+from longspan.report import pictures
 
 
 def drawn(path):

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import mixers, pictures, recipes, report
+from longspan import mixers, recipes, report
 from longspan.errors import UserError
+from longspan.report import pictures
 
 _SCORES = ("accuracy", "macro_f1")
 

@@ -16,12 +16,13 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from longspan import pictures, recipes
+from longspan import recipes
 from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.data.sources import load_splits
 from longspan.data.tokens import tokenize, truncation_table
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.report import pictures
 from longspan.tasks.metrics import metrics
 
 

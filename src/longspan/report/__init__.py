@@ -9,7 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from longspan.mixers import Description
-from longspan.pictures import learning_curve as learning_curve
+from longspan.report.pictures import learning_curve as learning_curve
 from longspan.recipes import Recipe
 
 _COMPARED = {"accuracy": "accuracy", "macro_f1": "macro-F1"}

@@ -9,8 +9,8 @@ from typing import Any
 from tabulate import tabulate
 
 from longspan.mixers import Description
-from longspan.report.pictures import learning_curve as learning_curve
 from longspan.recipes import Recipe
+from longspan.report.pictures import learning_curve as learning_curve
 
 _COMPARED = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
 

@@ -114,9 +114,14 @@ def check_columns(name: str, columns: dict[str, str], present: Sequence[str]) ->
     """
     for setting, column in columns.items():
         if column not in present:
-            shown = ", ".join(repr(entry.encode("utf-8", "backslashreplace").decode()) for entry in present)
+            shown = ", ".join(repr(_printable(entry)) for entry in present)
             hint = _nearest(column, present) or f"set {setting} to one of them."
             raise UserError(f"{name} has no column {column!r} but {shown or 'none at all'}: {hint}")
+
+
+def _printable(name: str) -> str:
+    """Return a name in UTF-8, also where bytes of it are in another encoding."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
@@ -214,7 +219,7 @@ def _read_parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
     with file:
         check_columns(path.name, columns, file.schema_arrow.names)
         number = 0
-        for batch in file.iter_batches(batch_size=256, columns=list(columns.values())):
+        for batch in file.iter_batches(batch_size=64, columns=list(columns.values())):
             values = [_undecoded(batch.column(column)).to_pylist() for column in columns.values()]
             for row in zip(*values, strict=True):
                 number += 1
@@ -297,7 +302,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> list[ClassF
         )
     found: list[ClassFile] = []
     for folder in classes:
-        _collect(folder, folder.name, f"{prefix}{folder.name}/", found.append)
+        _collect(folder, _printable(folder.name), prefix + _printable(folder.name), found.append)
     if not found:
         raise UserError(f"expected text files in the sub-folders of {str(root)!r}, but they are empty.")
     return [_rated(file) for file in found] if label_column == "rating" else found
@@ -308,13 +313,14 @@ def _visible(folder: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
         return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
-def _collect(folder: os.DirEntry[str], label: str, prefix: str, add: Callable[[ClassFile], None]) -> None:
+def _collect(folder: os.DirEntry[str], label: str, where: str, add: Callable[[ClassFile], None]) -> None:
     for entry in _visible(folder):
+        place = f"{where}/{_printable(entry.name)}"
         if entry.is_dir():
-            _collect(entry, label, f"{prefix}{entry.name}/", add)
+            _collect(entry, label, place, add)
         else:
             facts = entry.stat()
-            add(ClassFile(entry.path, label, prefix + entry.name, facts.st_size, facts.st_mtime_ns))
+            add(ClassFile(entry.path, label, place, facts.st_size, facts.st_mtime_ns))
 
 
 def _rated(file: ClassFile) -> ClassFile:

@@ -224,8 +224,13 @@ def _cached(source: _Source, split: str) -> Dataset:
             writer_batch_size=100,
         )
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, UserError):
-            raise error.__cause__ from None
+        cause = error.__cause__
+        if isinstance(cause, UserError):
+            raise cause from None
+        if isinstance(cause, OSError) and cause.filename:
+            raise UserError(
+                f"expected to read {source.name}, but {cause.filename!r} fails: {cause.strerror}."
+            ) from None
         raise
 
 

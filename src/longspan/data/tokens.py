@@ -25,8 +25,8 @@ PAD, UNKNOWN = "<pad>", "<unk>"
 _TOKENS_VERSION = 1
 """Raise this when the same documents would give other tokens, so that what is in users' caches is not used."""
 
-_PIECE = 100_000
-"""Characters that a thread encodes at a time: enough to be busy, few enough for constant memory."""
+_PIECE = 20_000
+"""Characters that a thread encodes at a time: enough to be busy, few enough that all threads have work."""
 
 _SLOW_ROWS = 1000
 """Rows from which starting processes pays for tokenizers written in Python."""

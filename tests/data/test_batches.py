@@ -1,0 +1,107 @@
+"""Batches hold every row once, within their limits, in an order that seed and epoch decide, with little padding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longspan.data.batches import LengthBatches, pad, padding_fraction
+
+LENGTHS = st.lists(st.integers(0, 60), max_size=200)
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100), shuffle=st.booleans())
+def test_every_row_once_within_the_limits(lengths: list[int], batch_size: int, max_tokens: int, shuffle: bool) -> None:
+    batches = LengthBatches(lengths, batch_size, max_tokens=max_tokens, shuffle=shuffle)
+    for epoch in (0, 1):
+        batches.set_epoch(epoch)
+        formed = list(batches)
+        assert len(batches) == len(formed)
+        assert sorted(row for batch in formed for row in batch) == list(range(len(lengths)))
+        for batch in formed:
+            longest = max(lengths[row] for row in batch)
+            assert 1 <= len(batch) <= batch_size
+            assert not max_tokens or len(batch) == 1 or len(batch) * longest <= max_tokens
+
+
+def test_order_depends_on_seed_and_epoch_alone() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, 1000)
+
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        batches = LengthBatches(lengths, 8, shuffle=True, seed=seed)
+        batches.set_epoch(epoch)
+        return list(batches)
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+    again = LengthBatches(lengths, 8, shuffle=True)
+    first = list(again)
+    again.set_epoch(1)
+    again.set_epoch(0)
+    assert list(again) == first == list(again)
+
+
+def test_shuffled_batches_are_of_all_lengths_at_any_time() -> None:
+    lengths = np.arange(4000)
+    means = np.array([lengths[batch].mean() for batch in LengthBatches(lengths, 8, shuffle=True)])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.15
+
+
+def test_without_shuffling_the_longest_come_first() -> None:
+    assert list(LengthBatches([3, 9, 1, 9, 5], 2, shuffle=False)) == [[1, 3], [4, 0], [2]]
+
+
+def test_drop_last_leaves_out_only_what_is_not_full() -> None:
+    assert list(LengthBatches([3, 9, 1, 9, 5], 2, shuffle=False, drop_last=True)) == [[1, 3], [4, 0]]
+    # Two rows of 9 are all that 20 tokens hold: that batch is full.
+    batches = LengthBatches([9, 9, 9, 9], 3, max_tokens=20, shuffle=False, drop_last=True)
+    assert list(batches) == [[0, 1], [2, 3]]
+    assert all(len(batch) == 7 for batch in LengthBatches([1] * 1000, 7, shuffle=True, drop_last=True))
+
+
+def test_a_document_beyond_max_tokens_goes_alone() -> None:
+    assert list(LengthBatches([50, 4, 4], 8, max_tokens=10, shuffle=False)) == [[0], [1, 2]]
+
+
+def test_little_padding_on_lengths_like_those_of_film_reviews() -> None:
+    lengths = np.minimum(np.random.default_rng(0).lognormal(5.5, 0.6, 20_000).astype(int), 1024)
+    assert padding_fraction(LengthBatches(lengths, 64, shuffle=True), lengths) < 0.06
+    assert padding_fraction(np.random.default_rng(0).permutation(len(lengths)).reshape(-1, 50).tolist(), lengths) > 0.5
+
+
+def test_padding_fraction() -> None:
+    assert padding_fraction([[0, 1], [2]], [2, 4, 7]) == pytest.approx(2 / 15)
+    assert padding_fraction([], []) == 0.0
+
+
+def test_impossible_limits() -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, but is 0"):
+        LengthBatches([1, 2], 0, shuffle=True)
+    with pytest.raises(ValueError, match=r"max_tokens must be 0 .* but is -1"):
+        LengthBatches([1, 2], 1, max_tokens=-1, shuffle=True)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pad(side: str) -> None:
+    examples: list[dict[str, Any]] = [
+        {"input_ids": [5, 6, 7], "labels": 1, "length": 3},
+        {"input_ids": np.array([8], dtype=np.int32), "labels": 0, "length": 1},
+        {"input_ids": [], "labels": 2, "length": 0},
+    ]
+    batch = pad(examples, pad_id=9, side=side)
+    gaps = [8, 9, 9] if side == "right" else [9, 9, 8]
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    assert batch["input_ids"].tolist() == [[5, 6, 7], gaps, [9, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [int(gap != 9) for gap in gaps], [0, 0, 0]]
+    assert batch["labels"].tolist() == [1, 0, 2]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+def test_pad_without_labels_and_on_no_side() -> None:
+    assert set(pad([{"input_ids": [1]}], 0)) == {"input_ids", "attention_mask"}
+    with pytest.raises(ValueError, match="'right' or 'left', but is 'top'"):
+        pad([{"input_ids": [1]}], 0, side="top")

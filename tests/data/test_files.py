@@ -1,0 +1,230 @@
+"""Files are read exactly, whatever is in them, and mistakes in them are named with their place."""
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from longspan.data.files import BROKEN, ClassFile, Row, label_text, list_classes, read_classes, read_rows
+from longspan.errors import UserError
+
+
+def rows(path: Path, label: str | None = "label") -> list[Row]:
+    return list(read_rows(path, text_column="text", label_column=label))
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_csv_with_quotes_line_breaks_and_byte_order_mark(tmp_path: Path) -> None:
+    content = '\ufefflabel, text \r\n1,"two\nlines, ""quoted"""\r\n\r\n 2.5 ,a "b" c\r\nx,Grüße 😀\n'
+    assert rows(write(tmp_path / "a.csv", content)) == [
+        ('two\nlines, "quoted"', "1", "a.csv, row 1", ""),
+        ('a "b" c', "2.5", "a.csv, row 2", ""),
+        ("Grüße 😀", "x", "a.csv, row 3", ""),
+    ]
+
+
+def test_tsv_and_any_case_of_suffix(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.TSV", "text\tlabel\na, b\tpos\n")) == [("a, b", "pos", "a.TSV, row 1", "")]
+
+
+def test_fields_beyond_the_limit_of_the_csv_module(tmp_path: Path) -> None:
+    text = "word " * 60_000
+    assert rows(write(tmp_path / "a.csv", f"text,label\n{text},pos\n"))[0].text == text
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".ndjson"])
+def test_json_lines(tmp_path: Path, suffix: str) -> None:
+    lines = ['{"text": "a\\nb", "label": 1}', "", '{"label": true, "text": "c"}', '{"text": "d"}', '{"label": null}']
+    name = f"a{suffix}"
+    assert rows(write(tmp_path / name, "\ufeff" + "\n".join(lines))) == [
+        ("a\nb", "1", f"{name}, line 1", ""),
+        ("c", "true", f"{name}, line 3", ""),
+        ("d", None, f"{name}, line 4", ""),
+        (None, None, f"{name}, line 5", ""),
+    ]
+
+
+def test_a_column_may_be_missing_in_the_first_json_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": "b", "label": "x"}\n')
+    assert [row.label for row in rows(path)] == [None, "x"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = pa.array([f"text {i}" for i in range(600)] + [None]).cast(kind)
+    labels = pa.array([float(i % 3) for i in range(600)] + [float("nan")])
+    pq.write_table(pa.table({"label": labels, "other": labels, "text": texts}), tmp_path / "a.parquet")
+    found = rows(tmp_path / "a.parquet")
+    assert found[0] == ("text 0", "0", "a.parquet, row 1", "")
+    assert found[599] == ("text 599", "2", "a.parquet, row 600", "")
+    assert found[600] == (None, None, "a.parquet, row 601", "")
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "text,label\nä,1\n"), ("a.jsonl", '{"text":"ä","label":1}')])
+def test_gzip(tmp_path: Path, name: str, content: str) -> None:
+    packed = write(tmp_path / f"{name}.gz", gzip.compress(content.encode()))
+    assert [row[:2] for row in rows(packed)] == [("ä", "1")]
+    with pytest.raises(UserError, match="no complete gzip file"):
+        rows(write(tmp_path / f"cut.{name}.gz", gzip.compress(content.encode() * 999)[:-20]))
+
+
+def test_without_label_column(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.csv", "text\nhello\n"), label=None) == [("hello", None, "a.csv, row 1", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("a.csv", b"text,label\nok,1\nbad \xff,1\nok,2\n", "a.csv, row 2"),
+        ("a.csv", b"text,label\nok,1\nbad,\xff\nok,2\n", "a.csv, row 2"),
+        (
+            "a.jsonl",
+            b'{"text":"ok","label":1}\n{"text":"\xff","label":1}\n{"text":"ok","label":2}\n',
+            "a.jsonl, line 2",
+        ),
+        (
+            "a.jsonl",
+            b'{"text":"ok","label":1}\n{"text":"\\ud800","label":1}\n{"text":"ok","label":2}\n',
+            "a.jsonl, line 2",
+        ),
+    ],
+)
+def test_broken_utf8_is_named_and_the_rest_read(tmp_path: Path, name: str, content: bytes, where: str) -> None:
+    found = rows(write(tmp_path / name, content))
+    assert [row.text for row in found] == ["ok", None, "ok"]
+    assert found[1] == (None, None, where, BROKEN)
+
+
+def test_broken_utf8_in_parquet(tmp_path: Path) -> None:
+    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"]).buffers())
+    pq.write_table(pa.table({"text": text, "label": [1, 2]}), tmp_path / "a.parquet")
+    assert [row.problem for row in rows(tmp_path / "a.parquet")] == ["", BROKEN]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "expected rows in .*a.csv', but it is empty"),
+        ("a.csv", "text,label\n", "is empty"),
+        ("a.jsonl", "\n\n", "is empty"),
+        ("a.csv", "text,lable\na,1\n", "a.csv has no column 'label' but 'text', 'lable': did you mean 'lable'"),
+        ("a.csv", "x,y\na,1\n", "no column 'text' but 'x', 'y': set data.text_column to one of them"),
+        ("a.csv", b"t\xffxt,label\na,1\n", r"no column 'text' but 't\\\\udcffxt', 'label'"),
+        ("a.jsonl", '{"text": "a", "lebel": 1}\n', "a.jsonl has no column 'label' but 'text', 'lebel'"),
+        ("a.csv", 'text,label\n"a\nb",1\nc,1,2\n', r"a.csv, row 2 \(line 4\): expected 2 fields .* but got 3"),
+        ("a.csv", "text,label\na\n", r"a.csv, row 1 \(line 2\): expected 2 fields .* but got 1"),
+        ("a.csv", 'text,label\na,1\n"b,1\nc,2\n', r"a.csv, row 2 \(line 3\): .* quotation mark that is never closed"),
+        ("a.tsv", 'text\tlabel\n"b" c\t1\n', r"a.tsv, row 1 \(line 2\): expected fields separated by tabs"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text" "b"}\n', "a.jsonl, line 2, column 9: .* not valid JSON"),
+        ("a.jsonl", '["a", 1]\n', "a.jsonl, line 1: expected a JSON object .* but got a list"),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', "line 1: expected text in column 'text', but got .* type int"),
+        ("a.jsonl", '{"text": "a", "label": [1]}\n', "line 1: expected one label, but got a list"),
+        ("a.parquet", "no parquet", "expected a parquet file, but"),
+        ("a.xlsx", "", "suffix .csv, .tsv, .jsonl, .ndjson, .parquet .* but got 'a.xlsx'"),
+        ("a", "", "but got 'a'"),
+        ("a.parquet.gz", "", "but got 'a.parquet.gz'"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        rows(write(tmp_path / name, content))
+
+
+def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "reviews.csv", "")
+    with pytest.raises(UserError, match=r"there is no file or folder .*reviews.cvs': did you mean 'reviews.csv'"):
+        rows(tmp_path / "reviews.cvs")
+    with pytest.raises(UserError, match="check the path"):
+        rows(tmp_path / "nowhere" / "a.csv")
+    with pytest.raises(UserError, match="is a folder"):
+        rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        (float("nan"), None),
+        ("  ", None),
+        (" a ", "a"),
+        (1, "1"),
+        (1.0, "1"),
+        (1.5, "1.5"),
+        (False, "false"),
+    ],
+)
+def test_labels_are_text(value: Any, text: str | None) -> None:
+    assert label_text(value, "here") == text
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
+    text, count = "x" * 20_000, 1000
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": [text] * count, "label": [1] * count}), path, use_dictionary=False)
+    else:
+        line = f"{text},1\n" if name == "a.csv" else json.dumps({"text": text, "label": 1}) + "\n"
+        write(path, ("text,label\n" if name == "a.csv" else "") + line * count)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_rows(path, text_column="text", label_column="label")) == count
+        # A parquet file comes in pieces of 64 rows.
+        assert tracemalloc.get_traced_memory()[1] < len(text) * count * 0.25
+    finally:
+        tracemalloc.stop()
+
+
+def make_classes(root: Path, names: Iterator[str] | list[str]) -> None:
+    for name in names:
+        write(root / name, f"text of {name}")
+
+
+def test_folder_of_classes(tmp_path: Path) -> None:
+    make_classes(tmp_path, ["b/2.txt", "b/1.txt", "a/deep/x", "a/.hidden", ".git/x.txt", "unsup/1.txt", "README"])
+    files = list_classes(tmp_path, "label", "train/")
+    assert [(file.label, file.where) for file in files] == [
+        ("a", "train/a/deep/x"),
+        ("b", "train/b/1.txt"),
+        ("b", "train/b/2.txt"),
+    ]
+    assert next(read_classes(files)) == ("text of a/deep/x", "a", "train/a/deep/x", "")
+
+
+def test_ratings_in_file_names(tmp_path: Path) -> None:
+    make_classes(tmp_path, ["pos/0_10.txt", "neg/1_2.txt"])
+    assert [file.label for file in list_classes(tmp_path, "rating")] == ["2", "10"]
+    make_classes(tmp_path, ["pos/x.txt"])
+    with pytest.raises(UserError, match=r"names like 12_9.txt \(ID_RATING.txt\), but got 'pos/x.txt'"):
+        list_classes(tmp_path, "rating")
+
+
+def test_broken_utf8_in_a_folder_has_file_and_byte(tmp_path: Path) -> None:
+    path = write(tmp_path / "a" / "1.txt", b"abc\xff")
+    file = ClassFile(str(path), "a", "a/1.txt", 4, 0)
+    assert list(read_classes([file])) == [(None, "a", "a/1.txt, byte 3", BROKEN)]
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "message"),
+    [
+        (["1.txt"], "label", "one sub-folder of text files per class in .* but it has no sub-folders"),
+        (["a/.hidden"], "label", "expected text files in the sub-folders"),
+        (["a/1.txt"], "ratings", "data.label_column is 'ratings': did you mean 'rating'"),
+    ],
+)
+def test_folders_without_classes(tmp_path: Path, names: list[str], column: str, message: str) -> None:
+    make_classes(tmp_path, names)
+    with pytest.raises(UserError, match=message):
+        list_classes(tmp_path, column)

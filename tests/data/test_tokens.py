@@ -1,0 +1,268 @@
+"""Tokens are learned from texts read once, decode as promised, are cut at the right end and computed only once."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
+
+from longspan.data import tokens
+from longspan.data.config import DataConfig
+from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
+from longspan.errors import UserError
+
+TEXTS = ["The cat sat on the mat.", "Das Boot, ein Film: großartig! 😀", "the the the <pad> <unk>"] * 5
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def build(kind: str, **settings: Any) -> PreTrainedTokenizerBase:
+    return build_tokenizer(DataConfig(tokens=kind, vocab_size=300, **settings), iter(TEXTS))
+
+
+BYTES = build("bytes")
+
+
+@given(st.text(max_size=50))
+def test_bytes_are_one_token_each_and_decode_exactly(text: str) -> None:
+    (ids,) = encode(BYTES, [text], DataConfig(tokens="bytes"))
+    assert len(ids) == len(text.encode())
+    assert BYTES.decode(ids) == text
+
+
+def test_bytes_have_fixed_ids() -> None:
+    assert len(BYTES) == 258
+    assert encode(BYTES, ["aé"], DataConfig()) == [BYTES.convert_tokens_to_ids(["a", "Ã", "©"])]
+    assert BYTES.get_vocab() == build("bytes").get_vocab()
+
+
+@pytest.mark.parametrize("kind", ["bytes", "words", "bpe"])
+def test_special_tokens_and_saving(tmp_path: Path, kind: str) -> None:
+    tokenizer = build(kind)
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 1)
+    assert tokenizer.model_input_names == ["input_ids", "attention_mask"]
+    tokenizer.save_pretrained(tmp_path / "saved")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    config = DataConfig(tokens=kind)
+    assert encode(loaded, TEXTS, config) == encode(tokenizer, TEXTS, config) == [tokenizer(t).input_ids for t in TEXTS]
+    assert len(loaded) == len(tokenizer)
+    assert tokens._hash(loaded) == tokens._hash(tokenizer)
+    # A document that speaks of padding is no padding.
+    assert 0 not in encode(loaded, ["<pad>"], config)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(loaded("word " * 5000).input_ids) >= 5000
+    padded = loaded(["a b", "a"], padding=True, return_tensors="pt")
+    assert padded["input_ids"].shape == padded["attention_mask"].shape
+
+
+def test_words_split_off_punctuation_and_keep_the_most_frequent() -> None:
+    config = DataConfig(tokens="words", vocab_size=6, lowercase=True)
+    tokenizer = build_tokenizer(config, ["The film, the FILM; the end.", "Film!", "one, two, three, the"])
+    assert len(tokenizer) == 6
+    assert tokenizer.convert_ids_to_tokens(encode(tokenizer, ["The film, unseen"], config)[0]) == [
+        "the",
+        "film",
+        ",",
+        "<unk>",
+    ]
+
+
+def test_case_is_kept_unless_asked() -> None:
+    assert "The" in build("words").get_vocab()
+    assert "The" not in build("words", lowercase=True).get_vocab()
+
+
+def test_bpe_decodes_exactly_and_is_learned_the_same_again() -> None:
+    tokenizer, again = build("bpe"), build("bpe")
+    assert len(tokenizer) == 300
+    assert tokenizer.backend_tokenizer.to_str() == again.backend_tokenizer.to_str()
+    text = "unseen: ñandú 漢字\n\tthe cat"
+    assert tokenizer.decode(encode(tokenizer, [text], DataConfig())[0]) == text
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_what_was_learned_is_kept_for_the_same_texts(kind: str) -> None:
+    config = DataConfig(tokens=kind, vocab_size=300)
+    first = build_tokenizer(config, iter(TEXTS), cache_key="one")
+    remaining = iter(TEXTS)
+    again = build_tokenizer(config, remaining, cache_key="one")
+    assert len(list(remaining)) == len(TEXTS)
+    assert tokens._hash(first) == tokens._hash(again)
+    other = build_tokenizer(DataConfig(tokens=kind, vocab_size=290), remaining, cache_key="one")
+    assert list(remaining) == []
+    assert tokens._hash(first) != tokens._hash(other)
+
+
+def word_ids(texts: list[str], **settings: Any) -> list[list[str]]:
+    config = DataConfig(tokens="words", **settings)
+    tokenizer = build_tokenizer(config, texts)
+    return [tokenizer.convert_ids_to_tokens(ids) for ids in encode(tokenizer, texts, config)]
+
+
+def test_either_end_is_kept() -> None:
+    texts = ["a b c d e", "a b", ""]
+    assert word_ids(texts) == [["a", "b", "c", "d", "e"], ["a", "b"], []]
+    assert word_ids(texts, max_length=3) == [["a", "b", "c"], ["a", "b"], []]
+    assert word_ids(texts, max_length=3, keep="last") == [["c", "d", "e"], ["a", "b"], []]
+
+
+@pytest.fixture
+def byt5(tmp_path: Path) -> str:
+    """A tokenizer written in Python, which ends each document with a special token."""
+    ByT5Tokenizer(model_max_length=4).save_pretrained(tmp_path / "byt5")
+    return str(tmp_path / "byt5")
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> str:
+    """A tokenizer that puts special tokens on either side, and whose file asks for truncation and padding."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = build("words")
+    backend = tokenizer.backend_tokenizer
+    backend.add_special_tokens(["[CLS]", "[SEP]"])
+    ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ids)
+    backend.enable_truncation(2)
+    backend.enable_padding(length=9)
+    tokenizer.model_max_length = 2
+    tokenizer.save_pretrained(tmp_path / "bert")
+    return str(tmp_path / "bert")
+
+
+def test_special_tokens_stay_around_the_part_that_is_kept(bert: str, byt5: str) -> None:
+    config = DataConfig(tokens=bert, max_length=4, keep="last")
+    tokenizer = build_tokenizer(config, [])
+    found = [tokenizer.convert_ids_to_tokens(ids) for ids in encode(tokenizer, ["the cat sat on", "the"], config)]
+    assert found == [["[CLS]", "sat", "on", "[SEP]"], ["[CLS]", "the", "[SEP]"]]
+    config = DataConfig(tokens=byt5, max_length=4)
+    tokenizer = build_tokenizer(config, [])
+    assert tokenizer.convert_ids_to_tokens(encode(tokenizer, ["abcdef"], config)[0]) == ["a", "b", "c", "</s>"]
+    with pytest.raises(UserError, match=r"max_length is 1, but the tokenizer adds 1 special tokens"):
+        encode(tokenizer, ["a"], DataConfig(tokens=byt5, max_length=1))
+
+
+def test_limits_of_the_pretrained_model_are_forgotten(bert: str, tmp_path: Path, caplog: Any) -> None:
+    tokenizer = build_tokenizer(DataConfig(tokens=bert), [])
+    assert len(encode(tokenizer, ["the " * 50], DataConfig(tokens=bert))[0]) == 52
+    tokenizer.save_pretrained(tmp_path / "again")
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "again")("the " * 50).input_ids) == 52
+    assert not caplog.records
+
+
+def test_a_padding_token_is_added(tmp_path: Path) -> None:
+    tokenizer = build("bpe")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path / "gpt")
+    assert build_tokenizer(DataConfig(tokens=str(tmp_path / "gpt")), []).pad_token_id is not None
+
+
+def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise OSError(f"{name} is not a local folder.\nMore.")
+
+    monkeypatch.setattr(tokens.AutoTokenizer, "from_pretrained", fail)
+    with pytest.raises(UserError, match=r"or a pretrained tokenizer, but 'word' .* did you mean 'words'\?"):
+        build_tokenizer(DataConfig(tokens="word"), [])
+
+
+def documents(texts: list[str]) -> Dataset:
+    def rows() -> Any:
+        for number, text in enumerate(texts):
+            yield {"text": text, "label": "ab"[number % 2], "where": f"a.csv, row {number + 1}"}
+
+    return Dataset.from_generator(rows, fingerprint=f"texts{len(texts)}")
+
+
+def test_tokenize() -> None:
+    config = DataConfig(tokens="words", max_length=3)
+    dataset = documents(["a b c d e", "a b", "c d e"])
+    tokenizer = build_tokenizer(config, dataset["text"])
+    found = tokenize(dataset, tokenizer, config, {"a": 0, "b": 1}, "Tokenising")
+    assert found.column_names == ["input_ids", "length", "removed", "labels"]
+    assert found.features["input_ids"].feature.dtype == "int32"
+    assert found["length"][:] == [3, 2, 3]
+    assert found["removed"][:] == [2, 0, 0]
+    assert found["labels"][:] == [0, 1, 0]
+    assert truncation_table(found) == {
+        "documents": 3,
+        "tokens": 10,
+        "cut_documents": 1,
+        "removed_tokens": 2,
+        "median_length": 3.0,
+        "longest": 5,
+    }
+    assert "labels" not in tokenize(dataset, tokenizer, config, None, "Tokenising").column_names
+    with pytest.raises(UserError, match=r"a.csv, row 2: the label 'b' is not among those the model knows"):
+        tokenize(dataset, tokenizer, config, {"a": 0, "c": 1}, "Tokenising")
+
+
+def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = DataConfig(tokens="words", max_length=3)
+    dataset = documents(TEXTS)
+    tokenizer = build_tokenizer(config, dataset["text"])
+    labels = {"a": 0, "b": 1}
+    first = tokenize(dataset, tokenizer, config, labels, "Tokenising")
+    calls = []
+    original = tokens._encode
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(tokens, "_encode", counted)
+    again = tokenize(dataset, build_tokenizer(config, TEXTS), config, labels, "Other words")
+    assert (again[:], calls) == (first[:], [])
+    for other, names, data in (
+        (DataConfig(tokens="words", max_length=4), labels, dataset),
+        (DataConfig(tokens="words", max_length=3, keep="last"), labels, dataset),
+        (config, {"a": 1, "b": 0}, dataset),
+        (config, labels, documents(TEXTS[:7])),
+    ):
+        tokenize(data, tokenizer, other, names, "Tokenising")
+        assert calls == [1]
+        calls.clear()
+
+
+def test_python_tokenizers_run_in_processes(byt5: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_SLOW_ROWS", 4)
+    monkeypatch.setattr(tokens, "_cores", lambda: 2)
+    config = DataConfig(tokens=byt5, max_length=20)
+    tokenizer = build_tokenizer(config, [])
+    found = tokenize(documents(TEXTS), tokenizer, config, {"a": 0, "b": 1}, "Tokenising")
+    assert found["input_ids"][:] == encode(tokenizer, TEXTS, config)
+
+
+def test_nothing_is_left_of_the_threads() -> None:
+    """A forked process neither warns nor hangs, and the environment is as before."""
+    script = (
+        "import os; before = dict(os.environ)\n"
+        "from longspan.data.config import DataConfig\n"
+        "from longspan.data.tokens import build_tokenizer, encode\n"
+        "config = DataConfig(tokens='bpe', vocab_size=300)\n"
+        "texts = ['some text to learn from'] * 5000\n"
+        "tokenizer = build_tokenizer(config, texts); encode(tokenizer, texts, config)\n"
+        "assert 'TOKENIZERS_PARALLELISM' not in set(os.environ) - set(before)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    tokenizer(texts); os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "forked" not in result.stderr

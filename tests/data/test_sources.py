@@ -68,6 +68,12 @@ def test_splits_are_stratified_disjoint_and_the_same_again(tmp_path: Path) -> No
     assert again.splits["test"]._fingerprint == found.splits["test"]._fingerprint != other.splits["test"]._fingerprint
 
 
+def test_every_split_gets_an_example_of_the_smallest_class(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [(f"document {i}", "ab"[i % 2]) for i in range(6)])
+    found = load(path, validation_fraction=0.5, test_fraction=0.49)
+    assert counts(found) == {split: {"a": 1, "b": 1} for split in ("train", "validation", "test")}
+
+
 def test_no_split_is_taken_where_none_is_wanted(tmp_path: Path) -> None:
     assert list(load(write_rows(tmp_path / "a.jsonl", balanced(4)), validation_fraction=0.0).splits) == ["train"]
 
@@ -174,6 +180,8 @@ def test_hub_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "load_dataset", load_dataset)
     with pytest.raises(UserError, match=r"data set 'no/such' could not be loaded \(Dataset .* exist\): check its name"):
         load("hub:no/such")
+    with pytest.raises(UserError, match=r"data.path: there is no file or folder 'here': check the path"):
+        load("hub:./here")
     monkeypatch.setattr(sources, "load_dataset", lambda *args: DatasetDict({"all": Dataset.from_dict({"text": ["a"]})}))
     with pytest.raises(UserError, match="has no split 'train' but all"):
         load("hub:odd")

@@ -177,6 +177,8 @@ def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tokens.AutoTokenizer, "from_pretrained", fail)
     with pytest.raises(UserError, match=r"or a pretrained tokenizer, but 'word' .* did you mean 'words'\?"):
         build_tokenizer(DataConfig(tokens="word"), [])
+    with pytest.raises(UserError, match=r"data.tokens: there is no file or folder '/no/such': check the path"):
+        build_tokenizer(DataConfig(tokens="/no/such"), [])
 
 
 def documents(texts: list[str]) -> Dataset:

@@ -114,7 +114,7 @@ def check_columns(name: str, columns: dict[str, str], present: Sequence[str]) ->
     """
     for setting, column in columns.items():
         if column not in present:
-            shown = ", ".join(repr(_printable(entry)) for entry in present)
+            shown = ", ".join(map(repr, present))
             hint = _nearest(column, present) or f"set {setting} to one of them."
             raise UserError(f"{name} has no column {column!r} but {shown or 'none at all'}: {hint}")
 
@@ -150,6 +150,8 @@ def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
                 continue
             if header is None:
                 header = [field.strip() for field in fields]
+                if any("\x00" in field or _printable(field) != field for field in header):
+                    raise UserError(f"{place}: expected UTF-8, but got another encoding: save the file as UTF-8.")
                 check_columns(path.name, columns, header)
                 indices = [header.index(column) for column in columns.values()]
                 continue

@@ -164,6 +164,8 @@ def _hub(address: str, config: DataConfig) -> dict[str, _Source]:
     local = address.startswith((".", "/", "~"))
     parts = [str(Path(address).expanduser())] if local else address.split("/", 2)
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    if local and not Path(name).exists():
+        raise UserError(f"data.path: {missing(Path(name))}")
     try:
         loaded = load_dataset(name, settings)
     except (DatasetsError, OSError, ValueError) as error:

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
+from longspan.data.files import missing
 from longspan.errors import UserError, suggestion
 
 PAD, UNKNOWN = "<pad>", "<unk>"
@@ -113,10 +114,11 @@ def _train(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def _pretrained(name: str) -> PreTrainedTokenizerBase:
+    folder = Path(name).expanduser()
+    if name.startswith((".", "/", "~")) and not folder.exists():
+        raise UserError(f"data.tokens: {missing(folder)}")
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            Path(name).expanduser() if "~" in name else name
-        )
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else name)
     except (OSError, ValueError, KeyError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
         hint = suggestion(name, TRAINED_TOKENS)
@@ -179,16 +181,22 @@ def _contents(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     """Return the ids of each text without special tokens, whole."""
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
+    backend = _backend(tokenizer)
 
     def work(piece: list[str]) -> list[np.ndarray]:
         return [_ids(encoding.ids) for encoding in backend.encode_batch_fast(piece, add_special_tokens=False)]
 
     with _no_rust_threads(), ThreadPoolExecutor(_cores()) as threads:
         return [ids for piece in threads.map(work, _pieces(texts)) for ids in piece]
+
+
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """Return what does the work, without the truncation and padding that its file or an earlier call asked for."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -288,10 +296,7 @@ def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a hash of all that decides on the tokens."""
     digest = hashlib.sha256()
     if tokenizer.is_fast:
-        backend = tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
-        digest.update(f"{tokenizer.split_special_tokens} {backend.to_str()}".encode())
+        digest.update(f"{tokenizer.split_special_tokens} {_backend(tokenizer).to_str()}".encode())
     else:
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)

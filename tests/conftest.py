@@ -1,11 +1,20 @@
-"""Shared by all tests: determinism, and the project's shape annotations checked at run time."""
+"""Shared by all tests: nothing of the user's is read or written, nothing is downloaded, results repeat, and the
+project's shape annotations are checked at run time."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import settings
-from jaxtyping import install_import_hook
+
+# Before anything imports these libraries; subprocesses inherit it. One thread each, as workers run side by side, and
+# as sums in another order are other sums.
+_HOME = tempfile.TemporaryDirectory(prefix="longspan-tests-")
+os.environ |= {"HF_HOME": _HOME.name, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Only where tensors are handled: annotations elsewhere are mypy's business.
 install_import_hook(["longspan.ops", "longspan.mixers", "longspan.positions", "longspan.backbone"], "beartype.beartype")
@@ -15,8 +24,22 @@ settings.load_profile("longspan")
 
 
 @pytest.fixture(autouse=True)
-def _deterministic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _repeatable() -> None:
+    torch.set_num_threads(1)
     torch.manual_seed(0)
-    # One thread per worker when tests run side by side.
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of 240 documents of 3 to 40 words about cats or dogs, which any model learns."""
+    words = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
+    rows = ["text,label"]
+    for number in range(240):
+        label = "cat" if number % 2 else "dog"
+        # Neither label has words or lengths of its own but for the three above.
+        filler = [f"word{(number * 7 + i * i) % 23}" for i in range(number * 5 % 38)]
+        filler.insert(number % (len(filler) + 1), " ".join(words[label]))
+        rows.append(f"{' '.join(filler)},{label}")
+    path = tmp_path_factory.mktemp("animals") / "animals.csv"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -1,6 +1,6 @@
 """Position encodings, chosen by name: sinusoidal, learned, fourier, none.
 
-Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
+The sinusoid is multiplied by one learned number, which starts at 1/√w. Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
 token, to (b, t, w) when added and (b, t, 2w) when concatenated. Numbers stay integers and angles float32 until the
 end: bfloat16 cannot tell neighbouring positions apart past 256.
 """
@@ -56,7 +56,10 @@ class Positions(nn.Module):
         self.combine = combine
         self.max_positions = max_positions
         self.output_dim = 2 * dim if combine == "concat" and name != "none" else dim
-        if name == "learned":
+        if name == "sinusoidal":
+            # A learned scale that starts small: at full size the sinusoid would drown new embeddings.
+            self.scale = nn.Parameter(torch.tensor(dim**-0.5))
+        elif name == "learned":
             self.table = nn.Embedding(max_positions, dim)
         elif name == "fourier":
             # Enough levels that the highest frequency tells neighbours apart.
@@ -78,7 +81,7 @@ class Positions(nn.Module):
         if self.name == "learned":
             table = self.table.weight[:length]
         elif self.name == "sinusoidal":
-            table = sinusoid(steps, embedded.shape[2])
+            table = sinusoid(steps, embedded.shape[2]) * self.scale
         else:
             coordinates = (steps.float() * (math.pi / self.max_positions)).unsqueeze(-1)
             table = self.project(fourier_features(coordinates, self.levels).to(self.project.weight.dtype))

@@ -143,7 +143,8 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "logging_steps": 0.02,
         "load_best_model_at_end": True,
         "metric_for_best_model": "accuracy",
-        "save_total_limit": 1,
+        # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
+        "save_total_limit": 2,
         "optim": "adamw_torch_fused",
         "report_to": "none",
         "disable_tqdm": not progress,

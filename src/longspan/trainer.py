@@ -150,6 +150,13 @@ class StopOnSignal(TrainerCallback):
             control.should_save = True
             control.should_training_stop = True
 
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.signal:
+            # Stopping ends the epoch for the Trainer, but not for the run: an evaluation now would draw random
+            # numbers and might choose a best model that an uninterrupted run never sees.
+            control.should_evaluate = False
+            control.should_save = False
+
 
 class Collator:
     """Pads a batch of examples on the right."""
@@ -166,13 +173,14 @@ def tokens_per_second(trainer: LengthTrainer, started: float) -> float:
     return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint in `folder`; what a killed save left behind does not count."""
+def last_checkpoint(folder: Path, *, tidy: bool = True) -> Path | None:
+    """Return the newest complete checkpoint in `folder`; `tidy` removes what a killed save left behind."""
     complete = []
     for path in folder.glob("checkpoint-*"):
         try:
             # The Trainer writes this file last.
             complete.append((json.loads((path / "trainer_state.json").read_text())["global_step"], path))
         except (OSError, ValueError, KeyError):
-            shutil.rmtree(path, ignore_errors=True)
+            if tidy:
+                shutil.rmtree(path, ignore_errors=True)
     return max(complete)[1] if complete else None

@@ -7,16 +7,17 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-CHUNK_BATCHES = 50
-"""Batches' worth of shuffled rows that are sorted together: more means less padding, fewer means more randomness."""
+BUCKETS = 40
+"""Buckets a data set is cut into, about: more mean less padding, fewer mean more randomness."""
 
 
 class LengthBatches(Sampler[list[int]]):
     """Batches of row numbers whose documents have similar lengths.
 
-    Shuffling draws a random order, sorts pieces of 50 batches by length, cuts each piece into batches and shuffles the
-    batches. Without shuffling, all rows are sorted, longest first, so that a batch too large for memory fails at once.
-    The order depends on `seed` and the epoch alone.
+    Rows are sorted by length, longest first, and cut into buckets, which are whole batches. Shuffling mixes the rows
+    of each bucket, then the batches of all buckets, so every epoch has the same number of batches of the same sizes:
+    what `len` says holds for all, and training can be resumed in the middle of any. The order depends on `seed` and
+    the epoch alone. Without shuffling the longest come first, so that a batch too large for memory fails at once.
 
     Args:
         lengths: `(n,)` lengths in tokens.
@@ -25,7 +26,7 @@ class LengthBatches(Sampler[list[int]]):
             a batch of its own.
         shuffle: Whether the order is random.
         seed: Seed of the random order.
-        drop_last: Leave out the last batch formed if it is smaller than the limits allow.
+        drop_last: Leave out the batch of the shortest documents if it is smaller than the others of its bucket.
 
     Raises:
         ValueError: `batch_size` is below 1 or `max_tokens` below 0.
@@ -52,58 +53,45 @@ class LengthBatches(Sampler[list[int]]):
         self.seed = seed
         self.drop_last = drop_last
         self.epoch = 0
-        self._batches: list[list[int]] | None = None
+        self._order = np.argsort(-self.lengths, kind="stable")
+        self._buckets = self._cut()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the random order of this epoch (from 0 up); with `max_tokens` the number of batches may change."""
-        if self.shuffle and epoch != self.epoch:
-            self._batches = None
+        """Choose the random order of this epoch, from 0 up."""
         self.epoch = epoch
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._formed())
-
     def __len__(self) -> int:
-        return len(self._formed())
+        return sum(len(starts) for starts, _ in self._buckets)
 
-    def _formed(self) -> list[list[int]]:
-        if self._batches is None:
-            self._batches = self._form()
-        return self._batches
-
-    def _form(self) -> list[list[int]]:
-        if not self.shuffle:
-            order = np.argsort(-self.lengths, kind="stable")
-            batches, rest = self._cut(order)
-            return batches + self._last(rest)
+    def __iter__(self) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, self.epoch))
-        order = random.permutation(len(self.lengths))
-        size = self.batch_size * CHUNK_BATCHES
         batches = []
-        rest = order[:0]
-        for start in range(0, len(order), size):
-            # What did not fill a batch joins the next piece, so that only the very last batch can be small.
-            piece = np.concatenate([rest, order[start : start + size]])
-            cut, rest = self._cut(piece[np.argsort(-self.lengths[piece], kind="stable")])
-            batches += cut
-        batches += self._last(rest)
-        return [batches[i] for i in random.permutation(len(batches))]
+        for starts, end in self._buckets:
+            rows = self._order[starts[0] : end]
+            rows = random.permutation(rows) if self.shuffle else rows
+            batches += [part.tolist() for part in np.split(rows, np.subtract(starts[1:], starts[0]))]
+        return iter([batches[i] for i in random.permutation(len(batches))] if self.shuffle else batches)
 
-    def _cut(self, order: np.ndarray) -> tuple[list[list[int]], np.ndarray]:
-        """Cut rows sorted by falling length into full batches; return them and the rows left over."""
-        batches, start = [], 0
-        while start < len(order):
+    def _cut(self) -> list[tuple[list[int], int]]:
+        """Return, for each bucket, where its batches start in the sorted order and where the last one ends."""
+        buckets, start, lengths = [], 0, self.lengths[self._order]
+        while start < len(lengths):
+            longest = max(1, int(lengths[start]))
             rows = self.batch_size
             if self.max_tokens:
-                rows = min(rows, max(1, self.max_tokens // max(1, int(self.lengths[order[start]]))))
-            if start + rows > len(order):
-                break
-            batches.append(order[start : start + rows].tolist())
-            start += rows
-        return batches, order[start:]
-
-    def _last(self, rest: np.ndarray) -> list[list[int]]:
-        return [rest.tolist()] if len(rest) and not self.drop_last else []
+                rows = min(rows, max(1, self.max_tokens // longest))
+            # Two batches at least, so that there is something to shuffle; none that begins far below the longest,
+            # which would waste memory and time; and whole ones, so that only the very last can be small.
+            comparable = int(np.searchsorted(-lengths, -0.8 * longest)) - start
+            count = max(1, min(max(2, len(lengths) // BUCKETS // rows), comparable // rows))
+            end = min(len(lengths), start + count * rows)
+            starts = list(range(start, end, rows))
+            if self.drop_last and end - starts[-1] < rows:
+                end = starts.pop()
+            if starts:
+                buckets.append((starts, end))
+            start = max(end, start + count * rows)
+        return buckets
 
 
 def padding_fraction(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray) -> float:

@@ -1,0 +1,237 @@
+"""Training from a recipe: what a run leaves, and that it survives being stopped in every way."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import pipeline
+
+from longspan import recipes
+from longspan.cli import use_fastest_exact_products
+from longspan.errors import UserError
+from longspan.train import Interrupted, train
+from longspan.trainer import LengthTrainer, last_checkpoint
+
+SETTINGS = [
+    "data.tokens=words",
+    "data.validation_fraction=0.25",
+    "data.test_fraction=0.1",
+    "model.dim=16",
+    "model.heads=2",
+    "model.token_dropout=0.1",
+    "model.initializer_range=0.2",
+    "training.num_train_epochs=4",
+    "training.per_device_train_batch_size=8",
+    "training.learning_rate=0.02",
+    "training.batch_tokens=240",
+]
+
+
+def recipe(animals: Path, *more: str) -> recipes.Recipe:
+    return recipes.load("quickstart", [f"data.path={animals}", "data.vocab_size=200", *SETTINGS, *more])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_on_the_command_line() -> Iterator[None]:
+    """Runs of the command line and runs in this process must agree to the bit."""
+    before = torch.get_float32_matmul_precision()
+    use_fastest_exact_products()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture(scope="module")
+def whole(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run that nothing interrupted."""
+    torch.set_num_threads(1)
+    run = tmp_path_factory.mktemp("whole") / "run"
+    return run, train(recipe(animals), run, progress=False)
+
+
+def same_result(run: Path, whole: Path) -> None:
+    """The weights to the bit, and every validation score."""
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
+    for result in (one, other):
+        result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
+    for key in ("validation", "test", "history", "best_epoch", "steps"):
+        assert one[key] == other[key], key
+
+
+def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
+    run, result = whole
+    made = "model.safetensors config.json tokenizer.json recipe.toml environment.json metrics.json README.md"
+    for name in [*made.split(), "learning_curve.png"]:
+        assert (run / name).stat().st_size > 0, name
+    assert result["validation"]["accuracy"] > 0.9
+    assert result["test"]["accuracy"] > 0.8
+    assert result["tokens_per_second"] > 0
+    assert 0 <= result["padding_fraction"] < 0.3
+    assert len([entry for entry in result["history"] if "validation_accuracy" in entry]) == 4
+    assert json.loads((run / "metrics.json").read_text()) == result
+    assert json.loads((run / "environment.json").read_text())["packages"]["torch"]
+    assert recipes.load(str(run / "recipe.toml")).to_toml() == (run / "recipe.toml").read_text()
+    assert not (run / ".unfinished").exists()
+
+
+def test_the_run_folder_is_a_pipeline(whole: tuple[Path, dict[str, Any]]) -> None:
+    classify = pipeline("text-classification", model=str(whole[0]), device="cpu")
+    cat, dog = classify(["word1 purr meow whisker word2", "bark wag fetch"])
+    assert (cat["label"], dog["label"]) == ("cat", "dog")
+
+
+def test_an_existing_run_is_not_touched_without_being_told(animals: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "thesis.txt").write_text("my only copy")
+    with pytest.raises(UserError, match="exists"):
+        train(recipe(animals), run)
+    with pytest.raises(UserError, match="no run folder, so it is not overwritten"):
+        train(recipe(animals), run, overwrite=True)
+    assert (run / "thesis.txt").exists()
+
+
+def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text("")
+    (run / "old").write_text("")
+    train(recipe(animals), run, overwrite=True, progress=False)
+    assert not (run / "old").exists()
+    same_result(run, whole[0])
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
+    """Make the process receive a signal in the middle of a training step."""
+    usual = LengthTrainer.training_step
+
+    def training_step(self: LengthTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.state.global_step == step:
+            os.kill(os.getpid(), number)
+        return usual(self, *args, **kwargs)
+
+    monkeypatch.setattr(LengthTrainer, "training_step", training_step)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_training_saves_and_resumes_to_the_same_result(
+    number: int, animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    run = tmp_path / "run"
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        interrupt_at(30, patch, number)
+        with pytest.raises(Interrupted, match="saved step 31"):
+            train(recipe(animals), run, progress=False)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not (run / "metrics.json").exists()
+    train(recipe(animals), run, resume=True, progress=False)
+    same_result(run, whole[0])
+
+
+def test_a_killed_run_resumes_to_the_same_result(
+    animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    run = tmp_path / "run"
+    command = ["train", "quickstart", f"data.path={animals}", "data.vocab_size=200", *SETTINGS, "--run", str(run)]
+    process = subprocess.Popen([sys.executable, "-m", "longspan", *command], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (run / "metrics.json").exists()
+    # What a kill in the middle of a save leaves behind.
+    broken = run / "checkpoints" / "checkpoint-999"
+    broken.mkdir()
+    (broken / "model.safetensors").write_bytes(b"half")
+    (broken / "trainer_state.json").write_text('{"global_st')
+    train(recipe(animals), run, resume=True, progress=False)
+    same_result(run, whole[0])
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    run = tmp_path / "run"
+    usual = LengthTrainer._save_checkpoint
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def no_room(self: LengthTrainer, *args: Any) -> None:
+        # From the second save on, files may not grow past 1,000 bytes: a real failing write.
+        if self.state.epoch is not None and self.state.epoch > 1.5:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            usual(self, *args)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LengthTrainer, "_save_checkpoint", no_room)
+        with pytest.raises(UserError, match=r"writing failed .* is kept: free some space"):
+            train(recipe(animals), run, progress=False)
+    kept = last_checkpoint(run / "checkpoints")
+    assert kept is not None
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [kept.name]
+    train(recipe(animals), run, resume=True, progress=False)
+    same_result(run, whole[0])
+
+
+def test_a_full_disk_at_the_very_end_can_be_resumed(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    run = tmp_path / "run"
+
+    usual = LengthTrainer.save_model
+
+    def no_room(self: LengthTrainer, folder: str, _internal_call: bool = False) -> None:
+        if folder.endswith(".unfinished"):
+            raise OSError(28, "No space left on device")
+        usual(self, folder, _internal_call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LengthTrainer, "save_model", no_room)
+        with pytest.raises(UserError, match=r"No space left on device.*--resume"):
+            train(recipe(animals), run, progress=False)
+    train(recipe(animals), run, resume=True, progress=False)
+    same_result(run, whole[0])
+
+
+def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    with pytest.raises(UserError, match="found none; leave out --resume"):
+        train(recipe(animals), tmp_path / "run", resume=True)
+    with pytest.raises(UserError, match="is finished"):
+        train(recipe(animals), whole[0], resume=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/recipe.toml").write_text(recipe(animals).to_toml())
+    with pytest.raises(UserError, match="started with, got another"):
+        train(recipe(animals, "training.seed=7"), tmp_path / "other", resume=True)
+
+
+def test_documents_longer_than_learned_positions_are_named_before_training(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"reach to 10 tokens, but a document has 40.*data.max_length=10"):
+        train(recipe(animals, "model.position=learned", "model.max_positions=10"), tmp_path / "run")
+
+
+def test_training_arguments_that_contradict_each_other_are_a_sentence(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"\[training\] does not fit together"):
+        train(recipe(animals, "training.eval_strategy=no"), tmp_path / "run")
+
+
+def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    numbers = " ".join(["1.5"] * 16)
+    vectors.write_text(f"2 16\npurr {numbers}\nnowhere {numbers}\n")
+    frozen = [f"training.word_vectors={vectors}", "training.learning_rate=0.0", "training.num_train_epochs=1"]
+    result = train(recipe(animals, *frozen), tmp_path / "run", progress=False)
+    assert result["word_vectors_found"] == 1

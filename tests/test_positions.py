@@ -53,7 +53,7 @@ def test_concatenation_doubles_the_width_and_keeps_the_embedding() -> None:
     joined = encode(embedded, count_positions(torch.ones(2, 3)))
     assert joined.shape[2] == encode.output_dim == 16
     assert torch.equal(joined[..., :8], embedded)
-    torch.testing.assert_close(joined[0, :, 8:], sinusoid(torch.arange(3), 8))
+    torch.testing.assert_close(joined[0, :, 8:], sinusoid(torch.arange(3), 8) * 8**-0.5)
 
 
 def test_documents_longer_than_learned_positions_are_refused() -> None:

@@ -1,8 +1,9 @@
 """Position encodings, chosen by name: sinusoidal, learned, fourier, none.
 
-The sinusoid is multiplied by one learned number, which starts at 1/√w. Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
-token, to (b, t, w) when added and (b, t, 2w) when concatenated. Numbers stay integers and angles float32 until the
-end: bfloat16 cannot tell neighbouring positions apart past 256.
+Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
+token, to (b, t, w) when added and (b, t, 2w) when concatenated. The sinusoid is multiplied by one learned number,
+which starts at 1/√w. Numbers stay integers and angles float32 until the end: bfloat16 cannot tell neighbouring
+positions apart past 256.
 """
 
 import math

@@ -81,7 +81,7 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
 
     plain = gradients()
     model.activation_checkpointing_enable()
-    assert model.is_gradient_checkpointing
+    assert model.is_activation_checkpointing
     for one, other in zip(gradients(), plain, strict=True):
         torch.testing.assert_close(one, other)
 

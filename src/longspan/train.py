@@ -25,6 +25,7 @@ from longspan.recipes import OWN_TRAINING_KEYS, Recipe
 from longspan.trainer import (
     Collator,
     LengthTrainer,
+    ReturnFreedMemory,
     StopOnSignal,
     TokensPerSecond,
     last_checkpoint,
@@ -172,6 +173,8 @@ def _trainer(
         compute_metrics=scores,
         batch_tokens=recipe.training.get("batch_tokens", 0),
     )
+    if arguments.device.type == "cpu":
+        trainer.add_callback(ReturnFreedMemory())
     bar = TokensPerSecond()
     bar.trainer = trainer
     trainer.remove_callback(ProgressCallback)

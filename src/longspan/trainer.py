@@ -1,5 +1,6 @@
 """The Hugging Face `Trainer`: batches by length, token counts, checkpoints that outlive kills and full disks."""
 
+import ctypes
 import json
 import shutil
 import signal
@@ -121,6 +122,24 @@ class TokensPerSecond(ProgressCallback):
         if logs and "eval_accuracy" in logs and self.training_bar is not None:
             scores = f"validation loss {logs['eval_loss']:.3f}, accuracy {logs['eval_accuracy']:.4f}"
             self.training_bar.write(f"epoch {state.epoch:.2f}: {scores}", file=sys.stderr)
+
+
+class ReturnFreedMemory(TrainerCallback):
+    """Give freed memory back to the system every few steps, where the C library would keep it (glibc, on a CPU).
+
+    Batches of ever other shapes leave holes between the blocks in use that later tensors do not fit: without this, a
+    run that needs 2 GiB was seen to hold 12 GiB after 750 steps.
+    """
+
+    EVERY = 25
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None) if sys.platform == "linux" else None
+        self.trim = getattr(library, "malloc_trim", None)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.trim is not None and state.global_step % self.EVERY == 0:
+            self.trim(0)
 
 
 class StopOnSignal(TrainerCallback):

@@ -43,7 +43,7 @@ def prepare(data: DataConfig) -> Prepared:
     # Numbers in the order of their size, then words in that of the alphabet.
     names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), name.zfill(20), name))
     numbers = {name: number for number, name in enumerate(names)}
-    tokenizer = build_tokenizer(data, (row["text"] for row in training))
+    tokenizer = build_tokenizer(data, training["text"], cache_key=training._fingerprint)
     splits = {
         name: tokenize(split, tokenizer, data, numbers, f"Tokenising {name}") for name, split in loaded.splits.items()
     }
@@ -64,7 +64,7 @@ def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequ
         problem_type="single_label_classification",
         **settings,
     )
-    longest = max(max(split["length"]) for split in prepared.splits.values())
+    longest = max(max(split["length"][:]) for split in prepared.splits.values())
     if config.position == "learned" and longest > config.max_positions:
         raise UserError(
             f"learned positions reach to {config.max_positions} tokens, but a document has {longest}; set "

@@ -1,0 +1,97 @@
+"""Every example of the README runs: commands as a user types them, at a small size, and Python as it stands."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALL = [
+    "model.dim=16",
+    "model.heads=2",
+    "data.vocab_size=300",
+    "training.num_train_epochs=1",
+    "training.per_device_train_batch_size=16",
+]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("bash") for line in block.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the README speaks of."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "reviews.csv").write_text(animals.read_text())
+    (folder / "new.jsonl").write_text('{"text": "purr meow"}\n{"text": "bark"}\n')
+    for block in blocks("toml"):
+        (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    return folder
+
+
+def test_the_examples_are_found() -> None:
+    assert len(commands()) >= 9
+    assert len(blocks("python")) >= 2
+    assert len(blocks("toml")) == 1
+
+
+def test_commands_and_python_run_in_order(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
+    for command in commands():
+        program, *arguments = shlex.split(command)
+        if program == "make":
+            # What the target would do; the suite cannot run itself, and the quickstart has a test of its own.
+            subprocess.run(["make", "--dry-run", "-C", str(ROOT), *arguments], check=True, capture_output=True)
+            continue
+        assert program == "longspan", command
+        if arguments[0] in ("train", "compare"):
+            arguments += SMALL
+        if "--seeds" in arguments:
+            arguments[arguments.index("--seeds") + 1] = "1"
+        assert main(arguments) == 0, command
+        assert capsys.readouterr().out, command
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_quickstart_commands_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines of the Makefile's target, on few files."""
+    monkeypatch.chdir(tmp_path)
+    shown = subprocess.run(
+        ["make", "--dry-run", "-C", str(ROOT), "quickstart"], check=True, capture_output=True, text=True
+    )
+    lines = [line.split("bin/longspan ")[1] for line in shown.stdout.splitlines() if "bin/longspan " in line]
+    assert [line.split()[0] for line in lines] == ["train", "evaluate"]
+    few = ["data.classes=2", "data.files_per_class=30", "data.max_length=128"]
+    for line in lines:
+        arguments = shlex.split(line)
+        assert main(arguments + ([*SMALL, *few] if arguments[0] == "train" else [])) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_files_named_in_the_readme_exist() -> None:
+    for name in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_recipes_named_in_the_readme_exist() -> None:
+    from longspan import recipes
+
+    for command in commands():
+        words = command.split()
+        if words[:2] in (["longspan", "train"], ["longspan", "compare"]) and not words[2].endswith(".toml"):
+            assert words[2] in recipes.names()

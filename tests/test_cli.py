@@ -98,6 +98,30 @@ def test_train_prints_json_alone(fake_train, capsys):
     assert fake_train[0][1] == Path("runs/quickstart")
 
 
+def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path, capsys):
+    run = str(tmp_path / "run")
+    tiny = ["data.tokens=words", "data.vocab_size=50", "model.dim=8", "model.heads=2", "training.num_train_epochs=3"]
+    # Checkpoints make transformers talk: about those it deletes, and on resuming about what it finds in them.
+    assert (
+        cli.main(["train", "quickstart", f"data.path={animals}", *tiny, "training.save_total_limit=1", "--run", run])
+        == 0
+    )
+    shown = capsys.readouterr().err
+    for bar in ("Tokenising train", "Training", "tokens/s", "validation loss"):
+        assert bar in shown
+    (tmp_path / "run/metrics.json").unlink()
+    again = ["train", f"{run}/recipe.toml", "--run", run, "--resume"]
+    assert cli.main(again) == 0
+    shown += capsys.readouterr().err
+    assert cli.main(["evaluate", run]) == 0
+    scored = capsys.readouterr().err
+    assert "Scoring" in scored
+    assert cli.main(["predict", run, str(animals)]) == 0
+    shown += scored + capsys.readouterr().err
+    for remark in ("[transformers]", "Warning", "Writing", "Loading"):
+        assert remark not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -130,6 +130,19 @@ def use_fastest_exact_products() -> None:
         torch.set_float32_matmul_precision(before)
 
 
+def quieten_transformers() -> None:
+    """Silence transformers' own bars and remarks, which say nothing to users; our bars and those of downloads stay."""
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils import logging
+
+    shown = not are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    # This also silences downloads, which take long.
+    logging.disable_progress_bar()
+    if shown:
+        enable_progress_bars()
+
+
 def _list(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import mixers, report
 
@@ -153,6 +166,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import report
     from longspan.train import train
 
+    quieten_transformers()
     use_fastest_exact_products()
     run_dir = args.run or Path("runs") / recipe.name
     result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
@@ -163,6 +177,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import report
     from longspan.evaluate import evaluate
 
+    quieten_transformers()
     use_fastest_exact_products()
     result = evaluate(args.run, args.data, args.split)
     _emit(args, out, result, report.evaluation_summary(result))
@@ -172,6 +187,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.evaluate import load_run
     from longspan.predict import predict, read_documents
 
+    quieten_transformers()
     run = load_run(args.run)
     rows = read_documents(args.file, run.recipe.data.text_column, sys.stdin.buffer)
     use_fastest_exact_products()

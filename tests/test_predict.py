@@ -163,6 +163,17 @@ def test_the_command_counts_what_failed(run_dir, tmp_path, capsys):
     assert captured.err == "longspan: 1 of 3 documents could not be labelled; their lines say why.\n"
 
 
+def test_malformed_lines_keep_their_place(run_dir, tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text('{"text": "good"}\n{"text": "go\n{"text": "bad"}\n')
+    assert cli.main(["predict", str(run_dir), str(tmp_path / "rows.jsonl")]) == 2
+    captured = capsys.readouterr()
+    first, bad, last = (json.loads(line) for line in captured.out.splitlines())
+    assert (first["label"], last["label"]) == ("yes", "no")
+    assert bad["where"] == "rows.jsonl, line 2"
+    assert bad["error"].startswith("not a JSON object (")
+    assert captured.err == "longspan: 1 of 3 documents could not be labelled; their lines say why.\n"
+
+
 def test_the_command_reads_standard_input(run_dir, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"good\nbad film\n")))
     assert cli.main(["predict", str(run_dir), "--json"]) == 0

@@ -205,6 +205,34 @@ def test_bad_rows_stop_or_are_dropped_and_counted(tmp_path: Path) -> None:
     assert sum(map(len, found.splits.values())) == 8
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message", "reason"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "a", "label": "x"}\n{"text" "b"}\n[]\n{"text": "b", "label": "y"}\n',
+            r"a.jsonl, line 2: not a JSON object \(Expecting ':' delimiter at column 9\): write one such as",
+            "not a JSON object",
+        ),
+        (
+            "a.csv",
+            "text,label\na,x\nb, b,y\nb\nb,y\n",
+            r"a.csv, row 2 \(line 3\): wrong number of fields \(expected 2 as in the header, but got 3\): quote fields",
+            "wrong number of fields",
+        ),
+    ],
+)
+def test_malformed_rows_stop_or_are_dropped_and_counted(
+    tmp_path: Path, name: str, content: str, message: str, reason: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=rf"{message}.*, or set data.skip_bad_rows=true to drop and count such rows.$"):
+        load(tmp_path / name, validation_fraction=0.0)
+    found = load(tmp_path / name, validation_fraction=0.0, skip_bad_rows=True)
+    assert found.skipped == {reason: 2}
+    assert found.splits["train"]["text"][:] == ["a", "b"]
+
+
 @pytest.mark.parametrize("kind", ["csv", "folder"])
 def test_broken_utf8_is_dropped_from_other_formats_too(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.csv"

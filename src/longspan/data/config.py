@@ -34,7 +34,8 @@ class DataConfig:
         lowercase: Lower-case documents first ("bytes", "words" and "bpe" only).
         max_length: Tokens kept of each document, special tokens included; 0 keeps all.
         keep: Which end of a document survives the cut, "first" or "last".
-        skip_bad_rows: Drop and count rows without a label, empty documents and broken UTF-8 instead of stopping.
+        skip_bad_rows: Drop and count rows without a label, empty documents, broken UTF-8, lines that are no JSON
+            object and csv rows with the wrong number of fields instead of stopping.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
         files_per_class: For "packages" only: at most so many files of each package; 0 means all.
     """

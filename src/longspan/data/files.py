@@ -18,6 +18,13 @@ import pyarrow.parquet as pq
 from longspan.errors import UserError, suggestion
 
 BROKEN = "broken UTF-8"
+_NOT_JSON, _FIELDS = "not a JSON object", "wrong number of fields"
+MALFORMED = {
+    _NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
+    _FIELDS: "quote fields that contain the separator or line breaks",
+}
+"""What else `Row.problem` may begin with, and how to mend it."""
+
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _RATING = re.compile(r"\d+_(\d+)\.txt")
 _BOM = b"\xef\xbb\xbf"
@@ -30,7 +37,8 @@ class Row(NamedTuple):
         text: The document; None where there is none or it could not be decoded.
         label: Its class; None where there is none, or where none was asked for.
         where: Its place, such as "reviews.csv, row 17" (the header is not counted).
-        problem: `BROKEN` if the row could not be decoded, otherwise empty.
+        problem: `BROKEN` if the row could not be decoded, a key of `MALFORMED` and details in brackets if it is no
+            row, otherwise empty.
     """
 
     text: str | None
@@ -43,8 +51,9 @@ def read_rows(path: Path, *, text_column: str, label_column: str | None) -> Iter
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz). Labels are text: numbers become their
-    shortest form ("1" for 1.0) and white space around them is dropped. A row that is not UTF-8 is returned without
-    text and label, and with `problem` set.
+    shortest form ("1" for 1.0) and white space around them is dropped. A row that is not UTF-8, a line that is no
+    JSON object and a csv row with the wrong number of fields are returned without text and label, and with `problem`
+    set.
 
     Args:
         path: The file.
@@ -52,8 +61,8 @@ def read_rows(path: Path, *, text_column: str, label_column: str | None) -> Iter
         label_column: Column of the labels; None reads no labels.
 
     Raises:
-        UserError: No such file, an unknown suffix, an empty or damaged file, no such column, a csv row with the wrong
-            number of fields, or a line that is no JSON object. What is in the file is found out while reading.
+        UserError: No such file, an unknown suffix, an empty or damaged file, no such column, or a quotation mark that
+            is never closed. What is in the file is found out while reading.
     """
     path = Path(path)
     if not path.exists():
@@ -157,10 +166,9 @@ def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
                 continue
             number += 1
             if len(fields) != len(header):
-                raise UserError(
-                    f"{place}: expected {len(header)} fields as in the header, but got {len(fields)}: quote fields "
-                    "that contain the separator or line breaks."
-                )
+                problem = f"{_FIELDS} (expected {len(header)} as in the header, but got {len(fields)})"
+                yield Row(None, None, place, problem)
+                continue
             yield _row([fields[i] for i in indices], f"{path.name}, row {number}", columns)
 
 
@@ -173,10 +181,9 @@ def _read_json(path: Path, columns: dict[str, str]) -> Iterator[Row]:
                 line = line.removeprefix(_BOM)
             if not line.strip():
                 continue
-            try:
-                value = _json_object(line, where)
-            except UnicodeDecodeError:
-                yield Row(None, None, where, BROKEN)
+            value, problem = _json_object(line)
+            if value is None:
+                yield Row(None, None, where, problem)
                 continue
             if not checked and not all(column in value for column in columns.values()):
                 # Only the first row may show a wrong name; later ones may leave out a column.
@@ -185,30 +192,29 @@ def _read_json(path: Path, columns: dict[str, str]) -> Iterator[Row]:
             yield _row([value.get(column) for column in columns.values()], where, columns)
 
 
-def _json_object(line: bytes, where: str) -> dict[str, Any]:
+def _json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the object, or None and what is wrong."""
     try:
         value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        return None, BROKEN
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"{where}, column {error.colno}: expected one JSON object per line, but it is not valid JSON "
-            f"({error.msg}): mend the line."
-        ) from None
+        return None, f"{_NOT_JSON} ({error.msg} at column {error.colno})"
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or brackets inside thousands of brackets.
+        return None, f"{_NOT_JSON} ({error})"
     if not isinstance(value, dict):
-        raise UserError(
-            f'{where}: expected a JSON object such as {{"text": "...", "label": "..."}}, but got a '
-            f"{type(value).__name__}: write one object per line."
-        )
-    return value
+        return None, f"{_NOT_JSON} (but of type {type(value).__name__})"
+    return value, ""
 
 
 def _json_columns(path: Path) -> list[str]:
     """Return the names used in any line."""
     names: dict[str, None] = {}
     with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            text = line.removeprefix(_BOM).decode("utf-8", "replace").encode()
-            if text.strip():
-                names.update(dict.fromkeys(_json_object(text, f"{path.name}, line {number}")))
+        for line in file:
+            value, _ = _json_object(line.removeprefix(_BOM).decode("utf-8", "replace").encode())
+            names.update(dict.fromkeys(value or ()))
     return list(names)
 
 

@@ -19,6 +19,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from longspan.data.config import DataConfig
 from longspan.data.files import (
+    MALFORMED,
     ClassFile,
     Row,
     check_columns,
@@ -75,7 +76,7 @@ def load_splits(config: DataConfig, *, training: bool = True) -> Splits:
 
     Raises:
         UserError: Whatever is wrong with the data: see `longspan.data.files.read_rows`; rows without label, empty
-            documents or broken UTF-8 unless `skip_bad_rows` is set; fewer than two classes; a label of validation or
+            documents, broken UTF-8 or malformed rows unless `skip_bad_rows` is set; fewer than two classes; a label of validation or
             test that training lacks; too few examples of a class to split.
     """
     skipped: dict[str, int] = {}
@@ -242,6 +243,12 @@ def _without_bad_rows(dataset: Dataset, name: str, skip: bool, skipped: dict[str
     if not counts:
         return dataset.remove_columns("problem")
     if not skip:
+        for problem in problems.unique().to_pylist():
+            if how := MALFORMED.get(_reason(problem)):
+                first = dataset[pc.index(problems, problem).as_py()]["where"]
+                raise UserError(
+                    f"{first}: {problem}: {how}, or set data.skip_bad_rows=true to drop and count such rows."
+                )
         found = []
         for reason, count in sorted(counts.items()):
             first = dataset[pc.index(problems, reason).as_py()]["where"]
@@ -250,10 +257,15 @@ def _without_bad_rows(dataset: Dataset, name: str, skip: bool, skipped: dict[str
             f"expected a label and a document in UTF-8 in every row, but {name} has {' and '.join(found)}: mend them, "
             "or set data.skip_bad_rows=true to drop and count them."
         )
-    for reason, count in counts.items():
-        skipped[reason] = skipped.get(reason, 0) + count
+    for problem, count in counts.items():
+        skipped[_reason(problem)] = skipped.get(_reason(problem), 0) + count
     good = np.flatnonzero(pc.equal(problems, "").to_numpy())
     return dataset.select(good).remove_columns("problem")
+
+
+def _reason(problem: str) -> str:
+    """A problem without its details, which follow in brackets."""
+    return problem.partition(" (")[0]
 
 
 def _check_labels(splits: dict[str, Dataset], training: bool) -> None:

@@ -25,7 +25,7 @@ def predict(run: Run | Path | str, rows: Iterable[Row]) -> Iterator[dict[str, An
 
     Yields:
         For each row, in order, its `where`, the `label` and the `probabilities` of all labels; or its `where` and an
-        `error`, for a document that is empty or could not be read.
+        `error`, for a document that is empty, could not be read, or is longer than learned positions reach.
 
     Raises:
         UserError: The run cannot be used, or `rows` raises it: then after what was read before has been yielded.
@@ -119,15 +119,26 @@ def _windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _label(run: Run, window: list[Row]) -> Iterator[dict[str, Any]]:
     tokens = encode(run.tokenizer, [row.text or "" for row in window], run.recipe.data)
-    usable = [number for number, ids in enumerate(tokens) if ids and (window[number].text or "").strip()]
+    problems = [_problem(run, row, len(ids)) for row, ids in zip(window, tokens, strict=True)]
+    usable = [number for number, problem in enumerate(problems) if not problem]
     examples = [{"input_ids": tokens[number]} for number in usable]
     batches = make_batches(run, [len(tokens[number]) for number in usable])
     probabilities = iter(logits(run, examples, batches).softmax(-1).tolist())
-    good = set(usable)
-    for number, row in enumerate(window):
-        if number not in good:
-            why = row.problem or ("no text" if row.text is None else "empty document")
-            yield {"where": row.where, "error": why}
+    for row, problem in zip(window, problems, strict=True):
+        if problem:
+            yield {"where": row.where, "error": problem}
             continue
         shares = dict(zip(run.labels, next(probabilities), strict=True))
         yield {"where": row.where, "label": max(shares, key=lambda name: shares[name]), "probabilities": shares}
+
+
+def _problem(run: Run, row: Row, length: int) -> str:
+    """Say why a document of `length` tokens cannot be labelled; empty if it can."""
+    if row.problem or row.text is None:
+        return row.problem or "no text"
+    if not length or not row.text.strip():
+        return "empty document"
+    config = run.model.config
+    if config.position == "learned" and length > config.max_positions:
+        return f"{length} tokens, but learned positions reach to {config.max_positions}"
+    return ""

@@ -61,7 +61,7 @@ def train(
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     began = time.perf_counter()
-    checkpoint = _open_run(recipe, run_dir, resume, overwrite)
+    _check_run(recipe, run_dir, resume, overwrite)
     task = importlib.import_module(f"longspan.tasks.{recipe.task}")
     prepared = task.prepare(recipe.data)
     if "validation" not in prepared.splits:
@@ -74,6 +74,12 @@ def train(
         words = load_word_vectors(
             model.get_input_embeddings(), prepared.tokenizer, Path(recipe.training["word_vectors"])
         )
+    # Only now: a mistake in the data neither costs an older run nor leaves a folder in the way of the next attempt.
+    checkpoint = None
+    if resume:
+        checkpoint = last_checkpoint(run_dir / CHECKPOINTS)
+    else:
+        _open_run(recipe, run_dir)
     trainer, bar = _trainer(model, arguments, recipe, prepared, task, progress)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
@@ -106,8 +112,8 @@ def train(
     return result
 
 
-def _open_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> Path | None:
-    """Make `run_dir` ready and return the checkpoint to go on from, if any."""
+def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> None:
+    """Raise UserError unless `run_dir` may be written."""
     written = run_dir / "recipe.toml"
     if resume:
         if not written.exists():
@@ -119,8 +125,7 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> P
                 f"expected the recipe that {run_dir} was started with, got another; give the same recipe and "
                 f"overrides, or `longspan train {written} --run {run_dir} --resume`."
             )
-        return last_checkpoint(run_dir / CHECKPOINTS)
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
         if not overwrite:
             raise UserError(
                 f"the run folder {run_dir} exists; --resume goes on with it, --overwrite replaces it, and "
@@ -128,11 +133,15 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> P
             )
         if not written.exists():
             raise UserError(f"{run_dir} is no run folder, so it is not overwritten; name another with --run.")
+
+
+def _open_run(recipe: Recipe, run_dir: Path) -> None:
+    """Make an empty run folder in place of what is there."""
+    if run_dir.exists():
         shutil.rmtree(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    written.write_text(recipe.to_toml(), encoding="utf-8")
+    run_dir.mkdir(parents=True)
+    (run_dir / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
     _write_json(run_dir / "environment.json", environment())
-    return None
 
 
 def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:

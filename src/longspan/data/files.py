@@ -199,7 +199,7 @@ def _json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
     except UnicodeDecodeError:
         return None, BROKEN
     except json.JSONDecodeError as error:
-        return None, f"{_NOT_JSON} ({error.msg} at column {error.colno})"
+        return None, f"{_NOT_JSON} ({error.msg.removesuffix(' at')} at column {error.colno})"
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits, or brackets inside thousands of brackets.
         return None, f"{_NOT_JSON} ({error})"

@@ -76,8 +76,8 @@ def load_splits(config: DataConfig, *, training: bool = True) -> Splits:
 
     Raises:
         UserError: Whatever is wrong with the data: see `longspan.data.files.read_rows`; rows without label, empty
-            documents, broken UTF-8 or malformed rows unless `skip_bad_rows` is set; fewer than two classes; a label of validation or
-            test that training lacks; too few examples of a class to split.
+            documents, broken UTF-8 or malformed rows unless `skip_bad_rows` is set; fewer than two classes; a label
+            of validation or test that training lacks; too few examples of a class to split.
     """
     skipped: dict[str, int] = {}
     splits: dict[str, Dataset] = {}

@@ -47,7 +47,7 @@ def test_pre_and_post_norm_are_the_formulas() -> None:
     x = torch.randn(2, 5, 8)
     for norm in ("pre", "post", "none"):
         backbone = build(1, norm=norm)
-        (block,) = backbone.blocks
+        block: Any = backbone.blocks[0]
         mixer, feed, n1 = block.mixer, block.feed_forward, block.mixer_norm
         n2 = block.feed_forward_norm
         if norm == "pre":
@@ -63,7 +63,8 @@ def test_pre_and_post_norm_are_the_formulas() -> None:
 def test_one_bare_mixer() -> None:
     backbone = build(1, norm="none", residual=False, feed_forward_dim=0)
     x = torch.randn(2, 5, 8)
-    assert torch.equal(backbone(x), backbone.blocks[0].mixer(x))
+    block: Any = backbone.blocks[0]
+    assert torch.equal(backbone(x), block.mixer(x))
 
 
 def test_conversion_reaches_every_weight() -> None:

@@ -37,7 +37,7 @@ causal_only = pytest.mark.parametrize("name", [n for n in mixers.names() if mixe
 both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
 
-def build(name: str, causal: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> nn.Module:
+def build(name: str, causal: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
     known = mixers.options(name)
     shared = {"heads": HEADS, "causal": causal}
     torch.manual_seed(0)
@@ -82,7 +82,8 @@ def masks(draw: st.DrawFn) -> Tensor:
 def test_agrees_with_the_naive_form_in_float64(name: str, causal: bool, mask: Tensor) -> None:
     mixer = build(name, causal, torch.float64)
     naive = importlib.import_module(f"longspan.mixers.{name}").naive
-    x = inputs(*mask.shape, torch.float64)
+    b, t = mask.shape
+    x = inputs(b, t, torch.float64)
     close(mixer(x, mask), naive(mixer, x, mask))
     close(mixer(x), naive(mixer, x))
 

@@ -1,11 +1,11 @@
 """Fastformer: every option against the paper's order of computation, and the shapes of its parameters."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
 
-from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers import additive
 
@@ -18,8 +18,8 @@ from longspan.mixers import additive
 def test_every_option_agrees_with_the_paper(
     causal: bool, interaction: str, sharing: str, output: str, scoring: str
 ) -> None:
-    options = {"interaction": interaction, "sharing": sharing, "output": output, "scoring": scoring}
-    mixer = mixers.build("additive", 12, heads=3, causal=causal, **options).double()
+    options: dict[str, Any] = {"interaction": interaction, "sharing": sharing, "output": output, "scoring": scoring}
+    mixer = additive.Additive(12, heads=3, causal=causal, **options).double()
     # Both orders of computation: fewer positions than dim, and more.
     for t in (5, 40):
         x = torch.randn(3, t, 12, dtype=torch.float64, requires_grad=True)
@@ -46,7 +46,7 @@ def test_every_option_agrees_with_the_paper(
 def test_the_authors_code() -> None:
     """The published module, written out: scores over all heads, query and value shared, residual query."""
     torch.manual_seed(0)
-    mixer = mixers.build("additive", 8, heads=2, scoring="all-heads").double()
+    mixer = additive.Additive(8, heads=2, scoring="all-heads").double()
     x = torch.randn(2, 20, 8, dtype=torch.float64)
     query, key = mixer.query(x), mixer.key(x)
     weights = (query @ mixer.query_score.T / 2.0).softmax(1)
@@ -64,7 +64,7 @@ def test_the_authors_code() -> None:
 
 def test_keys_meet_the_global_query_before_they_are_pooled() -> None:
     """Known failure elsewhere: keys pooled before the global query is applied, so that it cannot choose among them."""
-    mixer = mixers.build("additive", 4, heads=1, bias=False, output="r").double()
+    mixer = additive.Additive(4, heads=1, bias=False, output="r").double()
     x = torch.randn(1, 30, 4, dtype=torch.float64)
     key = mixer.key(x)
     unaware = ((key @ mixer.key_score.T / 2.0).softmax(1).transpose(1, 2) @ key) * x.new_ones(1)
@@ -76,7 +76,7 @@ def test_keys_meet_the_global_query_before_they_are_pooled() -> None:
 
 def test_sharing_saves_parameters() -> None:
     def count(sharing: str) -> int:
-        return sum(p.numel() for p in mixers.build("additive", 16, heads=4, sharing=sharing, bias=False).parameters())
+        return sum(p.numel() for p in additive.Additive(16, heads=4, sharing=sharing, bias=False).parameters())
 
     scores = 2 * 16
     assert count("none") == 4 * 256 + scores
@@ -85,7 +85,7 @@ def test_sharing_saves_parameters() -> None:
 
 
 def test_one_long_document_in_bfloat16() -> None:
-    mixer = mixers.build("additive", 16, heads=4)
+    mixer = additive.Additive(16, heads=4)
     x = torch.randn(1, 65536, 16)
     expected = mixer.double()(x.double())
     y = mixer.bfloat16()(x.bfloat16())
@@ -94,10 +94,11 @@ def test_one_long_document_in_bfloat16() -> None:
 
 @pytest.mark.parametrize("option", ["interaction", "sharing", "output", "scoring"])
 def test_unknown_values_name_the_known_ones(option: str) -> None:
+    options: dict[str, Any] = {option: "nothing"}
     with pytest.raises(UserError, match=f"no {option} 'nothing'"):
-        mixers.build("additive", 8, **{option: "nothing"})
+        additive.Additive(8, **options)
 
 
 def test_heads_must_divide_dim() -> None:
     with pytest.raises(UserError, match="dim=10 and heads=4"):
-        mixers.build("additive", 10, heads=4)
+        additive.Additive(10, heads=4)

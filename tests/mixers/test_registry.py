@@ -22,9 +22,8 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 def test_a_third_party_mixer_is_named_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("somewhere")
-    module.Mine = type(
-        "Mine", (torch.nn.Linear,), {"__init__": lambda self, dim: torch.nn.Linear.__init__(self, dim, dim)}
-    )  # type: ignore[attr-defined]
+    mine = type("Mine", (torch.nn.Linear,), {"__init__": lambda self, dim: torch.nn.Linear.__init__(self, dim, dim)})
+    vars(module)["Mine"] = mine
     monkeypatch.setitem(sys.modules, "somewhere", module)
     assert mixers.build("somewhere.Mine", 8)(torch.zeros(1, 2, 8)).shape == (1, 2, 8)
     with pytest.raises(UserError, match="dotted path"):

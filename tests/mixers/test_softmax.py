@@ -6,12 +6,13 @@ from torch import nn
 
 from longspan import mixers
 from longspan.errors import UserError
+from longspan.mixers.softmax import Softmax
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_agrees_with_nn_multihead_attention(causal: bool) -> None:
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
-    ours = mixers.build("softmax", 12, heads=3, causal=causal).double()
+    ours = Softmax(12, heads=3, causal=causal).double()
     with torch.no_grad():
         for name, weight, bias in zip(
             ("query", "key", "value"), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True

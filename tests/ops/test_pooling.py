@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from longspan.ops import pooling
 
-DOUBLE = {"dtype": torch.float64}
-
 
 @given(t=st.integers(1, 50), padding=st.integers(0, 60))
 def test_softmax_pool_is_the_weighted_mean_of_real_positions(t: int, padding: int) -> None:
-    values, logits = torch.randn(2, t, 3, **DOUBLE), torch.randn(2, t, 4, **DOUBLE)
+    values, logits = torch.randn(2, t, 3, dtype=torch.float64), torch.randn(2, t, 4, dtype=torch.float64)
     mask = torch.arange(t).expand(2, t) < torch.tensor([[t], [max(0, t - padding)]])
     pooled = pooling.softmax_pool(values, logits, mask)
     torch.testing.assert_close(pooled, pooling.softmax_pool_naive(values, logits, mask))
@@ -37,7 +35,7 @@ def test_logits_of_ten_thousand_do_not_overflow(dtype: torch.dtype) -> None:
 
 @given(t=st.integers(1, 130), density=st.floats(0, 1), cut=st.integers(0, 130))
 def test_prefix_mean_is_the_gated_recurrence(t: int, density: float, cut: int) -> None:
-    values, logits = torch.randn(2, t, 3, 4, **DOUBLE), 3 * torch.randn(2, t, 3, **DOUBLE)
+    values, logits = torch.randn(2, t, 3, 4, dtype=torch.float64), 3 * torch.randn(2, t, 3, dtype=torch.float64)
     mask = torch.rand(2, t) < density
     means, state = pooling.prefix_softmax_mean(values, logits, mask)
     expected, last = pooling.prefix_softmax_mean_naive(values, logits, mask)
@@ -70,7 +68,7 @@ def test_prefix_mean_of_65536_positions_is_right_in_bfloat16() -> None:
 
 
 def test_prefix_mean_gradients() -> None:
-    values, logits = torch.randn(1, 40, 2, 2, **DOUBLE), torch.randn(1, 40, 2, **DOUBLE)
+    values, logits = torch.randn(1, 40, 2, 2, dtype=torch.float64), torch.randn(1, 40, 2, dtype=torch.float64)
     mask = torch.rand(1, 40) > 0.3
     values.requires_grad_()
     logits.requires_grad_()

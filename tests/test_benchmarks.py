@@ -1,0 +1,35 @@
+"""The benchmark scripts still run; what they measure is for RESULTS.md, not for tests."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def run(name: str, *arguments: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    sys.argv = [name, *arguments]
+    try:
+        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_training_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    run("training_speed.py", "--steps", "1", "--mixers", "additive", "--json", str(tmp_path / "speed.json"))
+    assert "tokens/s" in capsys.readouterr().out
+    written = json.loads((tmp_path / "speed.json").read_text())
+    assert written["result"]["additive"]["tokens_per_second"] > 0
+    assert written["environment"]["cores"]
+
+
+def test_document_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    run("document_memory.py", "--tokens", "300", "--checkpointing")
+    assert "300 tokens" in capsys.readouterr().out

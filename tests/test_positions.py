@@ -59,6 +59,8 @@ def test_concatenation_doubles_the_width_and_keeps_the_embedding() -> None:
 def test_documents_longer_than_learned_positions_are_refused() -> None:
     encode = Positions("learned", 4, max_positions=10)
     assert encode(torch.zeros(1, 10, 4), count_positions(torch.ones(1, 10))).shape == (1, 10, 4)
+    padded = count_positions(torch.tensor([[1] * 10 + [0] * 5]))
+    assert encode(torch.zeros(1, 15, 4), padded).shape == (1, 15, 4)
     with pytest.raises(UserError, match="reach to 10 tokens, got a document of 11"):
         encode(torch.zeros(1, 11, 4), count_positions(torch.ones(1, 11)))
 

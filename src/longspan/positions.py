@@ -71,9 +71,11 @@ class Positions(nn.Module):
         if self.name == "none":
             return embedded
         length = embedded.shape[1]
-        if self.name == "learned" and length > self.max_positions:
+        # A batch may be padded beyond what its documents need, so the numbers decide, not the width.
+        if self.name == "learned" and length > self.max_positions and int(positions.max()) >= self.max_positions:
             raise UserError(
-                f"learned positions reach to {self.max_positions} tokens, got a document of {length}; set "
+                f"learned positions reach to {self.max_positions} tokens, got a document of "
+                f"{int(positions.max()) + 1}; set "
                 f"data.max_length={self.max_positions}, or train with a larger model.max_positions or another "
                 "model.position."
             )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.batches import LengthBatches, pad, padding_fraction
+from longspan.data.batches import LengthBatches, pad, padded_length, padding_fraction
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=200)
 
@@ -118,3 +118,12 @@ def test_every_epoch_has_as_many_batches(lengths: list[int], batch_size: int, ma
         batches.set_epoch(epoch)
         counts |= {len(batches), len(list(batches))}
     assert len(counts) == 1
+
+
+def test_padded_lengths_recur_and_add_at_most_an_eighth() -> None:
+    lengths = [padded_length(n) for n in range(5000)]
+    assert lengths[:17] == list(range(17))
+    assert all(n <= padded <= n * 9 / 8 for n, padded in enumerate(lengths))
+    assert len(set(lengths[256:512])) == 9
+    assert (padded_length(80), padded_length(1000), padded_length(1024)) == (80, 1024, 1024)
+    assert pad([{"input_ids": [1] * 300}], 0)["attention_mask"].shape == (1, 320)

@@ -122,15 +122,24 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signa
     monkeypatch.setattr(LengthTrainer, "training_step", training_step)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "step"),
+    # In the middle of an epoch, in the last step of one, and in the very last step.
+    [(signal.SIGINT, 30), (signal.SIGTERM, 30), (signal.SIGINT, 21), (signal.SIGINT, 87)],
+)
 def test_interrupted_training_saves_and_resumes_to_the_same_result(
-    number: int, animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+    number: int,
+    step: int,
+    animals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whole: tuple[Path, dict[str, Any]],
 ) -> None:
     run = tmp_path / "run"
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
-        interrupt_at(30, patch, number)
-        with pytest.raises(Interrupted, match="saved step 31"):
+        interrupt_at(step, patch, number)
+        with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
             train(recipe(animals), run, progress=False)
     assert signal.getsignal(signal.SIGINT) is before
     assert not (run / "metrics.json").exists()

@@ -174,9 +174,10 @@ class StopOnSignal(TrainerCallback):
             control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.signal:
+        if self.signal and state.epoch is not None and state.epoch % 1:
             # Stopping ends the epoch for the Trainer, but not for the run: an evaluation now would draw random
-            # numbers and might choose a best model that an uninterrupted run never sees.
+            # numbers and might choose a best model that an uninterrupted run never sees. After an epoch's last step
+            # it must take place, as the resumed run begins with the next epoch.
             control.should_evaluate = False
             control.should_save = False
 

@@ -18,6 +18,7 @@ ORDER = [
     "backbone",
     "models",
     "data",
+    "metrics",
     "tasks",
     "recipes",
     "environment",

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan import mixers
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice, suggestion
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
@@ -94,8 +94,7 @@ class Backbone(nn.Module):
         share_layers: bool = False,
     ) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise UserError(f"there is no norm {norm!r}; {suggestion(norm, NORMS)}")
+        check_choice("norm", norm, NORMS)
         if not mixer_names:
             raise UserError("a model needs at least one mixer, got an empty list; name one in model.mixers.")
         for name in mixer_options:

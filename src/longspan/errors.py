@@ -11,6 +11,13 @@ class UserError(ValueError):
     """
 
 
+def check_choice(what: str, value: str, known: Iterable[str]) -> None:
+    """Raise UserError unless `value` is one of `known`; `what` says what the names are names of."""
+    known = list(known)
+    if value not in known:
+        raise UserError(f"there is no {what} {value!r}; {suggestion(value, known)}")
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'?` for the known name nearest to `word`, or the list of known names."""
     names = sorted(known)

@@ -13,17 +13,16 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from longspan import recipes
+from longspan import recipes, tasks
 from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.data.sources import load_splits
 from longspan.data.tokens import tokenize, truncation_table
 from longspan.errors import UserError, suggestion
-from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models import LongspanConfig
 from longspan.report import pictures
-from longspan.tasks.metrics import metrics
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Run:
     """
 
     folder: Path
-    model: LongspanForSequenceClassification
+    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     recipe: recipes.Recipe
     labels: list[str]
@@ -61,8 +60,8 @@ def load_run(folder: Path | str) -> Run:
         if not (folder / name).exists():
             raise UserError(f"{str(folder)!r} is not a run folder: expected a file {name} in it.")
     config = _config(folder)
-    model = _model(folder, config).to(_device()).eval()
     recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
+    model = _model(folder, config, tasks.load(recipe.task).MODEL).to(_device()).eval()
     labels = [config.id2label[number] for number in range(config.num_labels)]
     return Run(folder, model, AutoTokenizer.from_pretrained(folder), recipe, labels)
 
@@ -77,7 +76,7 @@ def evaluate(run_dir: Path | str, data: str | None = None, split: str = "test") 
         split: Which split to score.
 
     Returns:
-        The scores of `longspan.tasks.metrics.metrics`, and `split`, `data`, `documents`, `labels`, `truncation` (how
+        The scores of `longspan.metrics.metrics`, and `split`, `data`, `documents`, `labels`, `truncation` (how
         many documents were cut and by how much), `padding_fraction` (of the computed positions), `skipped` (rows left
         out, by reason) and `folder`, where `metrics.json`, `confusion.png` and `calibration.png` are written.
 
@@ -98,7 +97,7 @@ def evaluate(run_dir: Path | str, data: str | None = None, split: str = "test") 
     lengths = tokens["length"][:]
     batches = make_batches(run, lengths)
     output = logits(run, tokens.select_columns("input_ids").with_format("numpy"), batches, progress=True)
-    scores = metrics(output, torch.tensor(tokens["labels"][:]), run.labels)
+    scores = tasks.load(run.recipe.task).score(output, torch.tensor(tokens["labels"][:]), run.labels)
     folder = run.folder / "evaluation"
     folder.mkdir(exist_ok=True)
     result = {
@@ -186,11 +185,11 @@ def _config(folder: Path) -> LongspanConfig:
     return config
 
 
-def _model(folder: Path, config: LongspanConfig) -> LongspanForSequenceClassification:
+def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
     """Load the weights. By default, those that do not fit would be made anew at random, with a warning at most."""
     try:
         with _quiet():
-            model, info = LongspanForSequenceClassification.from_pretrained(
+            model, info = model_class.from_pretrained(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except SafetensorError as error:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice
 
 NAMES = ("sinusoidal", "learned", "fourier", "none")
 COMBINATIONS = ("add", "concat")
@@ -49,10 +49,8 @@ class Positions(nn.Module):
 
     def __init__(self, name: str, dim: int, *, combine: str = "add", max_positions: int = 4096) -> None:
         super().__init__()
-        if name not in NAMES:
-            raise UserError(f"there is no position encoding {name!r}; {suggestion(name, NAMES)}")
-        if combine not in COMBINATIONS:
-            raise UserError(f"positions cannot be combined by {combine!r}; {suggestion(combine, COMBINATIONS)}")
+        check_choice("position encoding", name, NAMES)
+        check_choice("way to combine positions", combine, COMBINATIONS)
         self.name = name
         self.combine = combine
         self.max_positions = max_positions

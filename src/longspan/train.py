@@ -1,6 +1,5 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
-import importlib
 import json
 import resource
 import shutil
@@ -17,7 +16,7 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
-from longspan import report
+from longspan import report, tasks
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
@@ -62,7 +61,7 @@ def train(
     """
     began = time.perf_counter()
     _check_run(recipe, run_dir, resume, overwrite)
-    task = importlib.import_module(f"longspan.tasks.{recipe.task}")
+    task = tasks.load(recipe.task)
     prepared = task.prepare(recipe.data)
     if "validation" not in prepared.splits:
         raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
@@ -99,7 +98,7 @@ def train(
         "history": _history(trainer.state.log_history),
         "best_epoch": _best_epoch(trainer),
         "tokens_per_second": rate,
-        "padding_fraction": 1 - trainer.real_tokens / max(1, trainer.padded_tokens),
+        "padding_fraction": trainer.padding_fraction(),
         "peak_memory_bytes": peak_memory(),
         "parameters": model.num_parameters(),
         "seconds": time.perf_counter() - began,

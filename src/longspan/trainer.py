@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ProgressCallback
 
-from longspan.data.batches import LengthBatches, pad
+from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.errors import UserError
 
 
@@ -33,7 +33,6 @@ class LengthTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.batch_tokens = batch_tokens
         self.real_tokens = 0
-        self.padded_tokens = 0
         self.seconds_not_training = 0.0
 
     def get_train_dataloader(self) -> DataLoader:
@@ -47,8 +46,14 @@ class LengthTrainer(Trainer):
     def get_test_dataloader(self, test_dataset: Dataset) -> DataLoader:
         return self.get_eval_dataloader(test_dataset)
 
-    def _by_length(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> DataLoader:
-        batches = LengthBatches(
+    def padding_fraction(self) -> float:
+        """Return the share of padding in an epoch's training batches, from 0 to 1."""
+        return padding_fraction(
+            self._batches(self.train_dataset, self._train_batch_size, shuffle=True), self.train_dataset["length"][:]
+        )
+
+    def _batches(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> LengthBatches:
+        return LengthBatches(
             dataset["length"],
             batch_size,
             max_tokens=self.batch_tokens,
@@ -56,6 +61,9 @@ class LengthTrainer(Trainer):
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
             drop_last=self.args.dataloader_drop_last and shuffle,
         )
+
+    def _by_length(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> DataLoader:
+        batches = self._batches(dataset, batch_size, shuffle=shuffle)
         loader = DataLoader(
             dataset.select_columns(["input_ids", "labels"]).with_format("numpy"),
             batch_sampler=batches,
@@ -67,9 +75,7 @@ class LengthTrainer(Trainer):
         return prepared
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        mask = inputs["attention_mask"]
-        self.real_tokens += int(mask.sum())
-        self.padded_tokens += mask.numel()
+        self.real_tokens += int(inputs["attention_mask"].sum())
         loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 

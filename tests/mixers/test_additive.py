@@ -95,7 +95,7 @@ def test_one_long_document_in_bfloat16() -> None:
 @pytest.mark.parametrize("option", ["interaction", "sharing", "output", "scoring"])
 def test_unknown_values_name_the_known_ones(option: str) -> None:
     options: dict[str, Any] = {option: "nothing"}
-    with pytest.raises(UserError, match=f"no {option} 'nothing'"):
+    with pytest.raises(UserError, match=f"no additive {option} 'nothing'"):
         additive.Additive(8, **options)
 
 

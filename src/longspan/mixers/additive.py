@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice
+from longspan.ops.heads import head_width
 from longspan.ops.packing import by_segment
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
 
@@ -73,22 +74,19 @@ class Additive(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise UserError(f"additive needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
+        width = head_width("additive", dim, heads)
         for option, value, known in (
             ("interaction", interaction, INTERACTIONS),
             ("sharing", sharing, SHARINGS),
             ("output", output, OUTPUTS),
             ("scoring", scoring, SCORINGS),
         ):
-            if value not in known:
-                raise UserError(f"additive has no {option} {value!r}; {suggestion(value, known)}")
+            check_choice(f"additive {option}", value, known)
         self.dim = dim
         self.heads = heads
         self.causal = causal
         self.interaction = interaction
         self.adds_query = output != "r"
-        width = dim // heads
         rows = width if sharing == "head-wise" else dim
         self.query = nn.Linear(dim, rows, bias=bias)
         self.attends = output != "q"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.ops.attention import attention, attention_naive
+from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import by_segment
 
 
@@ -44,8 +45,7 @@ class Softmax(nn.Module):
         self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise UserError(f"softmax needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
+        head_width("softmax", dim, heads)
         self.heads = heads
         self.causal = causal
         self.query = nn.Linear(dim, dim, bias=bias)
@@ -83,13 +83,12 @@ class Softmax(nn.Module):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = (
-            projection(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
+            split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
         )
         return query, key, value
 
     def _merge(self, mixed: Tensor) -> Tensor:
-        y: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        y: Tensor = self.output(merge_heads(mixed))
         return y
 
 

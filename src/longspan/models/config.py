@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice
 
 POOLINGS = ("attention", "mean", "first")
 
@@ -80,8 +80,7 @@ class LongspanConfig(PreTrainedConfig):
             self.feed_forward_dim = 4 * self.dim
         if self.embedding_dim is None:
             self.embedding_dim = self.dim // 2 if self.position_combine == "concat" else self.dim
-        if self.pooling not in POOLINGS:
-            raise UserError(f"there is no pooling {self.pooling!r}; {suggestion(self.pooling, POOLINGS)}")
+        check_choice("pooling", self.pooling, POOLINGS)
         for name, least in (("dim", 1), ("depth", 0), ("heads", 1), ("vocab_size", 1), ("max_positions", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}; choose a larger one.")

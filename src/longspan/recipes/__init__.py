@@ -17,11 +17,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from longspan import tasks
 from longspan.data.config import DataConfig
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice, suggestion
 from longspan.recipes.values import Raw, coerce, dumps, expectation, matches, split_override
-
-TASKS = ("classification",)
 
 #: What a run does where its recipe says nothing; these differ from the defaults of `TrainingArguments`.
 TRAINING_DEFAULTS: dict[str, Any] = {
@@ -118,8 +117,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
     for override in overrides:
         _override(tables, override)
     task = tables.get("task", "classification")
-    if task not in TASKS:
-        raise UserError(f"unknown task {task!r} in recipe {name!r}: {suggestion(task, TASKS)}")
+    check_choice("task", task, tasks.names())
     for table in _TABLES:
         tables[table] = _checked(table, tables.get(table, {}))
     if tables["model"]:

@@ -73,7 +73,7 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
     """Draw accuracy against confidence, and how many documents fall into each bin.
 
     Args:
-        reliability: The bins that `longspan.tasks.metrics.metrics` returns.
+        reliability: The bins that `longspan.metrics.metrics` returns.
         error: The expected calibration error, for the title.
         path: The PNG file to write.
     """

@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.config import DataConfig
 from longspan.data.sources import load_splits
 from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
 from longspan.errors import UserError
+from longspan.metrics import metrics
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.tasks.metrics import metrics
+
+MODEL = LongspanForSequenceClassification
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,6 @@ def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequ
     return LongspanForSequenceClassification(config)
 
 
-def score(logits: np.ndarray, labels: np.ndarray, names: list[str]) -> dict[str, Any]:
-    """Return every score of `longspan.tasks.metrics.metrics`."""
+def score(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray, names: list[str]) -> dict[str, Any]:
+    """Return every score of `longspan.metrics.metrics`."""
     return metrics(logits, labels, names)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longspan.errors import UserError
-from longspan.tasks.metrics import CALIBRATION_BINS, metrics
+from longspan.metrics import CALIBRATION_BINS, metrics
 
 NAMES = ["a", "b", "c"]
 

@@ -1,0 +1,23 @@
+"""Heads: a width cut into equal parts that attend side by side."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from longspan.errors import UserError
+
+
+def head_width(mixer: str, dim: int, heads: int) -> int:
+    """Return `dim / heads`. Raises UserError, in the name of `mixer`, when `heads` does not divide `dim`."""
+    if heads < 1 or dim % heads:
+        raise UserError(f"{mixer} needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
+    return dim // heads
+
+
+def split_heads(x: Float[Tensor, "b t d"], heads: int) -> Float[Tensor, "b h t e"]:
+    """Return `x` with its width cut into heads, which become the second dimension."""
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b t d"]:
+    """Undo `split_heads`."""
+    return x.transpose(1, 2).flatten(2)

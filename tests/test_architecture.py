@@ -11,8 +11,8 @@ ROOT = Path(longspan.__file__).parent
 # A module imports only from those on its left.
 ORDER = [
     "errors",
-    "ops",
     "kernels",
+    "ops",
     "mixers",
     "positions",
     "backbone",

@@ -78,6 +78,12 @@ def build(name: str, dim: int, **chosen: Any) -> nn.Module:
     return load(name)(dim, **chosen)
 
 
+def check_causal(mixer: nn.Module) -> None:
+    """Raise UserError unless `mixer` was built causal, as `step` needs."""
+    if not mixer.causal:
+        raise UserError("step needs a causal mixer, got causal=False; build it with causal=True.")
+
+
 def describe(name: str) -> Description:
     """Return what `longspan list` and `longspan show` print about a mixer."""
     kind = load(name)

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import check_choice
+from longspan.mixers import check_causal
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment
+from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
 
 INTERACTIONS = ("product", "add", "concat")
@@ -115,7 +116,7 @@ class Additive(nn.Module):
             y, _ = self._causal(x, mask, None)
         else:
             y = self._bidirectional(x, mask)
-        return y if mask is None else y.masked_fill(~mask.unsqueeze(-1), 0)
+        return zero_padding(y, mask)
 
     def init_state(self, batch_size: int) -> AdditiveState:
         """Return the state before the first position; its size never changes."""
@@ -128,8 +129,7 @@ class Additive(nn.Module):
 
     def step(self, x: Float[Tensor, "b n d"], state: AdditiveState) -> tuple[Float[Tensor, "b n d"], AdditiveState]:
         """Continue a sequence by `n` positions."""
-        if not self.causal:
-            raise UserError("step needs a causal mixer, got causal=False; build it with causal=True.")
+        check_causal(self)
         if not self.attends:
             return self(x), state
         return self._causal(x, None, state)

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError
+from longspan.mixers import check_causal
 from longspan.ops.attention import attention, attention_naive
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment
+from longspan.ops.packing import by_segment, zero_padding
 
 
 class KeyValueCache(NamedTuple):
@@ -63,7 +63,7 @@ class Softmax(nn.Module):
             return by_segment(self, x, segments, mask)
         mixed = attention(*self._project(x), mask=mask, causal=self.causal)
         y = self._merge(mixed)
-        return y if mask is None else y.masked_fill(~mask.unsqueeze(-1), 0)
+        return zero_padding(y, mask)
 
     def init_state(self, batch_size: int) -> KeyValueCache:
         """Return an empty cache; `step` appends to it, so it grows with what it has seen."""
@@ -73,8 +73,7 @@ class Softmax(nn.Module):
 
     def step(self, x: Float[Tensor, "b n d"], state: KeyValueCache) -> tuple[Float[Tensor, "b n d"], KeyValueCache]:
         """Continue a sequence by `n` positions."""
-        if not self.causal:
-            raise UserError("step needs a causal mixer, got causal=False; build it with causal=True.")
+        check_causal(self)
         query, key, value = self._project(x)
         state = KeyValueCache(
             torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)

@@ -1,10 +1,28 @@
-"""Packed documents: several in one row, told apart by a number per token."""
+"""Rows of documents: padding set to zero or moved to one side, and several documents packed in one row."""
 
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+def zero_padding(y: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
+    """Return `y` with zeros where `mask` is False."""
+    return y if mask is None else y.masked_fill(~mask.unsqueeze(-1), 0)
+
+
+def left_aligned(
+    mix: Callable[[Tensor, Tensor], Tensor], x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t d"]:
+    """Return what `mix(x, mask)` gives with the real positions of each row moved to its start, put back in place.
+
+    For mixers to which a position's number matters: padding before or between tokens then changes nothing.
+    """
+    order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
+    index = order.unsqueeze(-1).expand_as(x)
+    y = mix(x.gather(1, index), mask.gather(1, order))
+    return torch.zeros_like(y).scatter(1, index, y)
 
 
 def by_segment(

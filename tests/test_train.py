@@ -18,6 +18,7 @@ from transformers import pipeline
 from longspan import recipes
 from longspan.cli import use_fastest_exact_products
 from longspan.errors import UserError
+from longspan.evaluate import evaluate
 from longspan.train import Interrupted, train
 from longspan.trainer import LengthTrainer, last_checkpoint
 
@@ -31,6 +32,7 @@ SETTINGS = [
     "model.initializer_range=0.2",
     "training.num_train_epochs=4",
     "training.per_device_train_batch_size=8",
+    "training.per_device_eval_batch_size=7",
     "training.learning_rate=0.02",
     "training.batch_tokens=240",
 ]
@@ -81,6 +83,15 @@ def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> 
     assert json.loads((run / "environment.json").read_text())["packages"]["torch"]
     assert recipes.load(str(run / "recipe.toml")).to_toml() == (run / "recipe.toml").read_text()
     assert not (run / ".unfinished").exists()
+
+
+def test_every_document_is_scored(whole: tuple[Path, dict[str, Any]]) -> None:
+    """Accelerate cuts the last batch to the rest of rows / batch size, unless it knows no batch size."""
+    run, result = whole
+    for split in ("validation", "test"):
+        assert sum(map(sum, result[split]["confusion"])) == result["data"][split]["documents"]
+    again = evaluate(run)
+    assert again["confusion"] == result["test"]["confusion"]
 
 
 def test_the_run_folder_is_a_pipeline(whole: tuple[Path, dict[str, Any]]) -> None:

@@ -57,7 +57,10 @@ class LengthBatches(Sampler[list[int]]):
         if max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 (no limit) or more, but is {max_tokens}.")
         self.lengths = np.asarray(lengths, dtype=np.int64)
-        self.batch_size = batch_size
+        self.most_rows = batch_size
+        # What Accelerate reads: it takes the rest of rows / batch_size for the size of the last batch of a scoring
+        # and drops what goes beyond. Batches of no fixed size must leave no rest.
+        self.batch_size = 1
         self.max_tokens = max_tokens
         self.shuffle = shuffle
         self.seed = seed
@@ -87,7 +90,7 @@ class LengthBatches(Sampler[list[int]]):
         buckets, start, lengths = [], 0, self.lengths[self._order]
         while start < len(lengths):
             longest = max(1, int(lengths[start]))
-            rows = self.batch_size
+            rows = self.most_rows
             if self.max_tokens:
                 rows = min(rows, max(1, self.max_tokens // padded_length(longest)))
             # Two batches at least, so that there is something to shuffle; none that begins far below the longest,

@@ -1,0 +1,227 @@
+"""Transformer-XL's attention: scores by content and by distance, over a segment and the memory before it."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.mixers import check_causal
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.relative import distance_encoding, distance_range, relative_attention
+
+
+class RelativeState(NamedTuple):
+    """The inputs of the last positions, (b, m, dim), newest last, and which of them are there to be seen, (b, m)."""
+
+    memory: Tensor
+    visible: Tensor
+
+
+class Relative(nn.Module):
+    """Transformer-XL's relative attention: scores see how far a key is, not where it stands.
+
+    Equations (per head, of width e = dim / heads):
+        q_i = W_q x_i, k_j = W_k x_j, v_j = W_v x_j
+        R_δ = [sin(δ f), cos(δ f)], f_l = 10000^(-2l/dim), l = 0 … dim/2 - 1
+        a_ij = ((q_i + u)·k_j + (q_i + v)·W_R R_{i-j}) / √e
+        y_i = W_o concat_h( Σ_j softmax_j(a_ij) v_j );  causal: j <= i, memory included
+
+    Order of computation: scores by distance are one product of the queries with all W_R R_δ, whose rows are then
+    shifted into place, in blocks of queries; the backward pass computes a block's weights again. When few positions
+    follow a long memory, the projections fold into the queries, exactly: q·(W_k x_j) = (W_kᵀ q)·x_j, likewise W_R, and
+    Σ_j a_j W_v x_j = W_v Σ_j a_j x_j. Then m positions of memory cost 3·m·dim·heads a token instead of 3·m·dim².
+
+    Cost: 3·t²·dim + 6·t·dim² time, t·dim memory; same_length 3·t·memory·dim time; streaming state memory·dim
+    Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", https://arxiv.org/abs/1901.02860
+    Deviations: none in the formula. Distances count real positions: padding, also in between, has no extent. The
+        bidirectional form has R at negative distances too, as XLNet. `forward` sees the whole sequence. In `step`, a
+        segment sees itself and the memory, as published; once more than `memory` positions have passed, what is
+        forgotten therefore depends on where the segments end, except with `same_length`, where it never does.
+        `same_length` lets a position see itself and `memory` positions behind it, as the authors' TensorFlow code does;
+        their PyTorch code, and what derives from it, sees one fewer: `memory` is then its mem_len - 1.
+
+    Args:
+        dim: width of the input and the output; even.
+        heads: number of heads; must divide `dim`.
+        causal: whether a position sees only itself and those before it.
+        memory: how many positions `step` remembers; no gradient flows into them.
+        same_length: whether every position sees itself and at most `memory` positions behind it (causal only).
+        clamp: distances beyond it count as `clamp`; 0 for none.
+        bias: whether queries, keys, values and output have biases (Transformer-XL has none). W_R never has: one would
+            move all of a query's scores alike, which softmax does not see.
+        output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`, `dim` is odd, `memory` or `clamp` is negative, or a mixer that is
+            not causal is to have `same_length`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        causal: bool = False,
+        memory: int = 512,
+        same_length: bool = False,
+        clamp: int = 0,
+        bias: bool = False,
+        output_projection: bool = True,
+    ) -> None:
+        super().__init__()
+        width = head_width("relative", dim, heads)
+        if dim % 2:
+            raise UserError(f"relative needs an even dim, half sines and half cosines, got dim={dim}; change it.")
+        if memory < 0 or clamp < 0:
+            raise UserError(
+                f"relative needs memory and clamp of at least 0, got memory={memory} and clamp={clamp}; change either."
+            )
+        if same_length and not causal:
+            raise UserError("same_length needs a causal mixer, got causal=False; build it with causal=True.")
+        self.dim = dim
+        self.heads = heads
+        self.causal = causal
+        self.memory = memory
+        self.window = memory if same_length else None
+        self.clamp = clamp
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.distance = nn.Linear(dim, dim, bias=False)
+        self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
+        # u and v. Models that share them over layers assign one parameter to all.
+        self.content_bias = nn.Parameter(torch.empty(heads, width))
+        self.distance_bias = nn.Parameter(torch.empty(heads, width))
+        for shared in (self.content_bias, self.distance_bias):
+            nn.init.normal_(shared, std=0.02)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if mask is None:
+            return self._attend(x, x, None)
+        return zero_padding(left_aligned(lambda real, there: self._attend(real, real, there), x, mask), mask)
+
+    def init_state(self, batch_size: int) -> RelativeState:
+        """Return an empty memory; `step` fills it until it holds `memory` positions."""
+        like = self.query.weight
+        nothing = torch.zeros(batch_size, 0, dtype=torch.bool, device=like.device)
+        return RelativeState(like.new_zeros(batch_size, 0, self.dim), nothing)
+
+    def zero_memory(self, batch_size: int) -> RelativeState:
+        """Return a memory of `memory` zero vectors that are seen, from which published Transformer-XL models start."""
+        memory = self.query.weight.new_zeros(batch_size, self.memory, self.dim)
+        return RelativeState(memory, torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device))
+
+    def reset(self, state: RelativeState, rows: Bool[Tensor, " b"]) -> RelativeState:
+        """Return `state` with an empty memory where `rows` is True: a new document starts there."""
+        memory = state.memory.masked_fill(rows[:, None, None], 0)
+        return RelativeState(memory, state.visible & ~rows.unsqueeze(1))
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: RelativeState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], RelativeState]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over.
+
+        No gradient flows to the positions of earlier steps.
+        """
+        check_causal(self)
+        if mask is None:
+            return self._continue(x, torch.ones(x.shape[:2], dtype=torch.bool, device=x.device), state)
+        states = []
+
+        def mix(real: Tensor, there: Tensor) -> Tensor:
+            y, after = self._continue(real, there, state)
+            states.append(after)
+            return y
+
+        return zero_padding(left_aligned(mix, x, mask), mask), states[0]
+
+    def _continue(self, x: Tensor, mask: Tensor, state: RelativeState) -> tuple[Tensor, RelativeState]:
+        """Continue by `x`, whose real positions stand first in each row; in the memory they stand last."""
+        seen = torch.cat((state.memory.detach().to(x.dtype), x), 1)
+        visible = torch.cat((state.visible, mask), 1)
+        y = self._attend(x, seen, visible)
+        kept = torch.argsort(visible.to(torch.uint8), dim=1, stable=True)[:, max(0, seen.shape[1] - self.memory) :]
+        memory = seen.detach().gather(1, kept.unsqueeze(-1).expand(-1, -1, self.dim))
+        return y, RelativeState(memory, visible.gather(1, kept))
+
+    def _attend(self, x: Tensor, seen: Tensor, visible: Tensor | None) -> Tensor:
+        """Attend from `x` to `seen`, whose last positions are those of `x`."""
+        n, m = x.shape[1], seen.shape[1]
+        largest, smallest = distance_range(n, m, self.causal, self.window)
+        distances = torch.arange(largest, smallest - 1, -1, device=x.device)
+        if self.clamp:
+            distances = distances.clamp(-self.clamp, self.clamp)
+        encoded = distance_encoding(distances, self.dim, self.distance.weight.dtype)
+        query = split_heads(self.query(x), self.heads)
+        scale = (self.heads / self.dim) ** 0.5
+        content = (query + self.content_bias.unsqueeze(1)) * scale
+        position = (query + self.distance_bias.unsqueeze(1)) * scale
+        # The keys' bias moves all of a query's scores alike: folded, it would go unused, which trainers stumble over.
+        unused = self.key.bias is not None and torch.is_grad_enabled()
+        if (m - n) * self.dim > n * m * (self.heads - 1) and not unused:
+            mixed = relative_attention(
+                _fold(content, self.key),
+                _fold(position, self.distance),
+                seen,
+                seen,
+                encoded,
+                visible,
+                True,
+                self.window,
+            )
+            weight = self.value.weight.unflatten(0, (self.heads, -1))
+            mixed = merge_heads(torch.einsum("bhnd,hed->bhne", mixed, weight))
+            # The weights of a query sum to 1.
+            mixed = mixed if self.value.bias is None else mixed + self.value.bias
+        else:
+            key, value = (split_heads(projection(seen), self.heads) for projection in (self.key, self.value))
+            distance_key = split_heads(self.distance(encoded).unsqueeze(0), self.heads)[0]
+            mixed = merge_heads(
+                relative_attention(content, position, key, value, distance_key, visible, self.causal, self.window)
+            )
+        y: Tensor = self.output(mixed)
+        return y
+
+
+def _fold(query: Tensor, projection: nn.Linear) -> Tensor:
+    """Return Wᵀq for each head's rows of W: what meets unprojected keys as q meets projected ones."""
+    return torch.einsum("bhne,hed->bhnd", query, projection.weight.unflatten(0, (query.shape[1], -1)))
+
+
+def naive(mixer: Relative, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` from the equations, query by query, with W_R R_{i-j} for each pair."""
+    y = torch.zeros_like(x)
+    frequencies = torch.tensor([10000 ** (-2 * i / mixer.dim) for i in range(mixer.dim // 2)], dtype=x.dtype)
+    width = mixer.dim // mixer.heads
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        document = x[row, real]
+        keys, values = mixer.key(document), mixer.value(document)
+        for i, at in enumerate(real):
+            j = torch.arange(len(real))
+            if mixer.causal:
+                j = j[j <= i]
+            if mixer.window is not None:
+                j = j[j >= i - mixer.window]
+            distance = i - j if not mixer.clamp else (i - j).clamp(-mixer.clamp, mixer.clamp)
+            angles = distance.to(x.dtype).outer(frequencies)
+            by_distance = mixer.distance(torch.cat((angles.sin(), angles.cos()), 1))
+            query = mixer.query(document[i])
+            mixed = []
+            for head in range(mixer.heads):
+                part = slice(head * width, (head + 1) * width)
+                scores = keys[j, part] @ (query[part] + mixer.content_bias[head])
+                scores = scores + by_distance[:, part] @ (query[part] + mixer.distance_bias[head])
+                mixed.append((scores / width**0.5).softmax(0) @ values[j, part])
+            y[row, at] = mixer.output(torch.cat(mixed))
+    return y

@@ -1,0 +1,171 @@
+"""Attention whose scores depend on the distance between query and key, as in Transformer-XL, in blocks of queries.
+
+The part of a score that depends on the distance is one product of the queries with the encoded distances, a row per
+query and a column per distance; shifting each row by one more column turns columns of distances into columns of keys.
+A block of queries needs as many distances as it has keys and queries, so nothing of queries x keys is ever held: the
+backward pass computes a block's weights again.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from longspan.ops.pooling import FLOOR, accumulation_dtype
+
+# Queries per block: with fewer, the products are small; with more, the weights of a block outgrow the activations.
+BLOCK = 128
+
+
+def distance_encoding(distances: Int[Tensor, " r"], dim: int, dtype: torch.dtype) -> Float[Tensor, "r d"]:
+    """Return Transformer-XL's sinusoid of each distance: `dim`/2 sines, then `dim`/2 cosines (not interleaved).
+
+    Angles are taken in at least float32, as bfloat16 cannot tell neighbouring distances apart from 256 on; only the
+    result has the type `dtype`.
+    """
+    exact = accumulation_dtype(dtype)
+    frequencies = 10000.0 ** (-torch.arange(0, dim, 2, dtype=exact, device=distances.device) / dim)
+    angles = distances.to(exact).unsqueeze(1) * frequencies
+    return torch.cat((angles.sin(), angles.cos()), 1).to(dtype)
+
+
+def distance_range(queries: int, keys: int, causal: bool, window: int | None) -> tuple[int, int]:
+    """Return the largest and the smallest distance that `relative_attention` may ask for, both included.
+
+    The queries stand at the last positions of the keys. Some of these distances belong to keys that no query sees.
+    """
+    largest = keys - 1 if window is None else min(keys - 1, window + 2 * BLOCK - 2)
+    return largest, -min(BLOCK, queries) if causal else -queries
+
+
+def relative_attention(
+    content: Float[Tensor, "b h n e"],
+    position: Float[Tensor, "b h n p"],
+    key: Float[Tensor, "b *shared m e"],
+    value: Float[Tensor, "b *shared m v"],
+    distance_key: Float[Tensor, "*shared r p"],
+    mask: Bool[Tensor, "b m"] | None = None,
+    causal: bool = False,
+    window: int | None = None,
+) -> Float[Tensor, "b h n v"]:
+    """Return, for each query i, Σ_j softmax_j(content_i·key_j + position_i·distance_key(i - j)) value_j.
+
+    The queries are the last `n` of the `m` positions. Keys, values and distance keys have heads, or all heads share
+    them and they have none. The rows of `distance_key` are the distances of `distance_range`, from the largest to the
+    smallest. Keys where `mask` is False are not seen; `causal` hides the keys after a query, and `window` those more
+    than `window` positions before it. A query that sees no key gives zeros.
+
+    Products are taken in the type of `value`, softmax in at least float32. Cost: n·m·(e + p + v) time, and beside the
+    arguments BLOCK·(m + BLOCK) memory for each head; with a window, m is at most window + 2·BLOCK.
+    """
+    n, m, dtype = content.shape[2], key.shape[-2], value.dtype
+    content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))
+    largest, _ = distance_range(n, m, causal, window)
+    # The keys are cut at every start of a block of queries, and as often before the first; or not at all.
+    piece, shift = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)
+    cuts = [*(max(0, at - shift) for at in range(0, m + shift, piece)), m]
+    # Views of pieces, not slices of the whole: the gradient of a slice is as long as what it was cut from.
+    sizes = [end - start for start, end in itertools.pairwise(cuts)]
+    keys, values = key.split(sizes, -2), value.split(sizes, -2)
+    queries = zip(content.split(BLOCK, 2), position.split(BLOCK, 2), strict=True)
+    # With several blocks, none keeps its weights for the backward pass.
+    forgets = n > BLOCK and torch.is_grad_enabled()
+    out = []
+    with torch.autocast(value.device.type, enabled=False):
+        for number, (contents, positions) in enumerate(queries):
+            first = m - n + number * BLOCK
+            last = first + contents.shape[2] - 1
+            from_piece = 0 if window is None else (max(0, first - window) + shift) // piece
+            to_piece = (last + shift) // piece + 1 if causal else len(sizes)
+            low, high = cuts[from_piece], cuts[to_piece]
+            # From the distance between the last query and the first key; one more than there are, for rows to shift.
+            skipped = largest - (last - low)
+            arguments = (
+                contents,
+                positions,
+                keys[from_piece:to_piece],
+                values[from_piece:to_piece],
+                distance_key[..., skipped : skipped + contents.shape[2] + high - low, :],
+                None if mask is None else mask[:, low:high],
+                first - low,
+                causal,
+                window,
+            )
+            if forgets:
+                out.append(checkpoint(_block, *arguments, use_reentrant=False, preserve_rng_state=False))
+            else:
+                out.append(_block(*arguments))
+    return torch.cat(out, 2)
+
+
+def _block(
+    content: Tensor,
+    position: Tensor,
+    keys: Sequence[Tensor],
+    values: Sequence[Tensor],
+    distance_key: Tensor,
+    mask: Tensor | None,
+    first: int,
+    causal: bool,
+    window: int | None,
+) -> Tensor:
+    """Attend from a block of queries, the first of which stands at number `first` of the keys, given in pieces."""
+    key, value = (pieces[0] if len(pieces) == 1 else torch.cat(tuple(pieces), -2) for pieces in (keys, values))
+    heads, distance_heads = ("bh", "h") if key.ndim == 4 else ("b", "")
+    scores = torch.einsum(f"bhne,{heads}me->bhnm", content, key).to(accumulation_dtype(key.dtype))
+    scores = scores + _shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
+    n, m = scores.shape[-2:]
+    visible = torch.ones(1, 1, 1, m, dtype=torch.bool, device=key.device) if mask is None else mask[:, None, None]
+    distance = torch.arange(first, first + n, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
+    if causal:
+        visible = visible & (distance >= 0)
+    if window is not None:
+        visible = visible & (distance <= window)
+    weights = scores.masked_fill(~visible, FLOOR).softmax(-1).to(value.dtype)
+    out = torch.einsum(f"bhnm,{heads}mv->bhnv", weights, value)
+    return out.masked_fill(~visible.any(-1, keepdim=True), 0)
+
+
+def _shift(columns: Tensor) -> Tensor:
+    """Turn (..., n, m + n) scores by distance into (..., n, m) scores by key: row a starts n - 1 - a columns later."""
+    n, width = columns.shape[-2:]
+    return columns.flatten(-2)[..., n - 1 : n * width - 1].unflatten(-1, (n, width - 1))[..., : width - n]
+
+
+def relative_attention_naive(
+    content: Tensor,
+    position: Tensor,
+    key: Tensor,
+    value: Tensor,
+    distance_key: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    window: int | None = None,
+) -> Tensor:
+    """Compute `relative_attention` pair by pair, query by query, over the keys each may see."""
+    b, h, n, _ = content.shape
+    if key.ndim == 3:
+        key, value = key.unsqueeze(1).expand(-1, h, -1, -1), value.unsqueeze(1).expand(-1, h, -1, -1)
+        distance_key = distance_key.expand(h, -1, -1)
+    m = key.shape[2]
+    largest, _ = distance_range(n, m, causal, window)
+    out = content.new_zeros(b, h, n, value.shape[3])
+    for row in range(b):
+        for query in range(n):
+            seen, scores = [], []
+            for at in range(m):
+                distance = query + m - n - at
+                if (mask is not None and not mask[row, at]) or (causal and distance < 0):
+                    continue
+                if window is not None and distance > window:
+                    continue
+                seen.append(at)
+                by_distance = position[row, :, query] * distance_key[:, largest - distance]
+                scores.append((content[row, :, query] * key[row, :, at]).sum(-1) + by_distance.sum(-1))
+            if seen:
+                weights = torch.stack(scores, 1).softmax(1).unsqueeze(1)
+                out[row, :, query] = (weights @ value[row][:, seen])[:, 0]
+    return out

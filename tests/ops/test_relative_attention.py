@@ -1,0 +1,165 @@
+"""Attention by distance against its pair-by-pair form."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from longspan.ops import relative
+from longspan.ops.relative import distance_encoding, distance_range, relative_attention, relative_attention_naive
+
+Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks, the last of them shorter, at lengths that the naive form can bear."""
+    monkeypatch.setattr(relative, "BLOCK", 4)
+
+
+def arguments(n: int, m: int, causal: bool, window: int | None, shared: bool = False) -> Given:
+    """Content, position, key, value and distance key; without heads in the last three when they are shared."""
+    largest, smallest = distance_range(n, m, causal, window)
+    heads, width = (() if shared else (3,)), 5 if shared else 4
+    generator = torch.Generator().manual_seed(n * 100 + m)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    content, position = draw(2, 3, n, 4), draw(2, 3, n, width)
+    key, value = draw(2, *heads, m, 4), draw(2, *heads, m, 6)
+    return content, position, key, value, draw(*heads, largest - smallest + 1, width)
+
+
+@given(
+    n=st.integers(1, 11),
+    before=st.integers(0, 11),
+    causal=st.booleans(),
+    window=st.none() | st.integers(0, 12),
+    shared=st.booleans(),
+    density=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_is_the_sum_over_pairs(
+    n: int, before: int, causal: bool, window: int | None, shared: bool, density: float
+) -> None:
+    tensors = arguments(n, n + before, causal, window, shared)
+    mask = torch.rand(2, n + before) < density
+    for visible in (None, mask):
+        actual = relative_attention(*tensors, visible, causal, window)
+        expected = relative_attention_naive(*tensors, visible, causal, window)
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 5)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_are_those_of_the_sum_over_pairs(causal: bool, window: int | None, shared: bool) -> None:
+    tensors = arguments(9, 12, causal, window, shared)
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[0, :5] = mask[1, 7] = False
+    probe = torch.randn(2, 3, 9, 6, dtype=torch.float64)
+    actual = torch.autograd.grad(relative_attention(*tensors, mask, causal, window), tensors, probe)
+    expected = torch.autograd.grad(relative_attention_naive(*tensors, mask, causal, window), tensors, probe)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_fewer_queries_than_keys_continue_the_keys() -> None:
+    """Known failure elsewhere: causal masks aligned to the wrong corner when queries are fewer than keys."""
+    content, position, key, value, distance_key = arguments(9, 9, True, None)
+    whole = relative_attention(content, position, key, value, distance_key, causal=True)
+    last = relative_attention(content[:, :, 6:], position[:, :, 6:], key, value, distance_key[:, :12], causal=True)
+    torch.testing.assert_close(last, whole[:, :, 6:])
+
+
+def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient() -> None:
+    tensors = arguments(6, 6, True, 1)
+    mask = torch.tensor([[True] * 6, [False, False, False, True, False, False]])
+    out = relative_attention(*tensors, mask, True, 1)
+    assert (out[1, :, [0, 1, 2, 5]] == 0).all()
+    out[1, :, [0, 1, 2, 5]].sum().backward()
+    assert all(tensor.grad is not None and (tensor.grad == 0).all() for tensor in tensors)
+
+
+def test_distances_past_2048_keep_apart_in_bfloat16() -> None:
+    """Known failure elsewhere: positions computed in bfloat16 collapse; past 2,048 sixteen of them are one."""
+    encoded = distance_encoding(torch.arange(4096, 2000, -1), 64, torch.bfloat16)
+    exact = distance_encoding(torch.arange(4096, 2000, -1), 64, torch.float64)
+    # Rounded once, at the end, to eight bits.
+    torch.testing.assert_close(encoded.double(), exact, rtol=2**-8, atol=1e-3)
+    assert encoded.unique(dim=0).shape == encoded.shape
+
+
+def test_encoding_is_half_sines_half_cosines() -> None:
+    """Known failure elsewhere: the interleaved sinusoid in place of Transformer-XL's two halves."""
+    encoded = distance_encoding(torch.tensor([3, 0, -3]), 4, torch.float64)
+    expected = torch.tensor([3.0, 0.03, 3.0, 0.03], dtype=torch.float64)
+    torch.testing.assert_close(encoded[0], torch.cat((expected[:2].sin(), expected[2:].cos())))
+    assert encoded[1].tolist() == [0, 0, 1, 1]
+    torch.testing.assert_close(encoded[2], encoded[0] * torch.tensor([-1, -1, 1, 1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_logits_of_ten_thousand_do_not_overflow(dtype: torch.dtype) -> None:
+    """Known failure elsewhere: unshifted exp is infinite at 12 in float16 and at 89 in float32."""
+    logits = torch.tensor([-1e4, 1e4, 0.0, -1e4, 5e3]).to(dtype)
+    value = torch.arange(1.0, 6.0).view(1, 5, 1).to(dtype)
+    content = torch.ones(1, 1, 5, 1, dtype=dtype).requires_grad_()
+    nothing = torch.zeros(9, 1, dtype=dtype)
+    position = torch.zeros(1, 1, 5, 1, dtype=dtype)
+    out = relative_attention(content, position, logits.view(1, 5, 1), value, nothing, causal=True)
+    assert out.flatten().tolist() == [1.0, 2.0, 2.0, 2.0, 2.0]
+    out.sum().backward()
+    assert content.grad is not None
+    assert content.grad.isfinite().all()
+
+
+def kept_for_backward(n: int, causal: bool, window: int | None) -> int:
+    """Count the numbers that wait for the backward pass, each storage once."""
+    storages: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return tensor
+
+    tensors = arguments(n, n, causal, window)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = relative_attention(*tensors, None, causal, window)
+    assert out.requires_grad
+    return sum(storages.values())
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that any operation gave."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.size = max(self.size, tensor.numel())
+        return out
+
+
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 9)])
+def test_weights_of_all_pairs_are_never_held(causal: bool, window: int | None) -> None:
+    """Neither for the backward pass, in all blocks together, nor at any moment."""
+    assert kept_for_backward(128, causal, window) <= 2.2 * kept_for_backward(64, causal, window)
+    tensors = arguments(128, 128, causal, window)
+    with Largest() as largest:
+        relative_attention(*tensors, None, causal, window).sum().backward()
+    assert largest.size < 2 * 3 * 128 * 128 / 8
+
+
+def test_a_window_makes_the_cost_linear() -> None:
+    counted = []
+    for n in (64, 128):
+        tensors = arguments(n, n, True, 9)
+        with FlopCounterMode(display=False) as counter:
+            relative_attention(*tensors, None, True, 9).sum().backward()
+        counted.append(counter.get_total_flops())
+    assert counted[1] < 2.2 * counted[0]

@@ -1,7 +1,9 @@
 """Transformer-XL's attention against the paper's formulas, and what goes wrong with its memory elsewhere."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -256,6 +258,39 @@ def test_a_token_after_a_long_memory_costs_no_projection_of_it() -> None:
         mixer.step(torch.zeros(1, 1, 64), mixer.zero_memory(1))
     # Twice as many operations as multiplications: scores by content and by distance, the sum; and a few projections.
     assert counter.get_total_flops() < 2 * (3 * 514 * 64 * 4 + 8 * 64 * 64)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("memory", [3, 60])
+def test_several_blocks_run_under_autocast(memory: int) -> None:
+    mixer, x = build(same_length=True, memory=memory).float(), inputs(2, 30).float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = stream(mixer, x, [25, 4, 1])
+        y.float().sum().backward()
+    torch.testing.assert_close(y.float(), mixer(x), rtol=6e-2, atol=6e-2)
+    (half,) = torch.autograd.grad(stream(mixer, x, [25, 4, 1]).sum(), x)
+    torch.testing.assert_close(x.grad, half, rtol=1e-1, atol=1e-1)
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("small_blocks", "no_shape_checks")
+def test_several_blocks_and_steps_compile() -> None:
+    torch._dynamo.reset()
+    mixer, x = build(same_length=True, memory=3), inputs(1, 6).requires_grad_()
+    y = torch.compile(mixer, backend="aot_eager", fullgraph=True)(x)
+    torch.testing.assert_close(y, mixer(x))
+    actual, expected = (torch.autograd.grad(out.sum(), x) for out in (y, mixer(x)))
+    torch.testing.assert_close(actual, expected)
+    step = torch.compile(mixer.step, backend="aot_eager", fullgraph=True)
+    token = inputs(1, 1)
+    torch.testing.assert_close(step(token, mixer.zero_memory(1)), mixer.step(token, mixer.zero_memory(1)))
 
 
 def test_65536_positions_with_same_length() -> None:

@@ -1,0 +1,98 @@
+"""One-dimensional convolution over positions."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.mixers import check_causal
+from longspan.ops.packing import by_segment, zero_padding
+
+
+class LastInputs(NamedTuple):
+    """The inputs that the next position still sees, (b, kernel_size - 1, dim); zeros stand before the first."""
+
+    inputs: Tensor
+
+
+class Convolution(nn.Module):
+    """1-D convolution: each position mixes its neighbours with weights that depend on their distance alone.
+
+    Equations (k = kernel_size; W_0 ... W_{k-1} are dim x dim, or diagonal when depthwise):
+        y_t = b + Σ_i W_i x_{t + i - (k-1)/2},  i = 0 ... k-1
+        causal: y_t = b + Σ_i W_i x_{t + i - (k-1)}
+        x is zero before the first position, after the last, and where it is masked
+
+    Cost: kernel_size·t·dim² time (depthwise kernel_size·t·dim), t·dim memory; state of kernel_size - 1 inputs
+    Source: Kim 2014, "Convolutional Neural Networks for Sentence Classification", https://arxiv.org/abs/1408.5882
+    Deviations: a width-keeping layer without a non-linearity or pooling. Distances are those of the row as it is: a
+        masked position stays where it is and counts as zeros.
+
+    Args:
+        dim: width of the input and the output.
+        causal: whether a position sees only itself and those before it.
+        kernel_size: how many positions are seen at once; odd unless causal, so that a position stands in the middle.
+        depthwise: whether each feature is convolved with itself only.
+        bias: whether a bias is added.
+
+    Raises:
+        UserError: when `kernel_size` is below 1, or even without `causal`.
+    """
+
+    def __init__(
+        self, dim: int, *, causal: bool = False, kernel_size: int = 3, depthwise: bool = False, bias: bool = True
+    ) -> None:
+        super().__init__()
+        if kernel_size < 1 or not (causal or kernel_size % 2):
+            raise UserError(
+                "convolution needs a kernel_size of at least 1, and an odd one unless causal=True, got "
+                f"kernel_size={kernel_size}; change it."
+            )
+        self.causal = causal
+        self.kernel = nn.Conv1d(dim, dim, kernel_size, groups=dim if depthwise else 1, bias=bias)
+        self.behind = kernel_size - 1 if causal else kernel_size // 2
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        ahead = 0 if self.causal else self.behind
+        y = self._convolve(nn.functional.pad(zero_padding(x, mask), (0, 0, self.behind, ahead)))
+        return zero_padding(y, mask)
+
+    def init_state(self, batch_size: int) -> LastInputs:
+        """Return the state before the first position; its size never changes."""
+        return LastInputs(self.kernel.weight.new_zeros(batch_size, self.behind, self.kernel.in_channels))
+
+    def step(self, x: Float[Tensor, "b n d"], state: LastInputs) -> tuple[Float[Tensor, "b n d"], LastInputs]:
+        """Continue a sequence by `n` positions."""
+        check_causal(self)
+        seen = torch.cat((state.inputs.to(x.dtype), x), 1)
+        return self._convolve(seen), LastInputs(seen[:, x.shape[1] :])
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        """Return (b, n, dim) for inputs (b, n + kernel_size - 1, dim)."""
+        y: Tensor = self.kernel(x.transpose(1, 2)).transpose(1, 2)
+        return y
+
+
+def naive(mixer: Convolution, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` from the formula, one pair of positions after the other."""
+    y = torch.zeros_like(x)
+    weight, bias = mixer.kernel.weight, mixer.kernel.bias
+    size = weight.shape[2]
+    for row, t in torch.ones(x.shape[:2]).nonzero().tolist() if mask is None else mask.nonzero().tolist():
+        for i in range(size):
+            seen = t + i - (size - 1 if mixer.causal else (size - 1) // 2)
+            if 0 <= seen < x.shape[1] and (mask is None or mask[row, seen]):
+                w = weight[:, :, i]
+                y[row, t] += w.squeeze(1) * x[row, seen] if mixer.kernel.groups > 1 else w @ x[row, seen]
+        if bias is not None:
+            y[row, t] += bias
+    return y

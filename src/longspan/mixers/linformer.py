@@ -1,0 +1,109 @@
+"""Attention to a fixed number of summaries of the sequence (Linformer)."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.ops.attention import attention
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.packing import by_segment, left_aligned, zero_padding
+
+
+class Linformer(nn.Module):
+    """Linformer: softmax attention to `rank` learned sums over positions in place of the positions.
+
+    Equations (X is t x dim; E and F are rank x max_length, of which the first t columns are used):
+        Q = X W_qᵀ + b_q,  K = E (X W_kᵀ + b_k),  V = F (X W_vᵀ + b_v), split into heads of width e = dim / heads
+        y_t = W_o concat_h( Σ_j softmax_j(q_t·K_j / √e) V_j ),  j = 1 ... rank
+
+    Order of computation: E (X W_kᵀ + b_k) = (E X) W_kᵀ + (E 1) b_kᵀ, so that W_k and W_v act on rank rows, not on t.
+
+    Cost: 4·t·rank·dim + 2·t·dim² + 2·rank·dim² time, t·dim memory; 2·rank·max_length parameters more than softmax
+    Source: Wang et al. 2020, "Linformer: Self-Attention with Linear Complexity", https://arxiv.org/abs/2006.04768
+    Deviations: of the paper's ways to share, "headwise": one E and one F per layer for all heads. E and F are drawn
+        from N(0, 1/max_length), so that the sums over a full row start at the scale of one position. The number of a
+        position matters: real positions are numbered from the start of the row, as if no padding stood before or
+        between them (`left_aligned`); masked ones add nothing to K and V. A row without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        rank: how many sums stand for the sequence; at most `max_length` are made.
+        max_length: the longest row, padding included, that the mixer can take.
+        bias: whether the four projections have biases.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`, `rank` or `max_length` is below 1, or a row is longer than
+            `max_length`.
+    """
+
+    def __init__(self, dim: int, *, heads: int = 8, rank: int = 256, max_length: int = 4096, bias: bool = True) -> None:
+        super().__init__()
+        head_width("linformer", dim, heads)
+        if min(rank, max_length) < 1:
+            raise UserError(
+                f"linformer needs a rank and a max_length of at least 1, got rank={rank} and max_length={max_length}; "
+                "change them."
+            )
+        self.heads = heads
+        self.max_length = max_length
+        rank = min(rank, max_length)
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
+        self.key_sums = nn.Parameter(torch.randn(rank, max_length) / max_length**0.5)
+        self.value_sums = nn.Parameter(torch.randn(rank, max_length) / max_length**0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if x.shape[1] > self.max_length:
+            raise UserError(
+                f"linformer was built for rows of at most {self.max_length} positions, got {x.shape[1]}; shorten them "
+                "or build it with a larger max_length."
+            )
+        if mask is None:
+            return self._mix(x, torch.ones_like(x[..., 0], dtype=torch.bool))
+        return zero_padding(left_aligned(self._mix, x, mask), mask)
+
+    def _mix(self, x: Tensor, mask: Tensor) -> Tensor:
+        query = split_heads(self.query(x), self.heads)
+        x = zero_padding(x, mask)
+        key, value = (
+            split_heads(self._project_sums(projection, sums[:, : x.shape[1]], x, mask), self.heads)
+            for projection, sums in ((self.key, self.key_sums), (self.value, self.value_sums))
+        )
+        y: Tensor = self.output(merge_heads(attention(query, key, value)))
+        return y
+
+    def _project_sums(self, projection: nn.Linear, sums: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """Return `sums @ projection(x)`, without the biases of masked positions, as (b, rank, dim)."""
+        projected = nn.functional.linear(sums @ x, projection.weight)
+        if projection.bias is None:
+            return projected
+        return projected + (mask.to(sums.dtype) @ sums.T).unsqueeze(-1) * projection.bias
+
+
+def naive(mixer: Linformer, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` in the paper's order, row by row, head by head and query by query."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        n, tokens = len(real), x[row, real]
+        parts = []
+        for query, key, value in zip(
+            mixer.query(tokens).chunk(mixer.heads, 1),
+            (mixer.key_sums[:, :n] @ mixer.key(tokens)).chunk(mixer.heads, 1),
+            (mixer.value_sums[:, :n] @ mixer.value(tokens)).chunk(mixer.heads, 1),
+            strict=True,
+        ):
+            parts.append(torch.stack([(key @ q / len(q) ** 0.5).softmax(0) @ value for q in query]) if n else query)
+        y[row, real] = mixer.output(torch.cat(parts, 1))
+    return y

@@ -1,0 +1,103 @@
+"""Attention among positions with similar queries, found by hashing (Reformer)."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.lsh import hash_buckets, hash_buckets_naive, lsh_attention, lsh_attention_naive
+from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.pooling import accumulation_dtype
+
+
+class Reformer(nn.Module):
+    """Reformer: softmax attention within chunks of positions that are sorted by a hash of their queries.
+
+    Equations (per head, of width e = dim / heads; one projection gives queries and keys):
+        q_t = W_qk x_t, k_t = q_t / |q_t|, v_t = W_v x_t
+        bucket of t in round r = argmax [q_t R_r; -q_t R_r], R_r: e x buckets/2, drawn from N(0, 1) by `seed`
+        P_rt = positions in t's chunk and the chunk before it, after sorting by bucket and cutting into chunks
+        z_rt = log Σ_{j in P_rt, j ≠ t} exp(q_t·k_j),  o_rt = Σ_{j in P_rt, j ≠ t} exp(q_t·k_j - z_rt) v_j
+        y_t = W_o concat_h( Σ_r softmax_r(z_rt) o_rt ); rounds in which t sees nothing else do not count, and where none
+        is left o_t = v_t
+
+    Cost: t·dim·(3·dim + hashes·(buckets/2 + 4·chunk)) time, hashes·t·(dim + 2·chunk·heads) memory
+    Source: Kitaev et al. 2020, "Reformer: The Efficient Transformer", https://arxiv.org/abs/2001.04451
+    Deviations: as in Hugging Face transformers, a position sees all of the two chunks, whatever their buckets;
+        the first chunk of a round sees the last of the round before; and positions seen in several rounds are not
+        discounted. Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets
+        is fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk:
+        those between tokens are as if they were not there. Buckets are found in at least float32; where a query lies
+        between two of them, rounding decides. A row without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        hashes: rounds of hashing; more find more of the similar positions.
+        buckets: how many buckets a round has; even.
+        chunk: positions per chunk; a row of at most so many is attended whole.
+        seed: of the random directions.
+        bias: whether the three projections have biases.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`, `hashes` or `chunk` is below 1, or `buckets` is odd or below 2.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        hashes: int = 2,
+        buckets: int = 64,
+        chunk: int = 64,
+        seed: int = 0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        width = head_width("reformer", dim, heads)
+        if min(hashes, chunk) < 1 or buckets < 2 or buckets % 2:
+            raise UserError(
+                "reformer needs hashes and a chunk of at least 1 and an even number of buckets, got "
+                f"hashes={hashes}, chunk={chunk} and buckets={buckets}; change them."
+            )
+        self.heads = heads
+        self.chunk = chunk
+        self.query_key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
+        rotations = torch.randn(heads, width, hashes, buckets // 2, generator=torch.Generator().manual_seed(seed))
+        self.rotations: Tensor
+        self.register_buffer("rotations", rotations)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        query_key = self._query_key(x)
+        buckets = hash_buckets(query_key, self.rotations.to(query_key.dtype))
+        mixed = lsh_attention(query_key, split_heads(self.value(x), self.heads), buckets, self.chunk, mask)
+        return zero_padding(self.output(merge_heads(mixed)), mask)
+
+    def _query_key(self, x: Tensor) -> Tensor:
+        """Return the shared queries and keys in at least float32: rounded ones would fall into other buckets."""
+        dtype = accumulation_dtype(x.dtype)
+        bias = self.query_key.bias
+        with torch.autocast(x.device.type, enabled=False):
+            projected = nn.functional.linear(
+                x.to(dtype), self.query_key.weight.to(dtype), None if bias is None else bias.to(dtype)
+            )
+        return split_heads(projected, self.heads)
+
+
+def naive(mixer: Reformer, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` position by position, hashing vector by vector."""
+    query_key, value = mixer._query_key(x), split_heads(mixer.value(x), mixer.heads)
+    buckets = hash_buckets_naive(query_key, mixer.rotations)
+    y: Tensor = mixer.output(merge_heads(lsh_attention_naive(query_key, value, buckets, mixer.chunk, mask)))
+    return zero_padding(y, mask)

@@ -1,0 +1,135 @@
+"""Attention among positions that a locality-sensitive hash puts close to each other."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longspan.ops.pooling import FLOOR, accumulation_dtype
+
+# The logit of a position with itself: below that of any other position, above that of an invisible one, so that it
+# counts where there is nothing else.
+SELF = -1e15
+
+
+def hash_buckets(vectors: Float[Tensor, "b h t e"], rotations: Float[Tensor, "h e r n"]) -> Int[Tensor, "b h r t"]:
+    """Return the bucket, of 2n, of each vector in each of r rounds: the nearest of n random directions or opposites.
+
+    Cost: t·h·e·r·n. Without gradients: a bucket is a number.
+    """
+    with torch.no_grad(), torch.autocast(vectors.device.type, enabled=False):
+        along = torch.einsum("bhte,hern->bhrtn", vectors, rotations)
+        nearest = along.abs().argmax(-1, keepdim=True)
+        opposite = along.gather(-1, nearest) < 0
+        return (nearest + opposite * rotations.shape[3]).squeeze(-1)
+
+
+def hash_buckets_naive(vectors: Tensor, rotations: Tensor) -> Tensor:
+    """Compute `hash_buckets` vector by vector as the argmax over all directions [R; -R]."""
+    b, h, t, _ = vectors.shape
+    buckets = torch.empty(b, h, rotations.shape[2], t, dtype=torch.long)
+    for row, head, number, i in torch.ones_like(buckets).nonzero().tolist():
+        along = vectors[row, head, i] @ rotations[head, :, number]
+        buckets[row, head, number, i] = torch.cat((along, -along)).argmax()
+    return buckets
+
+
+def lsh_attention(
+    query_key: Float[Tensor, "b h t e"],
+    value: Float[Tensor, "b h t v"],
+    buckets: Int[Tensor, "b h r t"],
+    chunk: int,
+    mask: Bool[Tensor, "b t"] | None = None,
+) -> Float[Tensor, "b h t v"]:
+    """Return attention of shared queries and keys within chunks of positions sorted by bucket, over r rounds.
+
+    In each round the real positions, sorted by bucket and then by number, are cut into chunks. A position sees its own
+    chunk and the one before it; the first chunk of a round sees the last of the round before (the first round that of
+    the last), unless there is only one. The logit is q_i·q_j/|q_j|. A position sees itself only where it sees nothing
+    else. Rounds are weighed by their normalisers. Positions where `mask` is False are sorted last, seen by none, and
+    give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory r·t·h·(2·chunk + e + v).
+    """
+    t = query_key.shape[2]
+    chunk = min(chunk, t)
+    if t == chunk:
+        # One chunk holds everything, in whatever order: all rounds are alike.
+        buckets = buckets[:, :, :1]
+    mask = torch.ones_like(query_key[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
+    missing = -t % chunk
+    hidden = pad(~mask, (0, missing), value=True)[:, None, None]
+    buckets = pad(buckets, (0, missing)).masked_fill(hidden, torch.iinfo(buckets.dtype).max)
+    order = buckets.argsort(dim=-1, stable=True)
+    count = mask.sum(1).view(-1, 1, 1, 1, 1, 1)
+    last = (count - 1).clamp(min=0) // chunk
+
+    query = _in_chunks(query_key.to(accumulation_dtype(query_key.dtype)), order, chunk)
+    values = _with_previous(_in_chunks(value, order, chunk), last)
+    with torch.autocast(query.device.type, enabled=False):
+        logits = query @ _with_previous(unit_length(query), last).mT
+
+    number = order.unflatten(3, (-1, chunk)).unsqueeze(-1)
+    place = torch.arange(t + missing, device=mask.device).view(1, 1, 1, -1, chunk, 1)
+    visible = _with_previous(place < count, last)
+    # The only chunk of a row is not the one before it, too.
+    visible[:, :, :, 0, :-chunk] &= last[..., 0, :, :] > 0
+    itself = number == _with_previous(number, last).mT
+    logits = logits.masked_fill(itself, SELF).masked_fill(~visible.mT, FLOOR)
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    mixed = (logits - normaliser).exp().to(value.dtype) @ values
+
+    # Back in the order of the sequence, then the mean over rounds.
+    places = order.argsort(dim=-1).unsqueeze(-1)[..., :t, :]
+    mixed = mixed.flatten(3, 4).gather(3, places.expand(-1, -1, -1, -1, value.shape[3]))
+    weights = normaliser.flatten(3, 4).gather(3, places).softmax(2)
+    return (weights * mixed).sum(2).to(value.dtype) * mask[:, None, :, None]
+
+
+def _in_chunks(x: Tensor, order: Tensor, chunk: int) -> Tensor:
+    """Return `x` (b, h, t, w) in each round's order (b, h, r, T >= t), as (b, h, r, chunks, chunk, w)."""
+    x = pad(x, (0, 0, 0, order.shape[3] - x.shape[2])).unsqueeze(2).expand(-1, -1, order.shape[2], -1, -1)
+    return x.gather(3, order.unsqueeze(-1).expand(*order.shape, x.shape[4])).unflatten(3, (-1, chunk))
+
+
+def _with_previous(x: Tensor, last: Tensor) -> Tensor:
+    """Return `x` (b, h, r, chunks, chunk, w) with each chunk behind the other one that it sees.
+
+    `last` (b, 1, 1, 1, 1, 1) is the chunk with a row's last real positions. A single chunk sees no other.
+    """
+    if x.shape[3] == 1:
+        return x
+    wrapped = x.gather(3, last.expand(*x.shape[:3], 1, *x.shape[4:])).roll(1, 2)
+    return torch.cat((torch.cat((wrapped, x[:, :, :, :-1]), 3), x), 4)
+
+
+def unit_length(x: Float[Tensor, "*s e"]) -> Float[Tensor, "*s e"]:
+    """Return `x` divided by its length (the root mean square is kept above a thousandth, for vectors of zeros)."""
+    return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() / x.shape[-1] ** 0.5
+
+
+def lsh_attention_naive(
+    query_key: Tensor, value: Tensor, buckets: Tensor, chunk: int, mask: Tensor | None = None
+) -> Tensor:
+    """Compute `lsh_attention` position by position over the list of those that it sees in each round."""
+    b, h, t, e = query_key.shape
+    out = torch.zeros_like(value)
+    for row, head in torch.ones(b, h).nonzero().tolist():
+        query, seen_value = query_key[row, head], value[row, head]
+        key = torch.stack([q / (q @ q + 1e-6 * e).sqrt() for q in query])
+        real = [i for i in range(t) if mask is None or mask[row, i]]
+        rounds = []
+        for bucket in buckets[row, head].tolist():
+            order = sorted(real, key=bucket.__getitem__)
+            rounds.append([order[start : start + chunk] for start in range(0, len(order), chunk)])
+        for i in real:
+            totals, means = [], []
+            for number, parts in enumerate(rounds):
+                own = next(n for n, part in enumerate(parts) if i in part)
+                # One place before the first is Python's last, among chunks as among rounds.
+                before = rounds[number - (own == 0)][own - 1] if len(parts) > 1 else []
+                others = [j for j in before + parts[own] if j != i]
+                if others:
+                    logits = key[others] @ query[i]
+                    totals.append(logits.logsumexp(0))
+                    means.append(logits.softmax(0) @ seen_value[others])
+            out[row, head, i] = torch.stack(totals).softmax(0) @ torch.stack(means) if means else seen_value[i]
+    return out

@@ -1,7 +1,7 @@
 """Softmax-weighted means over positions: over the whole sequence, and over every prefix of it.
 
 A softmax-weighted mean is a monoid: its state is the log of its normaliser and the mean itself, and two states merge
-associatively. That lets prefixes be computed block by block, in parallel, and sequences be streamed.
+associatively. So sequences can be streamed, cut anywhere, and split over machines.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-# Stands for minus infinity: finite, so that no difference of two of them is NaN, and so far below any logit that
-# exp() of its distance to one is exactly zero.
-FLOOR = -1e30
-# Positions per block of the prefix mean: the t x BLOCK weights of all heads stay small next to the activations.
-BLOCK = 32
+from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
 
 
 class PrefixMean(NamedTuple):
@@ -31,9 +27,12 @@ def empty_prefix(batch_size: int, heads: int, width: int, like: Tensor) -> Prefi
     return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=like.device))
 
 
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type sums are taken in: float32 for half precision, otherwise `dtype` itself."""
-    return torch.promote_types(dtype, torch.float32)
+def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
+    """Return the state of a mean that has seen what both have; `empty_prefix` changes nothing."""
+    normaliser = torch.logaddexp(one.normaliser, other.normaliser)
+    # The distance of FLOOR to FLOOR is no weight.
+    weight = (other.normaliser - normaliser).exp() * (other.normaliser > FLOOR / 2)
+    return PrefixMean(normaliser, torch.lerp(one.mean, other.mean, weight.to(one.mean.dtype).unsqueeze(-1)))
 
 
 def softmax_weights(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t h"]:
@@ -58,6 +57,19 @@ def softmax_pool(
     return softmax_weights(logits, mask).to(values.dtype).transpose(1, 2) @ values
 
 
+def softmax_pool_state(
+    values: Float[Tensor, "b t d"], logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None
+) -> PrefixMean:
+    """Return `softmax_pool` as a state (mean (b, h, d)) that merges with those of other parts of the sequence."""
+    dtype = accumulation_dtype(values.dtype)
+    wide = logits.to(dtype)
+    if mask is not None:
+        wide = wide.masked_fill(~mask.unsqueeze(-1), FLOOR)
+    with torch.autocast(values.device.type, enabled=False):
+        # No positions at all give minus infinity.
+        return PrefixMean(wide.logsumexp(1).clamp_min(FLOOR), softmax_pool(values.to(dtype), logits, mask))
+
+
 def softmax_pool_naive(values: Tensor, logits: Tensor, mask: Tensor | None = None) -> Tensor:
     """Compute `softmax_pool` row by row over the real positions only."""
     pooled = values.new_zeros(values.shape[0], logits.shape[2], values.shape[2])
@@ -73,62 +85,45 @@ def prefix_softmax_mean(
     logits: Float[Tensor, "b t h"],
     mask: Bool[Tensor, "b t"] | None = None,
     state: PrefixMean | None = None,
+    starts: Bool[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t h e"], PrefixMean]:
     """Return at every position the softmax-weighted mean of the values up to it, and the state after the last.
 
     Positions where `mask` is False weigh nothing; before the first real position the mean is zero. `state` continues
-    an earlier call. Cost: t·h·(BLOCK + e), in a parallel pass over blocks, with sums in at least float32.
+    an earlier call. Where `starts` is True all before is forgotten: a packed document begins. Cost: t·h·e, in one pass,
+    with sums in at least float32.
     """
-    b, _, h, e = values.shape
-    dtype = accumulation_dtype(values.dtype)
+    b, t, h, e = values.shape
     state = state or empty_prefix(b, h, e, values)
-    logits = logits.to(dtype)
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
-    with torch.autocast(values.device.type, enabled=False):
-        means, normalisers = _prefix_means(values.to(dtype), logits)
-    normaliser = torch.logaddexp(normalisers, state.normaliser.unsqueeze(1))
-    weight = (state.normaliser.unsqueeze(1) - normaliser).exp().unsqueeze(-1)
-    # Before the first real position every weight compares one FLOOR with another: whatever came out is not a mean.
-    seen = (normaliser > FLOOR / 2).unsqueeze(-1)
-    means = torch.where(seen, torch.lerp(means, state.mean.unsqueeze(1), weight), 0.0)
-    return means.to(values.dtype), PrefixMean(normaliser[:, -1], means[:, -1])
-
-
-def _prefix_means(values: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return prefix means and their normalisers: within blocks by a masked product, across blocks by recursion."""
-    b, t, h, e = values.shape
-    block = min(BLOCK, t)
-    blocks = -(-t // block)
-    missing = blocks * block - t
-    values = torch.nn.functional.pad(values, (0, 0, 0, 0, 0, missing))
-    logits = torch.nn.functional.pad(logits, (0, 0, 0, missing), value=FLOOR)
-    values = values.view(b, blocks, block, h, e).transpose(2, 3)
-    logits = logits.view(b, blocks, block, h).transpose(2, 3)
-    later = torch.ones(block, block, dtype=torch.bool, device=values.device).triu(1)
-    scores = logits.unsqueeze(-2).masked_fill(later, 2 * FLOOR)
-    normalisers = scores.logsumexp(-1)
-    means = (scores - normalisers.unsqueeze(-1)).exp() @ values
-    if blocks > 1:
-        carried, before = _prefix_means(means[:, :, :, -1], normalisers[..., -1])
-        # Shifted by one block: each block starts from what all blocks before it have seen.
-        carried = torch.nn.functional.pad(carried[:, :-1], (0, 0, 0, 0, 1, 0)).unsqueeze(3)
-        before = torch.nn.functional.pad(before[:, :-1], (0, 0, 1, 0), value=2 * FLOOR).unsqueeze(3)
-        total = torch.logaddexp(normalisers, before)
-        means = torch.lerp(means, carried.expand_as(means), (before - total).exp().unsqueeze(-1))
-        normalisers = total
-    means = means.transpose(2, 3).reshape(b, blocks * block, h, e)
-    return means[:, :t], normalisers.transpose(2, 3).reshape(b, blocks * block, h)[:, :t]
+        if starts is not None:
+            # A document that begins with padding begins with the mean of nothing.
+            values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
+    if t == 1 and starts is None:
+        # A step of a stream: not worth a kernel.
+        state = merge(state, PrefixMean(logits[:, 0].to(state.normaliser.dtype), values[:, 0].to(state.mean.dtype)))
+        return state.mean.unsqueeze(1).to(values.dtype), state
+    gates, normaliser = softmax_gates(logits, state.normaliser, starts)
+    means, mean = lerp_scan(values, gates, state.mean, starts)
+    return means, PrefixMean(normaliser, mean)
 
 
 def prefix_softmax_mean_naive(
-    values: Tensor, logits: Tensor, mask: Tensor | None = None, state: PrefixMean | None = None
+    values: Tensor,
+    logits: Tensor,
+    mask: Tensor | None = None,
+    state: PrefixMean | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, PrefixMean]:
     """Compute `prefix_softmax_mean` one position after the other, as the gated recurrence it is."""
     b, t, h, e = values.shape
     normaliser, mean = state or empty_prefix(b, h, e, values)
     means = []
     for i in range(t):
+        if starts is not None:
+            normaliser = normaliser.masked_fill(starts[:, i, None], FLOOR)
+            mean = mean.masked_fill(starts[:, i, None, None], 0)
         new = torch.logaddexp(normaliser, logits[:, i])
         moved = mean + (logits[:, i] - new).exp().unsqueeze(-1) * (values[:, i] - mean)
         real = torch.ones(b, 1, dtype=torch.bool) if mask is None else mask[:, i : i + 1]

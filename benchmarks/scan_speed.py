@@ -1,0 +1,99 @@
+"""Speed of the gated recurrence against a copy of the same bytes and against plain torch, interleaved in one process.
+
+    python benchmarks/scan_speed.py [--positions 16384] [--dim 256] [--heads 8] [--repeats 31] [--json FILE]
+
+A copy reads and writes each byte once, as the forward scan must. Times are medians in milliseconds; "of copy" and
+"of forward" are ratios of medians. The prefix softmax mean is the scan with the gates that it needs.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from longspan.environment import environment
+from longspan.ops import scan
+from longspan.ops.pooling import prefix_softmax_mean
+
+
+def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], Any]]:
+    """Return what is timed, by name."""
+    torch.manual_seed(0)
+    values = torch.randn(1, positions, heads, dim // heads)
+    logits, initial = torch.randn(1, positions, heads), torch.zeros(1, heads, dim // heads)
+    gates, _ = scan.softmax_gates(logits)
+    per_channel = gates.unsqueeze(-1).expand_as(values).contiguous()
+    outputs, final = scan.lerp_scan(values, gates, initial)
+    target, grad = torch.empty_like(values), torch.randn_like(values)
+    inputs = [values.clone().requires_grad_(), logits.clone().requires_grad_()]
+    return {
+        "copy_": lambda: target.copy_(values),
+        "lerp_scan forward": lambda: scan.lerp_scan(values, gates, initial),
+        "lerp_scan backward": lambda: torch.ops.longspan.lerp_scan_backward(
+            grad, final, values, gates, initial, outputs
+        ),
+        "gate per channel, forward": lambda: scan.lerp_scan(values, per_channel, initial),
+        "gate per channel, backward": lambda: torch.ops.longspan.lerp_scan_backward(
+            grad, final, values, per_channel, initial, outputs
+        ),
+        "softmax_gates forward": lambda: scan.softmax_gates(logits),
+        "prefix mean forward": lambda: prefix_softmax_mean(values, logits),
+        "prefix mean training": lambda: torch.autograd.grad(prefix_softmax_mean(*inputs)[0], inputs, grad),
+        "plain torch: lerp_scan forward": lambda: in_torch(lambda: scan.lerp_scan(values, gates, initial)),
+        "plain torch: prefix mean training": lambda: in_torch(
+            lambda: torch.autograd.grad(prefix_softmax_mean(*inputs)[0], inputs, grad)
+        ),
+    }
+
+
+def in_torch(operation: Callable[[], Any]) -> None:
+    """Run an operation as if Numba were not installed."""
+    before = scan.numba_available
+    scan.numba_available = lambda: False
+    try:
+        operation()
+    finally:
+        scan.numba_available = before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--positions", type=int, default=16384)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=31, help="timed runs of each operation")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    arguments = parser.parse_args()
+    timed = operations(arguments.positions, arguments.dim, arguments.heads)
+    taken: dict[str, list[float]] = {name: [] for name in timed}
+    for repeat in range(arguments.repeats + 1):
+        for name, operation in timed.items():
+            start = time.perf_counter()
+            operation()
+            # The first round compiles and touches memory.
+            if repeat:
+                taken[name].append(1000 * (time.perf_counter() - start))
+    result = {name: statistics.median(times) for name, times in taken.items()}
+    copy, forward = result["copy_"], result["lerp_scan forward"]
+    print(
+        tabulate(
+            [
+                [name, milliseconds, milliseconds / copy, milliseconds / forward]
+                for name, milliseconds in result.items()
+            ],
+            [f"1 x {arguments.positions} x {arguments.dim} float32", "ms", "of copy", "of forward"],
+            floatfmt=".2f",
+        )
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"result": result, "environment": environment()}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

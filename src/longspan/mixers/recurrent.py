@@ -1,0 +1,216 @@
+"""Recurrent layers: LSTM, GRU and SRU, one- and two-directional."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.flop_counter import flop_registry, register_flop_formula
+
+from longspan.errors import UserError, check_choice
+from longspan.mixers import check_causal
+from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.pooling import accumulation_dtype
+from longspan.ops.scan import lerp_scan
+
+CELLS = ("lstm", "gru", "sru")
+
+
+class RecurrentState(NamedTuple):
+    """What the positions so far have left, each (b, dim): a GRU has no `cell` and an SRU no `hidden` (width 0)."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class SteppedUnit(nn.Module):
+    """One direction of an LSTM or GRU: PyTorch's functions, and the names its modules give their weights.
+
+    Not the modules themselves, which the compiler refuses.
+    """
+
+    def __init__(self, dim: int, width: int, gates: int, bias: bool) -> None:
+        super().__init__()
+        self.gates = gates
+        self.weight_ih_l0 = nn.Parameter(torch.empty(gates * width, dim))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(gates * width, width))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(gates * width)) if bias else None
+        self.bias_hh_l0 = nn.Parameter(torch.empty(gates * width)) if bias else None
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
+
+    def forward(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        dtype = accumulation_dtype(x.dtype)
+        parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
+        inputs, hidden, cell = x.to(dtype), state.hidden.to(dtype).unsqueeze(0), state.cell.to(dtype).unsqueeze(0)
+        options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
+        with torch.autocast(x.device.type, enabled=False):
+            if self.gates == 3:
+                y, hidden = torch.gru(inputs, hidden, *options)
+                return y.to(x.dtype), state._replace(hidden=hidden[0])
+            if torch.compiler.is_dynamo_compiling():
+                # For inputs without gradient the compiler takes oneDNN's LSTM, and fails to give its weights any.
+                inputs = inputs + 0 * weights[0][0]
+            y, hidden, cell = torch.lstm(inputs, (hidden, cell), *options)
+        return y.to(x.dtype), RecurrentState(hidden[0], cell[0])
+
+
+class SimpleRecurrentUnit(nn.Module):
+    """One direction of an SRU: its gates see the input only, so that all products come before the recurrence."""
+
+    def __init__(self, dim: int, width: int, first: int, bias: bool) -> None:
+        super().__init__()
+        # Rows: candidate, forget gate, highway gate.
+        self.projection = nn.Linear(dim, 3 * width, bias=False)
+        self.gate_bias = nn.Parameter(torch.zeros(2 * width)) if bias else None
+        # The columns of the input that the highway gate lets through.
+        self.skipped = slice(first, first + width)
+
+    def forward(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        candidate, forget, highway = self.projection(x).chunk(3, -1)
+        if self.gate_bias is not None:
+            forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
+            forget, highway = forget + forget_bias, highway + highway_bias
+        # c_t = c_{t-1} + (1 - f) (x̃_t - c_{t-1}). σ(-z) is 1 - σ(z), and not zero where rounding makes σ(z) one.
+        cells, last = lerp_scan(candidate.unsqueeze(2), torch.sigmoid(-forget).unsqueeze(2), state.cell.unsqueeze(1))
+        skipped = x[..., self.skipped].to(candidate.dtype)
+        y = torch.lerp(skipped, cells.squeeze(2).tanh(), highway.sigmoid())
+        return y, state._replace(cell=last.squeeze(1))
+
+
+class Recurrent(nn.Module):
+    """Recurrent layer: an LSTM, GRU or SRU reads position after position, in one direction or in both.
+
+    Equations (σ is the logistic function; W act on x_t, U on h_{t-1}; biases are left out):
+        lstm: i, f, o = σ(W x_t + U h_{t-1}),  g = tanh(W_g x_t + U_g h_{t-1})
+              c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)
+        gru:  r, z = σ(W x_t + U h_{t-1}),  n = tanh(W_n x_t + r ⊙ U_n h_{t-1}),  h_t = (1 - z) ⊙ n + z ⊙ h_{t-1}
+        sru:  f, r = σ(W x_t),  c_t = f ⊙ c_{t-1} + (1 - f) ⊙ W_c x_t,  h_t = r ⊙ tanh(c_t) + (1 - r) ⊙ x_t
+        causal: y_t = h_t, of width dim
+        otherwise: y_t = [h_t; h'_t], each of width dim / 2, where h' reads the sequence from its end
+
+    Order of computation: an SRU is a `lerp_scan` whose gate is 1 - f; only the others go step by step.
+
+    Cost: 8·t·dim² time, one position after the other (gru 6; sru 3, in a scan), t·dim memory; constant state
+    Source: Hochreiter & Schmidhuber 1997; Cho et al. 2014 (gru); Lei et al. 2018 (sru), https://arxiv.org/abs/1709.02755
+    Deviations: LSTM and GRU are PyTorch's, with their two biases each and their names for the weights. The SRU is the
+        paper's first version, whose gates do not look at the cell; of two directions each passes its own half of x_t
+        on, as in the authors' code. Masked positions are as if they were not there (`left_aligned`). In half precision
+        LSTM and GRU compute in float32: a cell that counts stops early where additions are rounded away.
+    Compile: PyTorch's compiler unrolls LSTM and GRU, once for each length; leave long ones to the eager form.
+
+    Args:
+        dim: width of the input and the output.
+        cell: "lstm", "gru" or "sru".
+        causal: whether a position sees only itself and those before it; otherwise there are two directions.
+        bias: whether there are biases.
+
+    Raises:
+        UserError: when `cell` is unknown, or `dim` is odd without `causal`.
+    """
+
+    def __init__(self, dim: int, *, cell: str = "lstm", causal: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        check_choice("recurrent cell", cell, CELLS)
+        if not causal and dim % 2:
+            raise UserError(
+                f"recurrent gives each of two directions half of dim, got dim={dim}; make it even or use causal=True."
+            )
+        self.cell = cell
+        self.causal = causal
+        self.width = dim if causal else dim // 2
+        self.reader = self._build(dim, 0, bias)
+        self.reverse_reader = None if causal else self._build(dim, self.width, bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if mask is None:
+            return self._read_aligned(x, torch.ones_like(x[..., 0], dtype=torch.bool))
+        return zero_padding(left_aligned(self._read_aligned, x, mask), mask)
+
+    def init_state(self, batch_size: int) -> RecurrentState:
+        """Return the state before the first position, in at least float32; its size never changes."""
+        return self._empty(batch_size, next(self.parameters()))
+
+    def step(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Float[Tensor, "b n d"], RecurrentState]:
+        """Continue a sequence by `n` positions."""
+        check_causal(self)
+        y, state = self.reader(x, state)
+        return y, state
+
+    def _build(self, dim: int, first: int, bias: bool) -> nn.Module:
+        """Return one direction, whose outputs are the columns of y from `first` on."""
+        if self.cell == "sru":
+            return SimpleRecurrentUnit(dim, self.width, first, bias)
+        return SteppedUnit(dim, self.width, 4 if self.cell == "lstm" else 3, bias)
+
+    def _empty(self, batch_size: int, like: Tensor) -> RecurrentState:
+        zeros = like.new_zeros(batch_size, self.width, dtype=accumulation_dtype(like.dtype))
+        nothing = zeros[:, :0]
+        return RecurrentState(nothing if self.cell == "sru" else zeros, nothing if self.cell == "gru" else zeros)
+
+    def _read_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Read rows whose real positions come first: what stands behind them cannot disturb them."""
+        state = self._empty(x.shape[0], x)
+        y: Tensor = self.reader(x, state)[0]
+        if self.reverse_reader is None:
+            return y
+        # Turn each row's real part around, and after reading back again; padding stays behind it both times.
+        t = x.shape[1]
+        turned = (mask.sum(1, keepdim=True) - 1 - torch.arange(t, device=x.device)).remainder(t).unsqueeze(-1)
+        reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]
+        return torch.cat((y, reverse.gather(1, turned.expand_as(reverse))), -1)
+
+
+if torch.ops.aten.mkldnn_rnn_layer not in flop_registry:
+
+    @register_flop_formula(torch.ops.aten.mkldnn_rnn_layer)
+    def _lstm_flops(
+        x: Sequence[int], weight: Sequence[int], recurrent_weight: Sequence[int], *_: object, **__: object
+    ) -> int:
+        """Count the operations of oneDNN's LSTM, which PyTorch's counter passes over."""
+        positions = x[0] * x[1]
+        return 2 * positions * (weight[0] * weight[1] + recurrent_weight[0] * recurrent_weight[1])
+
+
+def naive(mixer: Recurrent, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` from the equations, row by row, direction by direction, position by position."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().squeeze(1).tolist()
+        for number, reader in enumerate((mixer.reader, mixer.reverse_reader)):
+            if reader is None:
+                continue
+            hidden = cell = x.new_zeros(mixer.width)
+            columns = slice(number * mixer.width, (number + 1) * mixer.width)
+            for i in reversed(real) if number else real:
+                hidden, cell = _naive_step(reader, x[row, i], hidden, cell, columns)
+                y[row, i, columns] = hidden
+    return y
+
+
+def _naive_step(reader: nn.Module, x: Tensor, hidden: Tensor, cell: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    if isinstance(reader, SimpleRecurrentUnit):
+        candidate, forget, highway = (reader.projection.weight @ x).chunk(3)
+        bias = x.new_zeros(2 * len(cell)) if reader.gate_bias is None else reader.gate_bias
+        f, r = (torch.stack((forget, highway)) + bias.view(2, -1)).sigmoid()
+        cell = f * cell + (1 - f) * candidate
+        return r * cell.tanh() + (1 - r) * x[columns], cell
+    weights = dict(reader.named_parameters())
+    new = weights["weight_ih_l0"] @ x + weights.get("bias_ih_l0", 0)
+    old = weights["weight_hh_l0"] @ hidden + weights.get("bias_hh_l0", 0)
+    if len(new) == 4 * len(cell):
+        i, f, g, o = (new + old).chunk(4)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+    (r_new, z_new, n_new), (r_old, z_old, n_old) = new.chunk(3), old.chunk(3)
+    z, n = (z_new + z_old).sigmoid(), (n_new + (r_new + r_old).sigmoid() * n_old).tanh()
+    return (1 - z) * n + z * hidden, cell

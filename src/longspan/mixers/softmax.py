@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.mixers import check_causal
-from longspan.ops.attention import attention, attention_naive
+from longspan.ops.attention import attention, attention_naive, check_context, served
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import by_segment, zero_padding
 
@@ -25,10 +25,11 @@ class Softmax(nn.Module):
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
         y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j );  causal: j <= t
+        cross attention: q from x, k and v from the context
 
     Cost: t²·dim + 4·t·dim² time, t·dim memory (scores are never stored whole)
     Source: Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762
-    Deviations: none. A row without real positions gives zeros.
+    Deviations: none. A row without real positions, or without a real context, gives zeros.
 
     Args:
         dim: width of the input and the output.
@@ -38,7 +39,7 @@ class Softmax(nn.Module):
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
 
     Raises:
-        UserError: when `heads` does not divide `dim`.
+        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents.
     """
 
     def __init__(
@@ -55,15 +56,18 @@ class Softmax(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
+        x: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        segments: Int[Tensor, "b n"] | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        check_context(self.causal, segments, context, context_mask)
         if segments is not None:
             return by_segment(self, x, segments, mask)
-        mixed = attention(*self._project(x), mask=mask, causal=self.causal)
-        y = self._merge(mixed)
-        return zero_padding(y, mask)
+        source_mask = mask if context is None else context_mask
+        mixed = attention(*self._project(x, context), mask=source_mask, causal=self.causal)
+        return zero_padding(self._merge(mixed), served(x, mask, context_mask))
 
     def init_state(self, batch_size: int) -> KeyValueCache:
         """Return an empty cache; `step` appends to it, so it grows with what it has seen."""
@@ -74,15 +78,17 @@ class Softmax(nn.Module):
     def step(self, x: Float[Tensor, "b n d"], state: KeyValueCache) -> tuple[Float[Tensor, "b n d"], KeyValueCache]:
         """Continue a sequence by `n` positions."""
         check_causal(self)
-        query, key, value = self._project(x)
+        query, key, value = self._project(x, None)
         state = KeyValueCache(
             torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
         )
         return self._merge(attention(query, state.key, state.value, causal=True)), state
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        source = x if context is None else context
         query, key, value = (
-            split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
+            split_heads(projection(tensor), self.heads)
+            for projection, tensor in ((self.query, x), (self.key, source), (self.value, source))
         )
         return query, key, value
 
@@ -91,8 +97,17 @@ class Softmax(nn.Module):
         return y
 
 
-def naive(mixer: Softmax, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute `mixer(x, mask)` from the formula, query by query."""
-    mixed = attention_naive(*mixer._project(x), mask=mask, causal=mixer.causal)
+def naive(
+    mixer: Softmax,
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
+    context_mask: Tensor | None = None,
+) -> Tensor:
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, query by query."""
+    source_mask = mask if context is None else context_mask
+    mixed = attention_naive(*mixer._project(x, context), mask=source_mask, causal=mixer.causal)
     y = mixer._merge(mixed)
+    if context_mask is not None:
+        y = y * context_mask.any(1)[:, None, None]
     return y if mask is None else y * mask.unsqueeze(-1)

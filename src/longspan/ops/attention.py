@@ -5,6 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from longspan.errors import UserError
+
 
 def attention(
     query: Float[Tensor, "b h n e"],
@@ -16,7 +18,8 @@ def attention(
     """Return softmax(QKᵀ/√e)V over the keys where `mask` is True.
 
     Causal means that the last query sees every key and each earlier one a key fewer (aligned to the bottom right, so
-    that fewer queries than keys continue a sequence). A query that sees no key gives zeros. Cost: n·m·(e + v).
+    that fewer queries than keys continue a sequence). Keys and values may come from another sequence, and values be of
+    another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
     n, m = query.shape[2], key.shape[2]
     if mask is None and (not causal or n == m):
@@ -47,3 +50,31 @@ def attention_naive(
                 scores = query[row, :, i : i + 1] @ key[row][:, visible].transpose(1, 2) / query.shape[3] ** 0.5
                 out[row, :, i] = (scores.softmax(-1) @ value[row][:, visible])[:, 0]
     return out
+
+
+def check_context(causal: bool, segments: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
+    """Raise UserError unless cross attention can be had as asked: a context that is neither causal nor packed."""
+    if context is None:
+        if context_mask is not None:
+            raise UserError("expected a context with context_mask, got the mask alone; pass context=... as well.")
+        return
+    if causal:
+        raise UserError(
+            "a context needs causal=False, as positions of two sequences are neither before nor after each other, got "
+            "causal=True; build the mixer with causal=False."
+        )
+    if segments is not None:
+        raise UserError(
+            "a context needs one document per row, got packed documents in segments; call once per document, or pad "
+            "them to rows of their own."
+        )
+
+
+def served(
+    x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None, context_mask: Bool[Tensor, "b m"] | None
+) -> Bool[Tensor, "b n"] | None:
+    """Return where an output is due: at real positions whose row has a real position to attend to in the context."""
+    if context_mask is None:
+        return mask
+    some = context_mask.any(1, keepdim=True).expand(x.shape[:2])
+    return some if mask is None else some & mask

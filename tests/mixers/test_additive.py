@@ -5,16 +5,26 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers import additive
 
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
+every_option = pytest.mark.parametrize(
     ("interaction", "sharing", "output", "scoring"),
     list(itertools.product(additive.INTERACTIONS, additive.SHARINGS, additive.OUTPUTS, additive.SCORINGS)),
 )
+
+
+def same_gradients(y: Tensor, expected: Tensor, weights: list[Tensor]) -> None:
+    got = torch.autograd.grad((y**2).sum(), weights, allow_unused=True)
+    wanted = torch.autograd.grad((expected**2).sum(), weights, allow_unused=True)
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@every_option
 def test_every_option_agrees_with_the_paper(
     causal: bool, interaction: str, sharing: str, output: str, scoring: str
 ) -> None:
@@ -27,13 +37,7 @@ def test_every_option_agrees_with_the_paper(
         mask[2] = False
         y, expected = mixer(x, mask), additive.naive(mixer, x, mask)
         torch.testing.assert_close(y, expected)
-        weights = [x, *mixer.parameters()]
-        got = torch.autograd.grad((y**2).sum(), weights, allow_unused=True)
-        wanted = torch.autograd.grad((expected**2).sum(), weights, allow_unused=True)
-        for one, other in zip(got, wanted, strict=True):
-            torch.testing.assert_close(
-                torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other
-            )
+        same_gradients(y, expected, [x, *mixer.parameters()])
     state = mixer.init_state(3)
     if causal:
         parts = []
@@ -43,23 +47,102 @@ def test_every_option_agrees_with_the_paper(
         torch.testing.assert_close(torch.cat(parts, 1), mixer(x))
 
 
+@every_option
+def test_cross_attention_agrees_with_the_equations(interaction: str, sharing: str, output: str, scoring: str) -> None:
+    options: dict[str, Any] = {"interaction": interaction, "sharing": sharing, "output": output, "scoring": scoring}
+    mixer = additive.Additive(12, heads=3, **options).double()
+    # Both orders of computation: fewer positions than dim, and more.
+    for n, m in ((5, 9), (40, 1)):
+        x = torch.randn(4, n, 12, dtype=torch.float64, requires_grad=True)
+        context = torch.randn(4, m, 12, dtype=torch.float64, requires_grad=True)
+        mask, context_mask = torch.rand(4, n) > 0.3, torch.rand(4, m) > 0.3
+        mask[0] = context_mask[0] = True
+        mask[1] = context_mask[2] = False
+        y = mixer(x, mask, context=context, context_mask=context_mask)
+        expected = additive.naive(mixer, x, mask, context, context_mask)
+        torch.testing.assert_close(y, expected)
+        assert (y[[1, 2]] == 0).all()
+        same_gradients(y, expected, [x, context, *mixer.parameters()])
+        torch.testing.assert_close(mixer(x, context=context), additive.naive(mixer, x, None, context))
+        torch.testing.assert_close(mixer(x, mask, context=x, context_mask=mask), mixer(x, mask))
+
+
+def test_the_context_is_summed_up_and_its_padding_is_not() -> None:
+    mixer = additive.Additive(8, heads=2)
+    x, context = torch.randn(2, 6, 8), torch.randn(2, 5, 8)
+    padded = torch.cat((torch.full((2, 3, 8), 1e3), context, torch.full((2, 2, 8), -1e3)), 1)
+    context_mask = torch.zeros(2, 10, dtype=torch.bool)
+    context_mask[:, 3:8] = True
+    y = mixer(x, context=context)
+    torch.testing.assert_close(mixer(x, context=padded, context_mask=context_mask), y)
+    torch.testing.assert_close(mixer(x, context=context.flip(1)), y)
+    assert not torch.allclose(mixer(x, context=context + 1), y)
+
+
+def test_a_context_is_neither_causal_nor_packed() -> None:
+    x = torch.randn(1, 3, 8)
+    with pytest.raises(UserError, match="causal=False"):
+        additive.Additive(8, causal=True)(x, context=x)
+    with pytest.raises(UserError, match="packed documents"):
+        additive.Additive(8)(x, segments=torch.zeros(1, 3, dtype=torch.long), context=x)
+
+
 def test_the_authors_code() -> None:
-    """The published module, written out: scores over all heads, query and value shared, residual query."""
+    """The published module, written out: scores over all heads, query and value shared, residual query.
+
+    Its score layers have biases, which softmax does not see, and its mask adds -10,000 to the logits of padding.
+    """
     torch.manual_seed(0)
-    mixer = additive.Additive(8, heads=2, scoring="all-heads").double()
-    x = torch.randn(2, 20, 8, dtype=torch.float64)
+    heads, width, t = 2, 4, 20
+    mixer = additive.Additive(heads * width, heads=heads, scoring="all-heads").double()
+    query_score, key_score = nn.Linear(8, heads).double(), nn.Linear(8, heads).double()
+    with torch.no_grad():
+        query_score.weight.copy_(mixer.query_score)
+        key_score.weight.copy_(mixer.key_score)
+    x = torch.randn(2, t, 8, dtype=torch.float64)
+    mask = torch.arange(t).expand(2, t) < torch.tensor([[t], [13]])
+    added = -1e4 * (~mask).double().unsqueeze(1)
+
+    def pooled(vectors: Tensor, score: nn.Linear) -> Tensor:
+        weights = (score(vectors).transpose(1, 2) / width**0.5 + added).softmax(-1)
+        return torch.einsum("bht,bthe->bhe", weights, vectors.view(2, t, heads, width)).view(2, 1, 8)
+
     query, key = mixer.query(x), mixer.key(x)
-    weights = (query @ mixer.query_score.T / 2.0).softmax(1)
-    pooled_query = torch.stack(
-        [weights[:, :, h, None].mul(query.unflatten(2, (2, 4))[:, :, h]).sum(1) for h in (0, 1)], 1
-    )
-    mixed = key * pooled_query.flatten(1).unsqueeze(1)
-    weights = (mixed @ mixer.key_score.T / 2.0).softmax(1)
-    pooled_key = torch.stack(
-        [weights[:, :, h, None].mul(mixed.unflatten(2, (2, 4))[:, :, h]).sum(1) for h in (0, 1)], 1
-    )
-    expected = mixer.output(pooled_key.flatten(1).unsqueeze(1) * query) + query
-    torch.testing.assert_close(mixer(x), expected)
+    pooled_query = pooled(query, query_score)
+    pooled_key = pooled(key * pooled_query.repeat(1, t, 1), key_score)
+    expected = mixer.output(pooled_key * query) + query
+    torch.testing.assert_close(mixer(x, mask)[mask], expected[mask])
+
+
+def test_fast_transformer_pytorch() -> None:
+    """Known failure elsewhere: `fast_transformer_pytorch` weighs p = q̄ ⊙ k by softmax, but adds up the plain keys.
+
+    Its global key thus lacks the factor q̄ (here put in where the values are used: the sum is linear). It also fails
+    without a mask, lets padding outputs stand, scores all heads with one vector, and multiplies by a further matrix.
+    With these granted, the weights copied across, its attention without rotary positions is ours.
+    """
+    fast = pytest.importorskip("fast_transformer_pytorch.fast_transformer_pytorch")
+    heads, width = 3, 4
+    theirs = fast.FastAttention(12, heads=heads, dim_head=width).double()
+    theirs.to_out = nn.Identity()
+    ours = additive.Additive(12, heads=heads, sharing="none").double()
+    with torch.no_grad():
+        for name, weight in zip(("query", "key", "value"), theirs.to_qkv.weight.chunk(3), strict=True):
+            getattr(ours, name).weight.copy_(weight)
+            getattr(ours, name).bias.zero_()
+        ours.query_score.copy_(theirs.to_q_attn_logits.weight.expand(heads, -1))
+        ours.key_score.copy_(theirs.to_k_attn_logits.weight.expand(heads, -1))
+        ours.output.weight.copy_(torch.block_diag(*[theirs.to_r.weight] * heads))
+        ours.output.bias.copy_(theirs.to_r.bias.repeat(heads))
+    x = torch.randn(2, 15, 12, dtype=torch.float64)
+    mask = torch.arange(15).expand(2, 15) < torch.tensor([[15], [9]])
+    assert not torch.allclose(theirs(x, mask)[mask], ours(x, mask)[mask], rtol=1e-3)
+
+    query = ours.query(x).unflatten(2, (heads, width)).transpose(1, 2)
+    logits = theirs.to_q_attn_logits(query).masked_fill(~mask[:, None, :, None], -torch.inf) / width**0.5
+    global_query = (logits.softmax(2) * query).sum(2, keepdim=True)
+    theirs.to_r.register_forward_pre_hook(lambda _, inputs: (inputs[0] * global_query,))
+    torch.testing.assert_close(theirs(x, mask)[mask], ours(x, mask)[mask])
 
 
 def test_keys_meet_the_global_query_before_they_are_pooled() -> None:
@@ -84,8 +167,9 @@ def test_sharing_saves_parameters() -> None:
     assert count("head-wise") == 256 + 2 * 64 + scores
 
 
-def test_one_long_document_in_bfloat16() -> None:
-    mixer = additive.Additive(16, heads=4)
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_long_document_in_bfloat16(causal: bool) -> None:
+    mixer = additive.Additive(16, heads=4, causal=causal)
     x = torch.randn(1, 65536, 16)
     expected = mixer.double()(x.double())
     y = mixer.bfloat16()(x.bfloat16())

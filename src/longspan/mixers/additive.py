@@ -1,5 +1,6 @@
 """Additive attention (Fastformer): global vectors instead of pairwise scores."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan.errors import check_choice
 from longspan.mixers import check_causal
+from longspan.ops.attention import check_context, served
 from longspan.ops.heads import head_width
 from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
@@ -34,17 +36,21 @@ class Additive(nn.Module):
         p_t = q̄ ⊙ k_t,  k̄ = Σ_t softmax_t(w_k·p_t / √e) p_t
         u_t = k̄ ⊙ v_t,  y_t = W_r u_t + q_t
         causal: q̄_t and k̄_t are the means over positions <= t, and p_t = q̄_t ⊙ k_t
+        cross attention: q̄ pools over x, p_j = q̄ ⊙ k_j and k̄ over the context; u_t and y_t as above, of x
 
     Order of computation: pooling is linear in the values and the logits are linear in x, so the projections fold
     through both, exactly. w_q·(W_q x_t) = (W_qᵀ w_q)·x_t and Σ α_t W_q x_t = W_q Σ α_t x_t: neither queries nor keys
-    are formed. The output is one product per position, y_t = (W_r diag(k̄) W_v + W_q) x_t + c.
+    are formed. The output is one product per position, y_t = (W_r diag(k̄) W_v + W_q) x_t + c. The causal form has other
+    global vectors at each position, so it forms queries and keys, and takes their prefix means in one pass each.
 
-    Cost: t·dim² + 4·t·dim·heads + dim³ time, t·dim memory; causal 4·t·dim² time, constant state
+    Cost: t·dim² + 4·t·dim·heads + dim³ time, t·dim memory; causal 3·t·dim² time (4· with values apart), constant state
     Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
     Deviations: the causal form is this project's (the paper has none; its exact form per prefix would be quadratic).
+        So is cross attention: x asks (q̄) and the context is summed up (k̄), but the values are those of x, as the output
+        has one position for each of x. The context thus acts through k̄ alone, one vector per head.
         `interaction="concat"` is the plain concatenation: p_t = [q̄; k_t] and u_t = [k̄; v_t], with w_k and W_r wider
         to match. `sharing="head-wise"` gives all heads one e x dim matrix per projection; heads then differ by their
-        score vectors. A row without real positions gives zeros.
+        score vectors. A row without real positions, or without a real context, gives zeros.
 
     Args:
         dim: width of the input and the output.
@@ -59,7 +65,8 @@ class Additive(nn.Module):
         bias: whether the projections have biases.
 
     Raises:
-        UserError: when `heads` does not divide `dim` or an option has an unknown value.
+        UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets
+            causal=True or packed documents.
     """
 
     def __init__(
@@ -104,19 +111,24 @@ class Additive(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
+        x: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        segments: Int[Tensor, "b n"] | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        check_context(self.causal, segments, context, context_mask)
         if segments is not None:
             return by_segment(self, x, segments, mask)
         if not self.attends:
-            y = nn.functional.linear(x, *self._projection(self.query))
+            y = self._projected(self.query, x)
         elif self.causal:
             y, _ = self._causal(x, mask, None)
+        elif context is None:
+            y = self._bidirectional(x, mask, x, mask)
         else:
-            y = self._bidirectional(x, mask)
-        return zero_padding(y, mask)
+            y = self._bidirectional(x, mask, context, context_mask)
+        return zero_padding(y, served(x, mask, context_mask))
 
     def init_state(self, batch_size: int) -> AdditiveState:
         """Return the state before the first position; its size never changes."""
@@ -141,6 +153,11 @@ class Additive(nn.Module):
         bias = linear.bias.repeat(repeats) if repeats > 1 and linear.bias is not None else linear.bias
         return weight, bias
 
+    def _projected(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        """Return a projection of each position, computing one that all heads share only once."""
+        y: Tensor = linear(x)
+        return y if y.shape[2] == self.dim else y.repeat(1, 1, self.dim // y.shape[2])
+
     def _score_matrix(self, score: Tensor) -> Tensor:
         """Return score vectors as (heads, dim), scaled by 1/√e: zero outside the own head when scoring per head."""
         width = self.dim // self.heads
@@ -161,17 +178,18 @@ class Additive(nn.Module):
         mean = torch.einsum("bhd,hed->bhe", pooled, weight.unflatten(0, (self.heads, -1))).flatten(1)
         return mean if bias is None else mean + bias
 
-    def _bidirectional(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _bidirectional(self, x: Tensor, mask: Tensor | None, source: Tensor, source_mask: Tensor | None) -> Tensor:
+        """Mix x by the global query of x and the global key of `source`: x itself, or its context."""
         w_q, b_q = self._projection(self.query)
         w_k, b_k = self._projection(self.key)
         # A bias moves all of a row's logits alike, so softmax never sees it.
         global_query = self._pool(x, x @ (self._score_matrix(self.query_score) @ w_q).T, mask, w_q, b_q)
         _, score = self._key_scores()
         if self.interaction == "product":
-            key_logits = x @ ((score * global_query.unsqueeze(1)) @ w_k).transpose(1, 2)
+            key_logits = source @ ((score * global_query.unsqueeze(1)) @ w_k).transpose(1, 2)
         else:
-            key_logits = x @ (score @ w_k).T
-        key_mean = self._pool(x, key_logits, mask, w_k, b_k)
+            key_logits = source @ (score @ w_k).T
+        key_mean = self._pool(source, key_logits, source_mask, w_k, b_k)
 
         # u_t = scale ⊙ v_t + shift, so y_t = W_r (scale ⊙ v_t) + (W_r shift + b_r) + q_t.
         w_r, b_r = self.output.weight, self.output.bias
@@ -204,9 +222,8 @@ class Additive(nn.Module):
         return x @ matrix.mT + constant.unsqueeze(1)
 
     def _causal(self, x: Tensor, mask: Tensor | None, state: AdditiveState | None) -> tuple[Tensor, AdditiveState]:
-        query = nn.functional.linear(x, *self._projection(self.query))
-        key = nn.functional.linear(x, *self._projection(self.key))
-        value = query if self.value is None else nn.functional.linear(x, *self._projection(self.value))
+        query, key = self._projected(self.query, x), self._projected(self.key, x)
+        value = query if self.value is None else self._projected(self.value, x)
         query_logits = query @ self._score_matrix(self.query_score).T
         global_query, query_state = prefix_softmax_mean(
             self._split(query), query_logits, mask, state.query if state else None
@@ -238,54 +255,65 @@ class Additive(nn.Module):
         return x.unflatten(2, (self.heads, -1))
 
 
-def naive(mixer: Additive, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute `mixer(x, mask)` in the paper's order, row by row and head by head (causal: prefix by prefix)."""
+def naive(
+    mixer: Additive,
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
+    context_mask: Tensor | None = None,
+) -> Tensor:
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` in the paper's order, row by row and head by
+    head (causal: prefix by prefix)."""
+    source, source_mask = (x, mask) if context is None else (context, context_mask)
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):
         real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
-        if len(real):
-            y[row, real] = _naive_row(mixer, x[row, real])
+        known = source[row] if source_mask is None else source[row, source_mask[row]]
+        if len(real) and len(known):
+            y[row, real] = _naive_row(mixer, x[row, real], known)
     return y
 
 
-def _naive_row(mixer: Additive, x: Tensor) -> Tensor:
-    """Compute one document (t, d) from the equations."""
+def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
+    """Compute one document (n, d) from the equations, its keys from `source` (m, d)."""
 
     def heads(tensor: Tensor) -> list[Tensor]:
         return list(tensor.chunk(mixer.heads, -1))
 
     def mean(values: list[Tensor], scores: list[Tensor], whole: Tensor, scale: float) -> list[Tensor]:
-        """Pool each head's values over all positions, or over each prefix when causal, as (t, e)."""
+        """Pool each head's values over all positions as (1, e), or over each prefix when causal, as (t, e)."""
         means = []
         for value, score in zip(values, scores, strict=True):
             scored = value if score.shape[0] == value.shape[1] else whole
             logits = (scored * score).sum(-1) / scale
-            prefixes = [i + 1 for i in range(len(x))] if mixer.causal else [len(x)] * len(x)
+            prefixes = [i + 1 for i in range(len(value))] if mixer.causal else [len(value)]
             means.append(torch.stack([logits[:n].softmax(0) @ value[:n] for n in prefixes]))
         return means
 
-    def project(linear: nn.Linear) -> Tensor:
-        return torch.cat([linear(x)] * (mixer.dim // linear.out_features), -1)
+    def project(linear: nn.Linear, tensor: Tensor) -> Tensor:
+        return torch.cat([linear(tensor)] * (mixer.dim // linear.out_features), -1)
+
+    def join(left: Tensor, right: Tensor) -> Tensor:
+        return torch.cat((left.expand(len(right), -1), right), -1)
 
     def interact(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-        if mixer.interaction == "concat":
-            return [torch.cat(pair, -1) for pair in zip(left, right, strict=True)]
-        operate = torch.mul if mixer.interaction == "product" else torch.add
+        known: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"product": torch.mul, "add": torch.add, "concat": join}
+        operate = known[mixer.interaction]
         return [operate(*pair) for pair in zip(left, right, strict=True)]
 
-    query = project(mixer.query)
+    query = project(mixer.query, x)
     if not mixer.attends:
         return query
     scale = (mixer.dim / mixer.heads) ** 0.5
-    key, value = project(mixer.key), query if mixer.value is None else project(mixer.value)
+    key, value = project(mixer.key, source), query if mixer.value is None else project(mixer.value, x)
     global_query = mean(heads(query), list(mixer.query_score), query, scale)
     met = interact(global_query, heads(key))
     # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).
-    whole = torch.cat([*global_query, key], -1) if mixer.interaction == "concat" else torch.cat(met, -1)
+    whole = join(torch.cat(global_query, -1), key) if mixer.interaction == "concat" else torch.cat(met, -1)
     global_key = mean(met, list(mixer.key_score), whole, scale)
     if mixer.interaction == "concat":
         width = mixer.dim // mixer.heads
-        used = torch.cat([*(k[:, :width] for k in global_key), *(k[:, width:] for k in global_key), value], -1)
+        used = join(torch.cat([*(k[:, :width] for k in global_key), *(k[:, width:] for k in global_key)], -1), value)
     else:
         used = torch.cat(interact(global_key, heads(value)), -1)
     y: Tensor = mixer.output(used)

@@ -1,8 +1,8 @@
 """Scans over positions as compiled loops: the gated recurrence, the gates of a prefix softmax, and their gradients.
 
-All arrays are C-contiguous. Sums run in float64, whatever the arrays hold. Rows and heads are independent of each
-other, so they are shared out between threads of this process: no OpenMP, which neither survives a fork nor shares
-cores with the threads of other libraries.
+All arrays are C-contiguous. Sums over positions run in float64, whatever the arrays hold. Rows and heads are
+independent of each other, so they are shared out between threads of this process: no OpenMP, which neither survives a
+fork nor shares cores with the threads of other libraries.
 """
 
 import math

@@ -52,7 +52,11 @@ def window_attention(
     key, value = key[:, :, key.shape[2] - m :], value[:, :, value.shape[2] - m :]
     mask = None if mask is None else mask[:, mask.shape[1] - m :]
     radius = min(radius, m - 1)
-    if radius == m - 1 and shared is None:
+    if radius == m - 1:
+        if shared is not None:
+            real = key.new_ones(len(key), m, dtype=torch.bool) if mask is None else mask
+            key, value = torch.cat((shared.key, key), 2), torch.cat((shared.value, value), 2)
+            mask = torch.cat((shared.mask, real), 1)
         return attention(query, key, value, mask, causal)
     behind, ahead = radius, 0 if causal else radius
     block = min(n, BLOCK if behind + ahead >= 2 * BLOCK else BLOCK // 2)

@@ -1,0 +1,187 @@
+"""BigBird: blocks that see their neighbours, two global blocks and a few random ones."""
+
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from longspan.errors import UserError
+from longspan.ops.attention import attention
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.window import block_attention
+
+Number = TypeVar("Number", int, Tensor)
+
+
+class Bigbird(nn.Module):
+    """BigBird's attention: each block of positions sees its neighbours, the first and last block and random ones.
+
+    Equations:
+        q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
+        y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j ) over the j of the blocks that the block of t sees:
+        block i of 0..n sees 0, n, i - 1, i, i + 1 and `random_blocks` others; blocks 0 and n see all
+
+    Cost: t·2·(7 + random_blocks)·block_size·dim + 4·t·dim² time, t·dim memory
+    Source: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062
+    Deviations: each head's random blocks follow from `seed`, the block's number and how many blocks the document has,
+        the same in training and after (published code draws anew, and sees block 0 again instead after training). No
+        block is counted twice. The last block is the last with a real position. Real positions are numbered from the
+        row's start, so that padding shifts no block. A row without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        block_size: positions per block.
+        random_blocks: how many random blocks a block sees besides the others.
+        seed: which random blocks they are.
+        bias: whether the four projections have biases.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`, `block_size` is not positive or `random_blocks` is negative.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        block_size: int = 64,
+        random_blocks: int = 3,
+        seed: int = 0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        head_width("bigbird", dim, heads)
+        if block_size < 1:
+            raise UserError(f"bigbird needs a block_size of at least 1, got {block_size}; the usual one is 64.")
+        if random_blocks < 0:
+            raise UserError(f"bigbird needs at least 0 random_blocks, got {random_blocks}; the usual number is 3.")
+        self.heads = heads
+        self.block_size = block_size
+        self.random_blocks = random_blocks
+        self.seed = seed
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        return self._mix(x, None) if mask is None else zero_padding(left_aligned(self._mix, x, mask), mask)
+
+    def random_layout(self, blocks: Tensor, largest: int) -> Tensor:
+        """Return the random blocks that each head's blocks 0 to `largest` - 1 see, (b, heads, largest, random_blocks).
+
+        `blocks` (b,) is the number of blocks of each document. Where it has too few to choose from there is a -1.
+        """
+        heads = torch.arange(self.heads, device=blocks.device).view(-1, 1)
+        number = torch.arange(largest, device=blocks.device)
+        bits = _scramble(_scramble(_scramble(self.seed % 2**32) + heads) + number)
+        # To choose from: 1 to i - 2 and i + 2 to n - 1.
+        before, after = (number - 2).clamp(min=0), (blocks.view(-1, 1, 1) - 3 - number).clamp(min=0)
+        chosen: list[Tensor] = []
+        for i in range(self.random_blocks):
+            # Floyd's sample without replacement: a number drawn again stands for the largest not yet in question.
+            new = before + after - self.random_blocks + i
+            draw = _scramble(bits + i) % (new.clamp(min=0) + 1)
+            again = torch.zeros_like(draw, dtype=torch.bool)
+            for earlier in chosen:
+                again = again | (draw == earlier)
+            chosen.append(torch.where(new < 0, -1, torch.where(again, new, draw)))
+        if not chosen:
+            return number.new_zeros(len(blocks), self.heads, largest, 0)
+        drawn = torch.stack(chosen, -1)
+        before, number = before.unsqueeze(-1), number.unsqueeze(-1)
+        placed = torch.where(drawn < before, drawn + 1, drawn - before + number + 2)
+        return torch.where(drawn < 0, -1, placed)
+
+    def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output for rows whose real positions stand at their start."""
+        query, key, value = (
+            split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
+        )
+        size, t = self.block_size, x.shape[1]
+        n = -(-t // size)
+        if n <= 4 + self.random_blocks:
+            # Every block sees every other.
+            mixed = attention(query, key, value, mask)
+        else:
+            missing = n * size - t
+            query, key, value = (pad(heads, (0, 0, 0, missing)) for heads in (query, key, value))
+            real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+            mixed = self._sparse(query, key, value, pad(real, (0, missing)))[:, :, :t]
+        y: Tensor = self.output(merge_heads(mixed))
+        return y
+
+    def _sparse(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
+        """Return what each position of whole blocks (b, h, n · block_size, e) gathers from the blocks it sees."""
+        size = self.block_size
+        query, in_block = query.unflatten(2, (-1, size)), real.unflatten(1, (-1, size))
+        b, h, n = query.shape[:3]
+        last = (in_block.any(-1).sum(1) - 1).clamp(min=0)
+        key, value = key.unflatten(2, (-1, size)), value.unflatten(2, (-1, size))
+        out = block_attention(query, key, value, self._seen(last, n), in_block)
+        at_end = last.view(b, 1, 1, 1, 1).expand(-1, h, 1, size, query.shape[4])
+        ends = torch.cat((query[:, :, :1], query.gather(2, at_end)), 3)
+        number = torch.arange(n, device=last.device)
+        whole = block_attention(ends, key, value, number.expand(b, h, 1, -1), in_block)
+        first_out, last_out = whole.chunk(2, 3)
+        number = number.view(n, 1, 1)
+        out = torch.where(number == last.view(b, 1, 1, 1, 1), last_out, out)
+        return torch.where(number == 0, first_out, out).flatten(2, 3)
+
+    def _seen(self, last: Tensor, n: int) -> Tensor:
+        """Return the numbers of the blocks that each block sees, (b, heads, n, 5 + random_blocks), and -1 for none."""
+        last, number = last.view(-1, 1, 1), torch.arange(n, device=last.device)
+        near = torch.stack([number - 1, number, number + 1], -1).expand(len(last), -1, -1)
+        near = torch.where((near > 0) & (near < last), near, -1)
+        ends = torch.cat((torch.zeros_like(last), torch.where(last > 0, last, -1)), -1).expand(-1, n, -1)
+        fixed = torch.cat((ends, near), -1).unsqueeze(1).expand(-1, self.heads, -1, -1)
+        return torch.cat((fixed, self.random_layout(last.flatten() + 1, n)), -1)
+
+
+def _scramble(number: Number) -> Number:
+    """Return 32 bits that look random, always the same for the same number."""
+    for _ in range(2):
+        number = ((number ^ (number >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+    return number ^ (number >> 16)
+
+
+def naive(mixer: Bigbird, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` from the equations, row by row, head by head and block by block."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().flatten()
+        if len(real):
+            y[row, real] = _naive_row(mixer, x[row, real])
+    return y
+
+
+def _naive_row(mixer: Bigbird, x: Tensor) -> Tensor:
+    """Compute one document (t, d)."""
+    blocks = torch.arange(len(x)).split(mixer.block_size)
+    n = len(blocks) - 1
+    random = mixer.random_layout(torch.tensor([n + 1]), n + 1)[0]
+    heads = []
+    for head in range(mixer.heads):
+        query, key, value = (
+            projection(x).chunk(mixer.heads, 1)[head] for projection in (mixer.query, mixer.key, mixer.value)
+        )
+        out = torch.zeros_like(query)
+        for i, block in enumerate(blocks):
+            numbers = {0, n, i - 1, i, i + 1, *random[head, i].tolist()} if 0 < i < n else set(range(n + 1))
+            seen = torch.cat([blocks[j] for j in sorted(numbers) if 0 <= j <= n])
+            scores = query[block] @ key[seen].T / query.shape[1] ** 0.5
+            out[block] = scores.softmax(1) @ value[seen]
+        heads.append(out)
+    y: Tensor = mixer.output(torch.cat(heads, 1))
+    return y

@@ -1,0 +1,135 @@
+"""Longformer: a sliding window, and a few global tokens that see all and are seen by all."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.pooling import softmax_pool
+from longspan.ops.window import Shared, window_attention
+
+
+class Longformer(nn.Module):
+    """Longformer's attention: each position sees its neighbours and the global tokens, which see everything.
+
+    Equations:
+        q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
+        y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j ) over |t - j| <= radius and over the global j
+        for a global t, over all j, with projections of its own: q_t = W_qg x_t, k_j = W_kg x_j, v_j = W_vg x_j
+
+    Order of computation: the global keys and values are never formed. q_t·(W_kg x_j) = (W_kgᵀ q_t)·x_j and
+        Σ_j α_j W_vg x_j = W_vg Σ_j α_j x_j, so a global token costs 2·t·dim per head instead of sharing 2·t·dim².
+
+    Cost: t·(4·radius + 128 + 2·heads·global_tokens)·dim + 4·t·dim² time, t·dim memory
+    Source: Beltagy et al. 2020, "Longformer: The Long-Document Transformer", https://arxiv.org/abs/2004.05150
+    Deviations: the global tokens are the first real ones of each document (the paper chooses them by task). Windows
+        are not dilated. Distances count every position of a row, masked ones too; masked positions are not seen. A row
+        without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        radius: how many neighbours a position sees on either side (half of the paper's window).
+        global_tokens: how many tokens at a document's start are global.
+        bias: whether the seven projections have biases.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`, `radius` is negative or `global_tokens` is not positive.
+    """
+
+    def __init__(
+        self, dim: int, *, heads: int = 8, radius: int = 128, global_tokens: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__()
+        head_width("longformer", dim, heads)
+        if radius < 0:
+            raise UserError(f"longformer needs a radius of at least 0, got {radius}.")
+        if global_tokens < 1:
+            raise UserError(
+                f"longformer needs at least 1 of global_tokens, got {global_tokens}; the mixer without any is 'local'."
+            )
+        self.heads = heads
+        self.radius = radius
+        self.global_tokens = global_tokens
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.query_global = nn.Linear(dim, dim, bias=bias)
+        self.key_global = nn.Linear(dim, dim, bias=bias)
+        self.value_global = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+        index, present = self._global(real)
+        key, value = self.key(x), self.value(x)
+        everywhere = Shared(self._split(_take(key, index)), self._split(_take(value, index)), present)
+        # The window leaves the global keys out, which would count twice otherwise.
+        near = real.scatter(1, index, torch.zeros_like(present))
+        query, key, value = self._split(self.query(x)), self._split(key), self._split(value)
+        mixed = merge_heads(window_attention(query, key, value, self.radius, near, shared=everywhere))
+        mixed = mixed.scatter(1, _wide(index, x), self._see_all(x, real, index).to(mixed.dtype))
+        return zero_padding(self.output(mixed), mask)
+
+    def _global(self, real: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the first real positions of each row are, (b, g), and which of them there are.
+
+        A row with fewer gets the numbers of masked positions in their stead, so that none is named twice.
+        """
+        first = torch.argsort((~real).to(torch.uint8), dim=1, stable=True)[:, : self.global_tokens]
+        return first, real.gather(1, first)
+
+    def _see_all(self, x: Tensor, real: Tensor, index: Tensor) -> Tensor:
+        """Return what the positions at `index` gather from all real ones, (b, g, dim)."""
+        query = self.query_global(_take(x, index)).unflatten(2, (self.heads, -1))
+        query = query / query.shape[3] ** 0.5
+        reach = torch.einsum("bghe,hed->bghd", query, self.key_global.weight.unflatten(0, (self.heads, -1)))
+        logits = x @ reach.flatten(1, 2).mT
+        if self.key_global.bias is not None:
+            logits = logits + (query * self.key_global.bias.view(self.heads, -1)).sum(-1).flatten(1).unsqueeze(1)
+        pooled = softmax_pool(x, logits, real).unflatten(1, (-1, self.heads))
+        gathered = torch.einsum("bghd,hed->bghe", pooled, self.value_global.weight.unflatten(0, (self.heads, -1)))
+        gathered = gathered.flatten(2)
+        return gathered if self.value_global.bias is None else gathered + self.value_global.bias
+
+    def _split(self, x: Tensor) -> Tensor:
+        return split_heads(x, self.heads)
+
+
+def _wide(index: Tensor, x: Tensor) -> Tensor:
+    """Return position numbers (b, g) as an index into x (b, t, d) for gather and scatter."""
+    return index.unsqueeze(-1).expand(-1, -1, x.shape[2])
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    return x.gather(1, _wide(index, x))
+
+
+def naive(mixer: Longformer, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` from the equations, query by query."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().flatten().tolist()
+        everywhere = real[: mixer.global_tokens]
+        for at in real:
+            if at in everywhere:
+                seen, projections = real, (mixer.query_global, mixer.key_global, mixer.value_global)
+            else:
+                seen = [j for j in real if abs(j - at) <= mixer.radius or j in everywhere]
+                projections = (mixer.query, mixer.key, mixer.value)
+            query, key, value = (
+                projection(x[row, positions]).unflatten(1, (mixer.heads, -1)).transpose(0, 1)
+                for projection, positions in zip(projections, ([at], seen, seen), strict=True)
+            )
+            scores = query @ key.mT / query.shape[2] ** 0.5
+            y[row, at] = mixer.output((scores.softmax(-1) @ value).flatten())
+    return y

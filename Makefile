@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check format install clean
+.PHONY: quickstart test check format docs install clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ check: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install
+	$(BIN)/python docs/mechanisms.py > docs/mechanisms.md.new
+	mv docs/mechanisms.md.new docs/mechanisms.md
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -5,17 +5,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.ops.attention import attention, attention_naive
+from longspan.errors import UserError
+from longspan.ops.attention import attention, attention_naive, check_context, served
 
 
 @given(n=st.integers(1, 12), extra=st.integers(0, 9), causal=st.booleans(), masked=st.booleans())
 def test_attention_is_the_formula(n: int, extra: int, causal: bool, masked: bool) -> None:
     m = n + extra
-    query, key, value = (torch.randn(2, 3, size, 4, dtype=torch.float64) for size in (n, m, m))
+    query, key = (torch.randn(2, 3, size, 4, dtype=torch.float64) for size in (n, m))
+    value = torch.randn(2, 3, m, 5, dtype=torch.float64)
     mask = torch.rand(2, m) > 0.5 if masked else None
     torch.testing.assert_close(
         attention(query, key, value, mask, causal), attention_naive(query, key, value, mask, causal)
     )
+
+
+@given(n=st.integers(1, 9), m=st.integers(1, 9), masked=st.booleans())
+def test_keys_of_another_sequence_may_be_fewer_than_queries(n: int, m: int, masked: bool) -> None:
+    query, key = (torch.randn(2, 3, size, 4, dtype=torch.float64) for size in (n, m))
+    value = torch.randn(2, 3, m, 2, dtype=torch.float64)
+    mask = torch.rand(2, m) > 0.5 if masked else None
+    torch.testing.assert_close(attention(query, key, value, mask), attention_naive(query, key, value, mask))
 
 
 def test_the_last_query_sees_every_key() -> None:
@@ -35,3 +45,27 @@ def test_rows_without_keys_are_zero_and_have_finite_gradients(dtype: torch.dtype
     assert (out[1, :, :2] == 0).all()
     out.sum().backward()
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (query, key, value))
+
+
+def test_a_context_stands_alone() -> None:
+    """Known failure elsewhere: a mask silently ignored."""
+    x, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool)
+    check_context(False, None, x, mask)
+    check_context(True, mask.long(), None, None)
+    with pytest.raises(UserError, match="the mask alone"):
+        check_context(False, None, None, mask)
+    with pytest.raises(UserError, match="causal=False"):
+        check_context(True, None, x, None)
+    with pytest.raises(UserError, match="segments"):
+        check_context(False, mask.long(), x, None)
+
+
+def test_outputs_are_due_at_real_positions_of_rows_with_a_context() -> None:
+    x = torch.zeros(2, 2, 3)
+    mask, context_mask = torch.tensor([[True, False], [True, True]]), torch.tensor([[True], [False]])
+    assert served(x, None, None) is None
+    assert served(x, mask, None) is mask
+    for given_mask, expected in ((None, [[True, True], [False, False]]), (mask, [[True, False], [False, False]])):
+        due = served(x, given_mask, context_mask)
+        assert due is not None
+        assert due.tolist() == expected

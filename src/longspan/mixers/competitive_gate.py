@@ -1,0 +1,151 @@
+"""Competitive gate: positions compete for one query and one value, and each lets through what its key allows."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.mixers import check_causal
+from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
+from longspan.ops.heads import head_width
+from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.pooling import empty_prefix
+from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+
+
+class CompetitiveGateState(NamedTuple):
+    """The log of the competition's normaliser (b, h), and the running query and value (b, h, e)."""
+
+    normaliser: Tensor
+    query: Tensor
+    value: Tensor
+
+
+class CompetitiveGate(nn.Module):
+    """Positions compete for one query and one value per head; each key gates how much of the value it receives.
+
+    Equations (per head, of width e = dim / heads; softmax over positions):
+        z_t = w·x_t, α = softmax(z)
+        Q = Σ_t α_t W_q x_t, V = Σ_t α_t W_v x_t
+        y_t = W_o concat_h(relu(Q·W_k x_t) V)
+        causal: Q_t and V_t are the means over positions <= t, and y_t = W_o concat_h(relu(Q_t·W_k x_t) V_t)
+
+    Order of computation: every projection folds. One mean x̄ = Σ α_t x_t gives Q = W_q x̄ and V = W_v x̄; the gate is
+    relu(x_t·(W_kᵀ Q) + b_k·Q), so no key is formed; W_o acts on the values of the heads, y_t = Σ_h g_th (W_o,h V_h). x
+    is read for two scores and one sum of `heads` numbers per position, and no product of size t x dim x dim is left.
+
+    The causal form is parallel as well. Written as a loop it looks sequential, as every step has a query and a value of
+    its own. But both are prefix means, Σ_{j<=t} exp(z_j) W x_j / Σ_{j<=t} exp(z_j), whose state (the log of the sum of
+    weights, the mean) merges associatively. So all prefixes come from one scan, in log t rounds, and what is left, the
+    gate, looks at one position at a time. It is also exact: each y_t is what the bidirectional form gives at the end of
+    the prefix.
+
+    Cost: 4·t·heads·dim + 4·dim² time, t·dim memory; causal 4·t·dim² time, constant state
+    Source: competing queries, second form; the global query is that of Wu et al. 2021, https://arxiv.org/abs/2108.09084
+    Deviations: heads and W_o are this project's; heads=1 and output_projection=False leave the formula alone. w has no
+        bias, as softmax never sees one, and W_o has none, so that a closed gate gives nothing. W_k has one: the gate
+        sees it. Query and value share the competition z. A row without real positions gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        causal: whether a position sees only itself and those before it.
+        bias: whether W_q, W_k and W_v have biases.
+        output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`.
+    """
+
+    def __init__(
+        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
+    ) -> None:
+        super().__init__()
+        self.width = head_width("competitive_gate", dim, heads)
+        self.heads = heads
+        self.causal = causal
+        self.score = nn.Linear(dim, heads, bias=False)
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=False) if output_projection else nn.Identity()
+        nn.init.normal_(self.score.weight, std=dim**-0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if self.causal:
+            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
+            return zero_padding(y, mask)
+        for_shares, for_mean, for_gates = reads(x, *[self.heads] * 3)
+        mean = pool(for_mean, position_softmax(score(for_shares, self.score.weight), mask))
+        query = project_heads(mean, self.query.weight, self.query.bias)
+        value = project_heads(mean, self.value.weight, self.value.bias)
+        met = score(for_gates, against_keys(query, self.key.weight))
+        if self.key.bias is not None:
+            met = met + (query * self.key.bias.view(self.heads, -1)).sum(-1, keepdim=True)
+        gates = met.relu() if mask is None else met.relu() * mask.unsqueeze(1)
+        return hand_out(gates, value, getattr(self.output, "weight", None))
+
+    def init_state(self, batch_size: int) -> CompetitiveGateState:
+        """Return the state before the first position; its size never changes."""
+        normaliser, mean = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
+        return CompetitiveGateState(normaliser, mean, mean)
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: CompetitiveGateState
+    ) -> tuple[Float[Tensor, "b n d"], CompetitiveGateState]:
+        """Continue a sequence by `n` positions."""
+        check_causal(self)
+        return self._causal(x, None, state)
+
+    def _causal(
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState
+    ) -> tuple[Tensor, CompetitiveGateState]:
+        competing = self.score(x)
+        if mask is not None:
+            competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        # The weight of a position within its own prefix is all that both means need.
+        shares, normaliser = softmax_gates(competing, state.normaliser)
+        query, last_query = lerp_scan(self._split(self.query(x)), shares, state.query)
+        value, last_value = lerp_scan(self._split(self.value(x)), shares, state.value)
+        met = query * self._split(self.key(x))
+        gates = met.sum(-1, dtype=accumulation_dtype(met.dtype)).relu().to(value.dtype)
+        y = (gates.unsqueeze(-1) * value).flatten(2)
+        return self.output(y), CompetitiveGateState(normaliser, last_query, last_value)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1))
+
+
+def naive(mixer: CompetitiveGate, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` in the order of the equations, row by row (causal: prefix by prefix)."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        if not len(real):
+            continue
+        if not mixer.causal:
+            y[row, real] = _naive_row(mixer, x[row, real])
+            continue
+        for i in range(len(real)):
+            y[row, real[i]] = _naive_row(mixer, x[row, real[: i + 1]])[-1]
+    return y
+
+
+def _naive_row(mixer: CompetitiveGate, x: Tensor) -> Tensor:
+    """Compute one document (t, d)."""
+    heads = []
+    projected = (mixer.query(x), mixer.key(x), mixer.value(x))
+    parts = zip(*(tensor.chunk(mixer.heads, 1) for tensor in projected), strict=True)
+    for z, (query, key, value) in zip(mixer.score(x).unbind(1), parts, strict=True):
+        share = z.softmax(0)
+        heads.append((key @ (share @ query)).relu().unsqueeze(1) * (share @ value))
+    y: Tensor = mixer.output(torch.cat(heads, 1))
+    return y

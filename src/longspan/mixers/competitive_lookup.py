@@ -1,0 +1,162 @@
+"""Competitive lookup: positions compete for one query, and share what it finds."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.mixers import check_causal
+from longspan.ops.competition import (
+    against_keys,
+    hand_out,
+    pool,
+    position_softmax,
+    project_heads,
+    reads,
+    score,
+)
+from longspan.ops.heads import head_width
+from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
+from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+
+
+class CompetitiveLookupState(NamedTuple):
+    """The running query and the running answer of a causal sequence."""
+
+    query: PrefixMean
+    answer: PrefixMean
+
+
+class CompetitiveLookup(nn.Module):
+    """Positions compete for one query per head, which looks up one answer, and each receives its share of it.
+
+    Equations (per head, of width e = dim / heads; softmax over positions):
+        z_t = w·x_t, α = softmax(z)
+        Q = Σ_t α_t W_q x_t
+        A = Σ_m softmax_m(Q·W_k x_m / √e) W_v x_m
+        y_t = W_o concat_h(α_t A)
+        causal: Q_m and A_m are the means over positions <= m, the logit of key m is Q_m·W_k x_m / √e, and
+            α_t = exp(z_t) / Σ_{j<=t} exp(z_j)
+
+    Order of computation: every projection folds. Q = W_q (Σ α_t x_t); its logits are x_m·(W_kᵀ Q), so no key is
+    formed; A = W_v (Σ β_m x_m); and W_o acts on the answers of the heads, y_t = Σ_h α_th (W_o,h A_h). x is read for two
+    scores and two sums of `heads` numbers per position, and no product of size t x dim x dim is left.
+
+    Cost: 5·t·heads·dim + 4·dim² time, t·dim memory; causal 4·t·dim² time, constant state
+    Source: competing queries, first form; the global query is that of Wu et al. 2021, https://arxiv.org/abs/2108.09084
+    Deviations: heads, the scale 1/√e and W_o are this project's, as in softmax attention; heads=1 and
+        output_projection=False leave the formula alone. w and W_k have no bias: softmax never sees one. W_o has none
+        either, so that a position receives its share of the answer and nothing else; as shares add up to one, outputs
+        shrink as 1/t. The causal form is linear because a key meets the query of its own time, once. The
+        bidirectional form on every prefix would score all earlier keys again with the newest query, which costs t²;
+        the two agree at the first position, and wherever the query never changes. A row without real positions gives
+        zeros.
+
+    Args:
+        dim: width of the input and the output.
+        heads: number of heads; must divide `dim`.
+        causal: whether a position sees only itself and those before it.
+        bias: whether W_q and W_v have biases.
+        output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+
+    Raises:
+        UserError: when `heads` does not divide `dim`.
+    """
+
+    def __init__(
+        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
+    ) -> None:
+        super().__init__()
+        self.width = head_width("competitive_lookup", dim, heads)
+        self.heads = heads
+        self.causal = causal
+        self.score = nn.Linear(dim, heads, bias=False)
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=False) if output_projection else nn.Identity()
+        nn.init.normal_(self.score.weight, std=dim**-0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if self.causal:
+            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
+            return zero_padding(y, mask)
+        for_shares, for_query, for_keys, for_answer = reads(x, *[self.heads] * 4)
+        shares = position_softmax(score(for_shares, self.score.weight), mask)
+        query = project_heads(pool(for_query, shares), self.query.weight, self.query.bias)
+        scores = score(for_keys, against_keys(query, self.key.weight) / self.width**0.5)
+        found = pool(for_answer, position_softmax(scores, mask))
+        answer = project_heads(found, self.value.weight, self.value.bias)
+        # Padding needs no pass of its own: its shares are zero.
+        return hand_out(shares, answer, getattr(self.output, "weight", None))
+
+    def init_state(self, batch_size: int) -> CompetitiveLookupState:
+        """Return the state before the first position; its size never changes."""
+        empty = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
+        return CompetitiveLookupState(empty, empty)
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: CompetitiveLookupState
+    ) -> tuple[Float[Tensor, "b n d"], CompetitiveLookupState]:
+        """Continue a sequence by `n` positions."""
+        check_causal(self)
+        return self._causal(x, None, state)
+
+    def _causal(
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState
+    ) -> tuple[Tensor, CompetitiveLookupState]:
+        competing = self.score(x)
+        if mask is not None:
+            competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        # The weight of a position within its own prefix is its share, and the gate of the running query.
+        shares, normaliser = softmax_gates(competing, state.query.normaliser)
+        query, last = lerp_scan(self._split(self.query(x)), shares, state.query.mean)
+        met = query * self._split(self.key(x))
+        logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / self.width**0.5
+        answer, answer_state = prefix_softmax_mean(self._split(self.value(x)), logits, mask, state.answer)
+        y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
+        return self.output(y), CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1))
+
+
+def naive(mixer: CompetitiveLookup, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute `mixer(x, mask)` in the order of the equations, row by row (causal: position by position)."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        if len(real):
+            y[row, real] = _naive_row(mixer, x[row, real])
+    return y
+
+
+def _naive_row(mixer: CompetitiveLookup, x: Tensor) -> Tensor:
+    """Compute one document (t, d)."""
+    heads = []
+    projected = (mixer.query(x), mixer.key(x), mixer.value(x))
+    parts = zip(*(tensor.chunk(mixer.heads, 1) for tensor in projected), strict=True)
+    for z, (query, key, value) in zip(mixer.score(x).unbind(1), parts, strict=True):
+        if not mixer.causal:
+            share = z.softmax(0)
+            scores = key @ (share @ query) / mixer.width**0.5
+            heads.append(share.unsqueeze(1) * (scores.softmax(0) @ value))
+            continue
+        scores, rows = z.new_zeros(0), []
+        for i in range(1, len(x) + 1):
+            share = z[:i].softmax(0)
+            # Scored once, by the query of its own time.
+            scores = torch.cat((scores, (share @ query[:i] * key[i - 1]).sum().view(1) / mixer.width**0.5))
+            rows.append(share[-1] * (scores.softmax(0) @ value[:i]))
+        heads.append(torch.stack(rows))
+    y: Tensor = mixer.output(torch.cat(heads, 1))
+    return y

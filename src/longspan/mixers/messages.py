@@ -1,0 +1,203 @@
+"""Messages: a few slots gather from all positions by one softmax and hand out to all positions by another."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError
+from longspan.mixers import check_causal
+from longspan.ops.attention import check_context
+from longspan.ops.competition import pool, position_softmax, reads, score
+from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
+from longspan.ops.scan import FLOOR, accumulation_dtype
+
+# Positions per chunk of the causal form. Weights within chunks take CHUNK·slots numbers per position and the slots
+# before each chunk slots·dim/CHUNK: at a width of 256, as many.
+CHUNK = 16
+
+
+class MessagesState(NamedTuple):
+    """The running contents of the slots, and the log of each slot's normaliser of handing out, (b, slots)."""
+
+    gathered: PrefixMean
+    handed: Tensor
+
+
+class Messages(nn.Module):
+    """Message passing through a few slots: positions compete to fill them and compete for what they hold.
+
+    Equations (softmax over positions, per slot; S and M are slots x dim):
+        m = softmax(M x), s = softmax(S x)
+        slot_k = Σ_t m_tk Q x_t
+        y_t = Σ_k s_tk slot_k;  in all, y = softmax(Sx) · softmax(Mx)ᵀ · (Qx)
+        causal: slot_tk is the mean over positions <= t, and s_tk = exp(S_k x_t) / Σ_{j<=t} exp(S_k x_j)
+        cross attention: the context gathers (m, Q), x is handed to (s)
+
+    Order of computation: Q is linear and the weights of a slot add up to one, so slot_k = Q (Σ_t m_tk x_t): Q acts on
+    slots, not on positions, and no product of size t x dim x dim is left. The causal form has to apply Q once per
+    position, as each of them has slots of its own. It never stores these t x slots x dim contents: within a chunk of C
+    positions y_t = Σ_j [Σ_k exp(M_k x_j - L_tk + log s_tk)] Q x_j, L_tk being the logsumexp of M_k x over the prefix,
+    and what came before the chunk enters through its slots. No exponent is above zero.
+
+    Cost: 4·t·slots·dim + slots·dim² time, t·dim memory; causal t·(dim² + (C + 3·slots)·dim) time, slots·dim state
+    Source: message passing; nearest of kin Chen et al. 2018, "Double Attention Networks", https://arxiv.org/abs/1810.11579
+    Deviations: that paper hands out by a softmax over slots, this formula by one over positions, whose weights add up
+        to one, so that outputs shrink as 1/t. The causal form and cross attention are this project's. S and M have no
+        bias: softmax never sees one. A row without real positions, or without a real context, gives zeros.
+
+    Args:
+        dim: width of the input and the output.
+        slots: number of slots that gather and hand out.
+        causal: whether a position sees only itself and those before it.
+        bias: whether Q has a bias.
+
+    Raises:
+        UserError: when `slots` is less than one; when a context meets causal=True or packed documents.
+    """
+
+    def __init__(self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        if slots < 1:
+            raise UserError(f"messages needs at least one slot, got slots={slots}; choose 1 or more.")
+        self.slots = slots
+        self.causal = causal
+        self.hand_out = nn.Linear(dim, slots, bias=False)
+        self.gather = nn.Linear(dim, slots, bias=False)
+        self.message = nn.Linear(dim, dim, bias=bias)
+        for scores in (self.hand_out, self.gather):
+            nn.init.normal_(scores.weight, std=dim**-0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        segments: Int[Tensor, "b n"] | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        check_context(self.causal, segments, context, context_mask)
+        if segments is not None:
+            return by_segment(self, x, segments, mask)
+        if self.causal:
+            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
+            return zero_padding(y, mask)
+        if context is not None:
+            return self._cross(x, mask, context, context_mask)
+        # Padding needs no pass of its own: nothing is handed to it. One product gives both sets of logits.
+        for_logits, for_slots = reads(x, 2 * self.slots, self.slots)
+        logits = score(for_logits, torch.cat((self.gather.weight, self.hand_out.weight)))
+        gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
+        return _handed(handing, self.message(pool(for_slots, gathering)))
+
+    def init_state(self, batch_size: int) -> MessagesState:
+        """Return the state before the first position; its size never changes."""
+        like = self.message.weight
+        handed = like.new_full((batch_size, self.slots), FLOOR, dtype=accumulation_dtype(like.dtype))
+        return MessagesState(empty_prefix(batch_size, self.slots, like.shape[0], like), handed)
+
+    def step(self, x: Float[Tensor, "b n d"], state: MessagesState) -> tuple[Float[Tensor, "b n d"], MessagesState]:
+        """Continue a sequence by `n` positions."""
+        check_causal(self)
+        return self._causal(x, None, state)
+
+    def _cross(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        for_logits, for_slots = reads(context, self.slots, self.slots)
+        gathering = position_softmax(score(for_logits, self.gather.weight), context_mask)
+        handing = position_softmax((x @ self.hand_out.weight.T).mT, mask)
+        slots = self.message(pool(for_slots, gathering))
+        if context_mask is not None:
+            # An empty context would still send the bias.
+            slots = slots * context_mask.any(1)[:, None, None]
+        return _handed(handing, slots)
+
+    def _causal(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:
+        values = self.message(x)
+        logits = x @ torch.cat((self.gather.weight, self.hand_out.weight)).T
+        # Normalisers grow to the size of the logits, and float32 tells numbers near 1e4 apart by 1e-3 only.
+        logits = logits.to(torch.float32 if x.device.type == "mps" else torch.float64)
+        if mask is not None:
+            logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        before = torch.cat((state.gathered.normaliser, state.handed), 1)
+        normalisers = torch.logaddexp(logits.logcumsumexp(1), before.unsqueeze(1))
+        gathering, handing = logits.split(self.slots, 2)
+        gathered, handed = normalisers.split(self.slots, 2)
+        weights = handing - handed - gathered
+        if mask is not None:
+            # Before anything was seen this would be the distance of FLOOR to FLOOR.
+            weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        with torch.autocast(x.device.type, enabled=False):
+            wide = values.to(accumulation_dtype(values.dtype))
+            y, slots = _hand_out_prefixes(wide, gathering, weights, state.gathered)
+        return y.to(values.dtype), MessagesState(slots, handed[:, -1].to(state.handed.dtype))
+
+
+def _handed(weights: Tensor, slots: Tensor) -> Tensor:
+    return weights.to(slots.dtype).mT @ slots
+
+
+def _hand_out_prefixes(
+    values: Tensor, gathering: Tensor, handing: Tensor, before: PrefixMean
+) -> tuple[Tensor, PrefixMean]:
+    """Return y_t = Σ_{j<=t} Σ_k exp(gathering_jk + handing_tk) values_j, and the slots after the last position.
+
+    `gathering` holds the logits M_k x_j and `handing` log s_tk - L_tk, where L counts what came `before`: (b, t, k).
+    """
+    t = values.shape[1]
+    size = min(CHUNK, t)
+    values, gathering, handing = _chunks(values, size, 0.0), _chunks(gathering, size).mT, _chunks(handing, size).mT
+    dtype = values.dtype
+    # (b, chunks, k, t, j), summed over the slots before it meets the values.
+    later = torch.ones(size, size, dtype=torch.bool, device=values.device).triu(1)
+    exponents = (gathering.unsqueeze(-2) + handing.unsqueeze(-1)).to(dtype)
+    y = exponents.masked_fill(later, FLOOR).exp().sum(2) @ values
+
+    normaliser = gathering.logsumexp(-1)
+    means = (gathering - normaliser.unsqueeze(-1)).exp().to(dtype) @ values
+    contents, after = prefix_softmax_mean(means, normaliser, None, before)
+    # Each chunk receives what all chunks before it have gathered.
+    contents = torch.cat((before.mean.unsqueeze(1), contents[:, :-1]), 1)
+    start = before.normaliser.unsqueeze(1)
+    carried = torch.cat((start, torch.logaddexp(normaliser.logcumsumexp(1)[:, :-1], start)), 1)
+    y = y + (handing + carried.unsqueeze(-1)).exp().to(dtype).mT @ contents
+    return y.flatten(1, 2)[:, :t], after
+
+
+def _chunks(tensor: Tensor, size: int, fill: float = FLOOR) -> Tensor:
+    """Cut (b, t, n) into (b, chunks, size, n), filling up the last chunk."""
+    missing = -tensor.shape[1] % size
+    if missing:
+        tensor = nn.functional.pad(tensor, (0, 0, 0, missing), value=fill)
+    return tensor.unflatten(1, (-1, size))
+
+
+def naive(
+    mixer: Messages,
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
+    context_mask: Tensor | None = None,
+) -> Tensor:
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` row by row (causal: prefix by prefix)."""
+    source, source_mask = (x, mask) if context is None else (context, context_mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        known = source[row] if source_mask is None else source[row, source_mask[row]]
+        if not len(real) or not len(known):
+            continue
+        if not mixer.causal:
+            y[row, real] = _naive_row(mixer, x[row, real], known)
+            continue
+        for i in range(len(real)):
+            y[row, real[i]] = _naive_row(mixer, known[: i + 1], known[: i + 1])[-1]
+    return y
+
+
+def _naive_row(mixer: Messages, x: Tensor, source: Tensor) -> Tensor:
+    """Compute one document (t, d) from the formula, in the formula's order."""
+    handing, gathering = mixer.hand_out(x).softmax(0), mixer.gather(source).softmax(0)
+    y: Tensor = handing @ (gathering.T @ mixer.message(source))
+    return y

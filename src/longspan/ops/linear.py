@@ -1,0 +1,151 @@
+"""Attention by a product of positive features instead of the exponential of one: linear in the length.
+
+With weights φ(q_i)·φ(k_j), Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·(Σ_j φ(k_j) v_jᵀ): keys and values are summed up once, in a
+matrix that no longer knows how many there were.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd import Function
+
+from longspan.ops.pooling import accumulation_dtype
+
+# Positions per chunk of the causal form: weights within chunks take CHUNK numbers per position and head, sums before
+# each chunk e·e/CHUNK.
+CHUNK = 32
+# Smaller sums of weights than this, for a query whose largest feature is at least one, count as none at all.
+TINY = 1e-20
+
+
+class LinearSums(NamedTuple):
+    """What keys and values have added up to: Σ φ(k) vᵀ (b, h, e, v) and Σ φ(k) (b, h, e)."""
+
+    values: Tensor
+    weights: Tensor
+
+
+def empty_sums(batch_size: int, heads: int, width: int, like: Tensor) -> LinearSums:
+    """Return the sums over nothing, on the device of `like`, in at least float32."""
+    zeros = like.new_zeros(batch_size, heads, width, width, dtype=accumulation_dtype(like.dtype))
+    return LinearSums(zeros, zeros[..., 0])
+
+
+def linear_attention(
+    query: Float[Tensor, "b h n e"],
+    key: Float[Tensor, "b h m e"],
+    value: Float[Tensor, "b h m v"],
+    mask: Bool[Tensor, "b m"] | None = None,
+) -> Float[Tensor, "b h n v"]:
+    """Return Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) over the keys where `mask` is True, φ = elu + 1.
+
+    A query that meets no key gives zeros. Cost: (n + m)·e·v, with sums in at least float32.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        queries, keys = _query_features(query), _key_features(key, mask)
+        sums, weights = keys.mT @ value.to(keys.dtype), keys.sum(2)
+        out = queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
+    return out.to(value.dtype)
+
+
+def causal_linear_attention(
+    query: Float[Tensor, "b h t e"],
+    key: Float[Tensor, "b h t e"],
+    value: Float[Tensor, "b h t e"],
+    mask: Bool[Tensor, "b t"] | None,
+    state: LinearSums,
+) -> tuple[Float[Tensor, "b h t e"], LinearSums]:
+    """Return the same over the keys up to each query, and the sums after the last; `state` continues an earlier call.
+
+    Chunk by chunk, all chunks at once: a masked product within, the sums of all earlier chunks before. Cost:
+    2·t·e·(CHUNK + e) per head, with sums in at least float32.
+    """
+    t = query.shape[2]
+    with torch.autocast(query.device.type, enabled=False):
+        queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
+        values = _chunks(value).to(keys.dtype)
+        if mask is not None or t % keys.shape[3]:
+            real = mask if mask is not None else torch.ones_like(query[:, 0, :, 0], dtype=torch.bool)
+            keys = keys * _chunks(real[:, None, :, None])
+        before, sums = _running(keys.mT @ values, state.values)
+        weights_before, weights = _running(keys.sum(3), state.weights)
+        scores = (queries @ keys.mT).tril_()
+        normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
+        out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
+        out = (out * _inverse(normaliser)).flatten(2, 3)[:, :, :t]
+    return out.to(value.dtype), LinearSums(sums, weights)
+
+
+def _query_features(query: Tensor) -> Tensor:
+    """Return φ of each query, divided by its largest feature if that is below one; the normaliser cancels it."""
+    query = query.to(accumulation_dtype(query.dtype))
+    # φ is exp below zero, so the division is a shift, and the gradient knows nothing of it.
+    return _features(query - query.detach().amax(-1, keepdim=True).clamp_max(0))
+
+
+def _key_features(key: Tensor, mask: Tensor | None) -> Tensor:
+    features = _features(key.to(accumulation_dtype(key.dtype)))
+    return features if mask is None else features * mask[:, None, :, None]
+
+
+def _features(x: Tensor) -> Tensor:
+    """Return elu(x) + 1, written so that negative numbers keep their digits: elu(-20) + 1 is zero in float32."""
+    if torch.compiler.is_compiling():
+        # Compilers trace a hand-written gradient only by making use of what torch itself has deprecated.
+        return x.clamp_max(0).exp() + x.relu()
+    features: Tensor = _Features.apply(x)
+    return features
+
+
+class _Features(Function):
+    """exp(x) below zero, x + 1 above; the features are all that its gradient needs: min(features, 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        features = x.clamp_max(0).exp_().add_(x.relu())
+        ctx.save_for_backward(features)
+        return features
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (features,) = ctx.saved_tensors
+        return gradient * features.clamp_max(1)
+
+
+def _inverse(normaliser: Tensor) -> Tensor:
+    return normaliser.clamp_min(TINY).reciprocal()
+
+
+def _chunks(tensor: Tensor) -> Tensor:
+    """Cut (b, h, t, e) into (b, h, chunks, at most CHUNK, e), filling up the last chunk with zeros."""
+    size = min(CHUNK, tensor.shape[2])
+    missing = -tensor.shape[2] % size
+    if missing:
+        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
+    # Laid out once for all the products to come.
+    return tensor.unflatten(2, (-1, size)).contiguous()
+
+
+def _running(chunks: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `start` plus the sum of all chunks before each, and plus that of all."""
+    before = torch.cat((start.unsqueeze(2), chunks[:, :, :-1]), 2).cumsum(2)
+    return before, before[:, :, -1] + chunks[:, :, -1]
+
+
+def linear_attention_naive(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Compute both forms query by query, from the weights of the keys each may see."""
+    out = query.new_zeros(*query.shape[:3], value.shape[3])
+    for row in range(query.shape[0]):
+        for i in range(query.shape[2]):
+            visible = torch.ones(key.shape[2], dtype=torch.bool) if mask is None else mask[row].clone()
+            if causal:
+                visible[i + 1 :] = False
+            if visible.any():
+                features = torch.nn.functional.elu(query[row, :, i : i + 1]) + 1
+                weights = features @ (torch.nn.functional.elu(key[row][:, visible]) + 1).mT
+                out[row, :, i] = (weights / weights.sum(-1, keepdim=True) @ value[row][:, visible])[:, 0]
+    return out

@@ -1,0 +1,110 @@
+"""Linear attention against the paper's two ways of writing it."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import elu
+
+from longspan.errors import UserError
+from longspan.mixers.linear import Linear, naive
+
+both_forms = pytest.mark.parametrize("causal", [False, True])
+
+
+def close_with_gradients(y: Tensor, expected: Tensor, *inputs: Tensor) -> None:
+    torch.testing.assert_close(y, expected)
+    got = torch.autograd.grad((y**2).sum(), inputs)
+    torch.testing.assert_close(got, torch.autograd.grad((expected**2).sum(), inputs))
+
+
+def heads(mixer: Linear, x: Tensor) -> list[Tensor]:
+    query, key, value = (p(x).unflatten(2, (mixer.heads, -1)) for p in (mixer.query, mixer.key, mixer.value))
+    return [elu(query) + 1, elu(key) + 1, value]
+
+
+def test_the_paper_bidirectional() -> None:
+    mixer = Linear(12, heads=3).double()
+    x = torch.randn(2, 30, 12, dtype=torch.float64)
+    query, key, value = heads(mixer, x)
+    sums = torch.einsum("bjhe,bjhv->bhev", key, value)
+    mixed = torch.einsum("bihe,bhev->bihv", query, sums) / torch.einsum("bihe,bhe->bih", query, key.sum(1))[..., None]
+    torch.testing.assert_close(mixer(x), mixer.output(mixed.flatten(2)))
+
+
+def test_the_paper_as_a_recurrent_network() -> None:
+    mixer = Linear(12, heads=3, causal=True).double()
+    x = torch.randn(2, 70, 12, dtype=torch.float64)
+    query, key, value = heads(mixer, x)
+    sums, weights, rows = x.new_zeros(2, 3, 4, 4), x.new_zeros(2, 3, 4), []
+    for i in range(70):
+        sums = sums + key[:, i].unsqueeze(-1) * value[:, i].unsqueeze(-2)
+        weights = weights + key[:, i]
+        read = torch.einsum("bhe,bhev->bhv", query[:, i], sums)
+        rows.append(read / (query[:, i] * weights).sum(-1, keepdim=True))
+    torch.testing.assert_close(mixer(x), mixer.output(torch.stack(rows, 1).flatten(2)))
+    _, state = mixer.step(x, mixer.init_state(2))
+    torch.testing.assert_close(tuple(state), (sums, weights))
+
+
+@both_forms
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_option_agrees_with_the_formula(causal: bool, bias: bool) -> None:
+    mixer = Linear(6, heads=2, causal=causal, bias=bias).double()
+    for t in (1, 5, 40):
+        x = torch.randn(3, t, 6, dtype=torch.float64, requires_grad=True)
+        mask = torch.rand(3, t) > 0.3
+        mask[2], mask[0, -1] = False, True
+        close_with_gradients(mixer(x), naive(mixer, x), x, *mixer.parameters())
+        close_with_gradients(mixer(x, mask), naive(mixer, x, mask), x, *mixer.parameters())
+
+
+def test_cross_attention_agrees_with_the_formula() -> None:
+    mixer = Linear(6, heads=2).double()
+    x, context = (torch.randn(3, t, 6, dtype=torch.float64, requires_grad=True) for t in (4, 9))
+    mask, context_mask = torch.rand(3, 4) > 0.3, torch.rand(3, 9) > 0.3
+    mask[0, 0] = context_mask[0, 0] = True
+    context_mask[2] = False
+    y = mixer(x, mask, context=context, context_mask=context_mask)
+    assert (y[2] == 0).all()
+    close_with_gradients(y, naive(mixer, x, mask, context, context_mask), x, context, *mixer.parameters())
+    torch.testing.assert_close(mixer(x, mask, context=x, context_mask=mask), mixer(x, mask))
+
+
+@both_forms
+@pytest.mark.parametrize("place", [0, 20, 39])
+def test_one_real_token_among_padding(causal: bool, place: int) -> None:
+    mixer = Linear(8, heads=2, causal=causal)
+    x = torch.full((1, 40, 8), 1e3)
+    x[0, place] = torch.randn(8)
+    mask = torch.arange(40).unsqueeze(0) == place
+    y = mixer(x, mask)
+    torch.testing.assert_close(y[:, place], mixer(x[:, place : place + 1])[:, 0])
+    assert (y[~mask] == 0).all()
+
+
+@both_forms
+def test_one_long_document_in_bfloat16(causal: bool) -> None:
+    """Known failure elsewhere: running sums in bfloat16, which stop growing at 256."""
+    mixer = Linear(8, heads=2, causal=causal)
+    x = torch.randn(1, 65536, 8)
+    with torch.inference_mode():
+        expected = mixer.double()(x.double())
+        y = mixer.bfloat16()(x.bfloat16())
+    torch.testing.assert_close(y.double(), expected, rtol=0.1, atol=0.05)
+
+
+@both_forms
+@pytest.mark.parametrize("size", [1e4, -1e4])
+def test_inputs_of_ten_thousand(causal: bool, size: float) -> None:
+    mixer = Linear(8, heads=2, causal=causal)
+    x = (size * torch.randn(1, 50, 8)).requires_grad_()
+    y = mixer(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    torch.testing.assert_close(y.double(), mixer.double()(x.double()), rtol=1e-3, atol=1e-3 * abs(size))
+
+
+def test_heads_must_divide_dim() -> None:
+    with pytest.raises(UserError, match="dim=10 and heads=4"):
+        Linear(10, heads=4)

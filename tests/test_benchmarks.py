@@ -33,3 +33,9 @@ def test_document_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", sys.argv)
     run("document_memory.py", "--tokens", "300", "--checkpointing")
     assert "300 tokens" in capsys.readouterr().out
+
+
+def test_pooling_speed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    run("pooling_speed.py", "--short", "64", "--long", "256", "--repeats", "1", "--mixers", "messages,linear")
+    assert "messages, causal" in capsys.readouterr().out

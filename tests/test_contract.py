@@ -106,7 +106,7 @@ def test_low_precision_stays_near_float64(name: str, causal: bool, dtype: torch.
 @linear
 def test_65536_positions_are_as_right_as_few(name: str) -> None:
     options = mixers.options(name)
-    longer = {"max_length": 65536} if "max_length" in options else {}
+    longer: dict[str, Any] = {"max_length": 65536} if "max_length" in options else {}
     for causal in (False, True) if "causal" in options else (False,):
         mixer, x = build(name, causal, **longer), inputs(1, 65536)
         with torch.inference_mode():

@@ -38,4 +38,5 @@ def test_describe_reads_the_class() -> None:
     assert description.causal
     assert description.streaming
     assert description.packing
-    assert not description.cross
+    assert description.cross
+    assert not mixers.describe("local").cross

@@ -27,9 +27,9 @@ class Bigbird(nn.Module):
     Cost: t·2·(7 + random_blocks)·block_size·dim + 4·t·dim² time, t·dim memory
     Source: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062
     Deviations: each head's random blocks follow from `seed`, the block's number and how many blocks the document has,
-        the same in training and after (published code draws anew, and sees block 0 again instead after training). No
-        block is counted twice. The last block is the last with a real position. Real positions are numbered from the
-        row's start, so that padding shifts no block. A row without real positions gives zeros.
+        the same in training and after (transformers has none after training but counts block 0 again). No block counts
+        twice. The last block is the last with a real position. Real positions are numbered from the row's start, so
+        that padding shifts no block. A row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.

@@ -21,7 +21,7 @@ from longspan.ops.pooling import FLOOR
 # Queries per block, half of it for narrow windows. More of them share a window, with more keys that are not theirs.
 BLOCK = 64
 # Scores computed together: few enough to stay in the cache until they are used up.
-SCORES = 2**19
+SCORES = 2**20
 # Slices of rows, heads and blocks: the windows of one portion.
 At = tuple[slice, slice, slice]
 
@@ -263,6 +263,7 @@ class _Windows(torch.autograd.Function):
     """
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: _Sliding | _Chosen, banded: bool
     ) -> tuple[Tensor, Tensor]:
@@ -286,6 +287,7 @@ class _Windows(torch.autograd.Function):
         return out, (peak + total.log2()).squeeze(-1) * math.log(2)
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, grad_normaliser: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, peak, total = ctx.saved_tensors

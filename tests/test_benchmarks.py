@@ -39,3 +39,10 @@ def test_pooling_speed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.setattr(sys, "argv", sys.argv)
     run("pooling_speed.py", "--short", "64", "--long", "256", "--repeats", "1", "--mixers", "messages,linear")
     assert "messages, causal" in capsys.readouterr().out
+
+
+def test_local_speed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("local_attention")
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    run("local_speed.py", "--radius", "16", "--lengths", "128", "--full", "128", "--repeats", "1")
+    assert "LocalAttention" in capsys.readouterr().out

@@ -38,7 +38,7 @@ def mixer_table(descriptions: Iterable[Description], width: int | None = None) -
     headers = ["mixer", "causal", "streaming", "cross", "packing", "cost", "what it is"]
     # Two spaces part the columns, and two more widen each header.
     taken = max((len(row[0]) for row in rows), default=0) + sum(len(header) + 4 for header in headers[1:5]) + 4
-    folded = None if width is None else [None] * 5 + [max(20, (width - taken) // 2)] * 2
+    folded = None if width is None else [None] * 5 + [max(12, (width - taken) // 2)] * 2
     return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)
 
 

@@ -73,6 +73,17 @@ def test_longer_rows_than_built_for_are_refused() -> None:
         mixers.build("linformer", 16, max_length=8)(torch.zeros(1, 9, 16))
 
 
+@pytest.mark.parametrize("left", [0, 3, 5])
+def test_padding_does_not_count_as_length(left: int) -> None:
+    mixer, x = mixers.build("linformer", 16, max_length=8), torch.randn(1, 8, 16)
+    padded = torch.nn.functional.pad(x, (0, 0, left, 5 - left), value=7.0)
+    mask = (torch.arange(13) >= left) & (torch.arange(13) < left + 8)
+    torch.testing.assert_close(mixer(padded, mask.unsqueeze(0))[:, mask], mixer(x))
+    mask[(left + 8) % 13] = True
+    with pytest.raises(UserError, match="at most 8 positions, got 9"):
+        mixer(padded, mask.unsqueeze(0))
+
+
 @pytest.mark.parametrize("options", [{"rank": 0}, {"max_length": 0}])
 def test_sizes_below_one_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(UserError, match="at least 1"):

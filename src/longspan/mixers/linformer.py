@@ -30,7 +30,7 @@ class Linformer(nn.Module):
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         rank: how many sums stand for the sequence; at most `max_length` are made.
-        max_length: the longest row, padding included, that the mixer can take.
+        max_length: the longest row, padding not counted, that the mixer can take.
         bias: whether the four projections have biases.
 
     Raises:
@@ -64,9 +64,13 @@ class Linformer(nn.Module):
     ) -> Float[Tensor, "b t d"]:
         if segments is not None:
             return by_segment(self, x, segments, mask)
-        if x.shape[1] > self.max_length:
+        longest = x.shape[1]
+        if mask is not None and longest > self.max_length:
+            # A batch may be padded beyond what its documents need.
+            longest = int(mask.sum(1).max())
+        if longest > self.max_length:
             raise UserError(
-                f"linformer was built for rows of at most {self.max_length} positions, got {x.shape[1]}; shorten them "
+                f"linformer was built for rows of at most {self.max_length} positions, got {longest}; shorten them "
                 "or build it with a larger max_length."
             )
         if mask is None:
@@ -75,7 +79,9 @@ class Linformer(nn.Module):
 
     def _mix(self, x: Tensor, mask: Tensor) -> Tensor:
         query = split_heads(self.query(x), self.heads)
-        x = zero_padding(x, mask)
+        # What lies beyond is padding.
+        mask = mask[:, : self.max_length]
+        x = zero_padding(x[:, : self.max_length], mask)
         key, value = (
             split_heads(self._project_sums(projection, sums[:, : x.shape[1]], x, mask), self.heads)
             for projection, sums in ((self.key, self.key_sums), (self.value, self.value_sums))

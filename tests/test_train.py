@@ -65,7 +65,7 @@ def same_result(run: Path, whole: Path) -> None:
     one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
     for result in (one, other):
         result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
-    for key in ("validation", "test", "history", "best_epoch", "steps"):
+    for key in ("validation", "test", "history", "kept_epoch", "steps"):
         assert one[key] == other[key], key
 
 
@@ -92,6 +92,13 @@ def test_every_document_is_scored(whole: tuple[Path, dict[str, Any]]) -> None:
         assert sum(map(sum, result[split]["confusion"])) == result["data"][split]["documents"]
     again = evaluate(run)
     assert again["confusion"] == result["test"]["confusion"]
+
+
+def test_the_last_model_is_kept_where_the_recipe_says_so(animals: Path, tmp_path: Path) -> None:
+    result = train(recipe(animals, "training.load_best_model_at_end=false"), tmp_path / "run", progress=False)
+    assert result["kept_epoch"] == 4
+    last = [entry for entry in result["history"] if "validation_loss" in entry][-1]
+    assert result["validation"]["accuracy"] == pytest.approx(last["validation_accuracy"])
 
 
 def test_the_run_folder_is_a_pipeline(whole: tuple[Path, dict[str, Any]]) -> None:

@@ -41,9 +41,10 @@ class Interrupted(KeyboardInterrupt):
 def train(
     recipe: Recipe, run_dir: Path, *, resume: bool = False, overwrite: bool = False, progress: bool = True
 ) -> dict[str, Any]:
-    """Train `recipe` and fill `run_dir` with the best model, its scores, and all that is needed to repeat it.
+    """Train `recipe` and fill `run_dir` with the trained model, its scores, and all that is needed to repeat it.
 
-    The best epoch is chosen on the validation split; the test split, where there is one, is scored once, at the end.
+    The model kept is that of the best epoch on the validation split, or the last with `load_best_model_at_end=false`;
+    the test split, where there is one, is scored once, at the end.
     Returns what `metrics.json` holds: scores per split, `history`, `tokens_per_second` (real tokens, evaluation and
     saving not counted), `peak_memory_bytes`, `parameters`, `seconds`, `padding_fraction` and the `data` table.
 
@@ -96,7 +97,7 @@ def train(
     result = {
         **scores,
         "history": _history(trainer.state.log_history),
-        "best_epoch": _best_epoch(trainer),
+        "kept_epoch": _kept_epoch(trainer),
         "tokens_per_second": rate,
         "padding_fraction": trainer.padding_fraction(),
         "peak_memory_bytes": peak_memory(),
@@ -214,7 +215,10 @@ def _history(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     return entries
 
 
-def _best_epoch(trainer: LengthTrainer) -> float | None:
+def _kept_epoch(trainer: LengthTrainer) -> float | None:
+    """Return the epoch whose model the trainer holds."""
+    if not trainer.args.load_best_model_at_end:
+        return trainer.state.epoch
     best = trainer.state.best_global_step
     return next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
 

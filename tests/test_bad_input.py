@@ -117,7 +117,14 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD,
         "model.max_positions=1",
-        r"reach to 1 tokens, but a document has 2; set data.max_length=1, model.max_positions=2 or",
+        r"reach to 1 tokens, but a document has 2; set data.max_length=1, or model.max_positions=2\.",
+    ),
+    "documents longer than a mixer takes": (
+        "a.csv",
+        GOOD,
+        "model.mixers=linformer model.mixer_options.linformer.max_length=1 model.max_positions=1",
+        r"learned positions reach to 1 tokens and rows of linformer reach to 1 tokens, but a document has 2; set "
+        r"data.max_length=1, or model.max_positions=2 and model.mixer_options.linformer.max_length=2\.",
     ),
     "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate': did you mean 'learning_rate'\?"),
     "an unknown table": ("a.csv", GOOD, "modle.dim=8", r"override 'modle.dim=8' .*did you mean 'model.dim'\?"),
@@ -133,7 +140,7 @@ def test_training(name: str, mistake: Mistake, run: Path, tmp_path: Path) -> Non
     (tmp_path / "a.csv").write_bytes(GOOD)
     (tmp_path / file).write_bytes(content)
     path = tmp_path / ("a.csv" if file == "v.csv" else file)
-    given = [f"data.path={path}", *TINY, *([setting.format(tmp_path)] if setting else [])]
+    given = [f"data.path={path}", *TINY, *(part.format(tmp_path) for part in setting.split())]
     # Neither is an older run lost, nor does a new folder stand in the way of the next attempt.
     for options in (["--run", run, "--overwrite"], ["--run", tmp_path / "new"]):
         assert re.search(message, mistake("train", "quickstart", *given, *options))

@@ -3,7 +3,7 @@
 A mixer is an `nn.Module` that maps (b, t, dim) to (b, t, dim): `mixer(x, mask=None, segments=None)`, `mask` being
 (b, t) bool with True at real tokens. Each lives in the file that bears its name, as the class that bears its name
 in CamelCase, and is found there: nothing has to be registered. A mixer outside this package is named by its dotted
-path, "package.module.Class".
+path, "package.module.Class". One that takes rows up to some length only has that length as its `max_length`.
 """
 
 import importlib

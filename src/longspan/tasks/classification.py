@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from longspan.data.config import DataConfig
 from longspan.data.sources import load_splits
 from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
-from longspan.errors import UserError
 from longspan.metrics import metrics
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models.limits import check_length
 
 MODEL = LongspanForSequenceClassification
 
@@ -57,7 +57,7 @@ def prepare(data: DataConfig) -> Prepared:
 def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequenceClassification:
     """Return a new model of the recipe's shape for these tokens and labels.
 
-    Raises UserError when documents are longer than learned positions allow, before anything is trained.
+    Raises UserError when a document is longer than the model takes, before anything is trained.
     """
     config = LongspanConfig(
         vocab_size=len(prepared.tokenizer),
@@ -67,13 +67,9 @@ def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequ
         problem_type="single_label_classification",
         **settings,
     )
-    longest = max(max(split["length"][:]) for split in prepared.splits.values())
-    if config.position == "learned" and longest > config.max_positions:
-        raise UserError(
-            f"learned positions reach to {config.max_positions} tokens, but a document has {longest}; set "
-            f"data.max_length={config.max_positions}, model.max_positions={longest} or another model.position."
-        )
-    return LongspanForSequenceClassification(config)
+    model = LongspanForSequenceClassification(config)
+    check_length(model, max(max(split["length"][:]) for split in prepared.splits.values()))
+    return model
 
 
 def score(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray, names: list[str]) -> dict[str, Any]:

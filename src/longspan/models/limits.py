@@ -1,0 +1,41 @@
+"""The longest document a model takes."""
+
+import itertools
+from typing import NamedTuple
+
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError
+
+
+class Limit(NamedTuple):
+    """A part of a model that takes no more than so many `tokens`, and the key of a recipe that says how many."""
+
+    part: str
+    tokens: int
+    key: str
+
+
+def limits(model: PreTrainedModel) -> list[Limit]:
+    """Return what limits the length of a document: learned positions, and mixers with a `max_length`."""
+    config = model.config
+    found = []
+    if config.position == "learned":
+        found.append(Limit("learned positions", config.max_positions, "model.max_positions"))
+    for name, block in zip(itertools.cycle(config.mixers), model.base_model.backbone.blocks, strict=False):
+        most = getattr(block.mixer, "max_length", None)
+        if most is not None:
+            found.append(Limit(f"rows of {name}", most, f"model.mixer_options.{name}.max_length"))
+    return list(dict.fromkeys(found))
+
+
+def check_length(model: PreTrainedModel, longest: int) -> None:
+    """Raise UserError, naming every part that is too short, unless `model` takes a document of `longest` tokens."""
+    short = [limit for limit in limits(model) if limit.tokens < longest]
+    if short:
+        reach = " and ".join(f"{limit.part} reach to {limit.tokens} tokens" for limit in short)
+        longer = " and ".join(f"{limit.key}={longest}" for limit in short)
+        raise UserError(
+            f"{reach}, but a document has {longest}; set data.max_length={min(limit.tokens for limit in short)}, or "
+            f"{longer}."
+        )

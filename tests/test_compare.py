@@ -24,7 +24,7 @@ def trained(monkeypatch):
             return "the machine ran out of memory."
         run_dir.mkdir()
         (run_dir / "recipe.toml").write_text(recipes.load(recipe, settings).to_toml())
-        scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "per_class": {}}
+        scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "calibration_error": 0.1, "per_class": {}}
         metrics = {"validation": scores, "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
         (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
         return None

@@ -12,7 +12,9 @@ from longspan import LongspanConfig, LongspanForSequenceClassification, recipes
 from longspan.data.batches import pad
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
-from longspan.evaluate import evaluate, load_run, logits, make_batches
+from longspan.evaluate import evaluate
+from longspan.evaluation.classification import logits, make_batches
+from longspan.runs import load_run
 
 WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
 

@@ -5,6 +5,8 @@ from PIL import Image
 
 from longspan.report import pictures
 
+ACCURACY = {"accuracy": "accuracy"}
+
 
 def drawn(path):
     """Size of a picture, which must not be blank."""
@@ -17,9 +19,11 @@ def drawn(path):
 def test_learning_curve(tmp_path):
     steps = [{"epoch": 0.5, "train_loss": 0.7}, {"epoch": 1.0, "train_loss": 0.6}]
     epochs = [{"epoch": 1.0, "validation_loss": 0.65, "validation_accuracy": 0.6}]
-    pictures.learning_curve(steps + epochs, tmp_path / "curve.png")
-    pictures.learning_curve([], tmp_path / "empty.png")
+    pictures.learning_curve(steps + epochs, ACCURACY, tmp_path / "curve.png")
+    pictures.learning_curve([], ACCURACY, tmp_path / "empty.png")
     assert drawn(tmp_path / "curve.png")[0] > drawn(tmp_path / "curve.png")[1]
+    pictures.learning_curve(steps + epochs, {"loss": "nats"}, tmp_path / "loss.png")
+    assert drawn(tmp_path / "loss.png")[0] < drawn(tmp_path / "curve.png")[0]
 
 
 @pytest.mark.parametrize("classes", [2, 30, 60])
@@ -57,5 +61,5 @@ def test_comparison(tmp_path, fastest):
         }
         for name, speed, spread in (("additive", fastest, 0.1), ("softmax", 1000.0, None))
     ]
-    pictures.comparison(summary, tmp_path / "comparison.png")
+    pictures.comparison(summary, ACCURACY, tmp_path / "comparison.png")
     drawn(tmp_path / "comparison.png")

@@ -8,12 +8,13 @@ import json
 import pytest
 import torch
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes, report
+from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
 from longspan.data.files import Row
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
-from longspan.evaluate import load_run
 from longspan.predict import read_documents
+from longspan.report import classification
+from longspan.runs import load_run
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_documents_are_cut_as_in_training(run):
 
 def test_the_model_card_shows_how_to_get_the_same_from_a_pipeline(run, run_dir, capsys):
     result = {"labels": run.labels, "parameters": 1, "seconds": 1, "tokens_per_second": 1, "peak_memory_bytes": 1}
-    code = report.model_card(run.recipe, {**result, "data": {}}).split("```python\n")[1].split("```")[0]
+    code = classification.model_card(run.recipe, {**result, "data": {}}).split("```python\n")[1].split("```")[0]
     text = "good good film film film film film film good"
     exec(code.replace("PATH OF THIS FOLDER", str(run_dir)).replace("Some text.", text), {})
     (answer,) = predict.predict(run, rows(text))

@@ -3,6 +3,7 @@
 from huggingface_hub import ModelCard
 
 from longspan import mixers, recipes, report
+from longspan.report import classification
 
 SCORES = {"accuracy": 0.91, "macro_f1": 0.905, "calibration_error": 0.03}
 ROW = {"documents": 1200, "tokens": 45000, "median_length": 30, "longest": 99, "cut_documents": 7, "removed_tokens": 80}
@@ -47,13 +48,13 @@ def test_mixer_tables_and_pages():
 
 
 def test_the_training_summary_tells_what_was_cut(tmp_path):
-    text = report.training_summary(RESULT, tmp_path)
+    text = classification.training_summary(RESULT, tmp_path)
     for part in ("1,200", "7", "80", "0.890", "41,234 tokens/s", "300 MiB", "2 h 1 min", str(tmp_path)):
         assert part in text
 
 
 def test_the_model_card_is_one_the_hub_reads():
-    card = ModelCard(report.model_card(recipes.load("imdb"), RESULT))
+    card = ModelCard(classification.model_card(recipes.load("imdb"), RESULT))
     meta, body = card.data.to_dict(), card.text
     assert meta["library_name"] == "transformers"
     assert meta["pipeline_tag"] == "text-classification"
@@ -69,4 +70,4 @@ def test_the_model_card_is_one_the_hub_reads():
         "pipeline(",
     ):
         assert part in body
-    assert "read whole" in report.model_card(recipes.load("movie-reviews"), RESULT)
+    assert "read whole" in classification.model_card(recipes.load("movie-reviews"), RESULT)

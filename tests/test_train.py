@@ -20,7 +20,8 @@ from longspan.cli import use_fastest_exact_products
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
 from longspan.train import Interrupted, train
-from longspan.trainer import LengthTrainer, last_checkpoint
+from longspan.trainers.base import last_checkpoint
+from longspan.trainers.lengths import LengthTrainer
 
 SETTINGS = [
     "data.tokens=words",

@@ -170,7 +170,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     use_fastest_exact_products()
     run_dir = args.run or Path("runs") / recipe.name
     result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
-    _emit(args, out, result, report.training_summary(result, run_dir))
+    _emit(args, out, result, report.load(recipe.task).training_summary(result, run_dir))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
@@ -180,12 +180,12 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     quieten_transformers()
     use_fastest_exact_products()
     result = evaluate(args.run, args.data, args.split)
-    _emit(args, out, result, report.evaluation_summary(result))
+    _emit(args, out, result, report.load(result["task"]).evaluation_summary(result))
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan.evaluate import load_run
     from longspan.predict import predict, read_documents
+    from longspan.runs import load_run
 
     quieten_transformers()
     run = load_run(args.run)

@@ -7,15 +7,13 @@ import statistics
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import mixers, recipes, report
+from longspan import mixers, recipes, report, tasks
 from longspan.errors import UserError
 from longspan.report import pictures
-
-_SCORES = ("accuracy", "macro_f1")
 
 
 def compare(
@@ -35,11 +33,11 @@ def compare(
 
     Returns:
         `runs`, one for each mixer and seed: `mixer`, `seed`, `folder`, and the scores and costs of its `metrics.json`
-        or the `error` that ended it; `summary`, one row for each mixer with a finished run: `validation_accuracy`,
-        `validation_macro_f1`, if there is a test split `test_accuracy` and `test_macro_f1`, and `tokens_per_second`,
-        each with its `mean` and `spread` (standard deviation over seeds, None for one seed), the largest
-        `peak_memory_bytes`, `parameters`, and `seeds`, the number of finished runs. It is also written to
-        `comparison.json`, `comparison.md` and `comparison.png`.
+        or the `error` that ended it; `summary`, one row for each mixer with a finished run: for every split and every
+        score of the task `SPLIT_SCORE`, such as `test_accuracy`, and `tokens_per_second`, each with its `mean` and
+        `spread` (standard deviation over seeds, None for one seed), the largest `peak_memory_bytes`, `parameters`, and
+        `seeds`, the number of finished runs. It is also written to `comparison.json`, `comparison.md` and
+        `comparison.png`.
 
     Raises:
         UserError: An unknown mixer or recipe, before anything is trained; a folder that holds a run of another
@@ -55,6 +53,7 @@ def compare(
     wanted[0].require_data()
     folder = folder or Path("runs") / f"compare-{wanted[0].name}"
     folder.mkdir(parents=True, exist_ok=True)
+    scores = tasks.load(wanted[0].task).SCORES
     runs = []
     for number, ((name, seed, settings), resolved) in enumerate(zip(plan, wanted, strict=True), 1):
         run_dir = folder / f"{name}-{seed}"
@@ -62,16 +61,21 @@ def compare(
         done = _is_finished(run_dir, resolved)
         print(f"[{number}/{len(plan)}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
         error = None if done else _train(recipe, settings, run_dir)
-        runs.append(row | ({"error": error} if error else _outcome(run_dir)))
-    summary = [found for name in names if (found := _summary(name, runs))]
-    result: dict[str, Any] = {"recipe": recipe, "overrides": list(overrides), "folder": str(folder)}
+        runs.append(row | ({"error": error} if error else _outcome(run_dir, scores)))
+    summary = [found for name in names if (found := _summary(name, runs, scores))]
+    result: dict[str, Any] = {
+        "recipe": recipe,
+        "task": wanted[0].task,
+        "overrides": list(overrides),
+        "folder": str(folder),
+    }
     result |= {"runs": runs, "summary": summary}
     (folder / "comparison.json").write_text(json.dumps(result, indent=2), encoding="utf-8")
     if not summary:
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0]['error']}")
     text = f"# Mixers compared on {wanted[0].name}\n\n{report.comparison_summary(result, 'github')}\n"
     (folder / "comparison.md").write_text(text, encoding="utf-8")
-    pictures.comparison(summary, folder / "comparison.png")
+    pictures.comparison(summary, scores, folder / "comparison.png")
     return result
 
 
@@ -128,21 +132,21 @@ def _piece(process: subprocess.Popen[bytes]) -> str:
     return os.read(process.stderr.fileno(), 65536).decode("utf-8", errors="replace")
 
 
-def _outcome(run_dir: Path) -> dict[str, Any]:
+def _outcome(run_dir: Path, scores: Mapping[str, str]) -> dict[str, Any]:
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
     costs = {key: metrics[key] for key in ("tokens_per_second", "peak_memory_bytes", "parameters", "seconds")}
     splits = [split for split in ("validation", "test") if metrics.get(split)]
-    return costs | {split: {score: metrics[split][score] for score in _SCORES} for split in splits}
+    return costs | {split: {score: metrics[split][score] for score in scores} for split in splits}
 
 
-def _summary(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _summary(name: str, runs: Sequence[dict[str, Any]], names: Mapping[str, str]) -> dict[str, Any] | None:
     done = [run for run in runs if run["mixer"] == name and "error" not in run]
     if not done:
         return None
     scores = {
         f"{split}_{score}": _mean_and_spread([run[split][score] for run in done])
         for split in ("validation", "test")
-        for score in _SCORES
+        for score in names
         if all(split in run for run in done)
     }
     return {

@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 from longspan.data.files import BROKEN, Row, missing, read_rows
 from longspan.data.tokens import encode
 from longspan.errors import UserError
-from longspan.evaluate import Run, load_run, logits, make_batches
+from longspan.evaluation.classification import logits, make_batches
+from longspan.runs import Run, load_run
 
 #: One window of documents is read, grouped by length and labelled at a time.
 WINDOW_DOCUMENTS = 512
@@ -19,7 +20,7 @@ def predict(run: Run | Path | str, rows: Iterable[Row]) -> Iterator[dict[str, An
     """Label documents.
 
     Args:
-        run: A run folder, or what `longspan.evaluate.load_run` returns for it.
+        run: A run folder, or what `longspan.runs.load_run` returns for it.
         rows: Documents, as `read_documents` or `longspan.data.files.read_rows` yield them. At most
             `WINDOW_DOCUMENTS` are read ahead, fewer once they have `WINDOW_CHARACTERS` together.
 

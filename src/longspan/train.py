@@ -6,24 +6,22 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
-from datasets import Dataset
 from safetensors import SafetensorError
-from transformers import PreTrainedModel, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import EvalPrediction
 
 from longspan import report, tasks
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes import OWN_TRAINING_KEYS, Recipe
-from longspan.trainer import (
-    Collator,
-    LengthTrainer,
+from longspan.report import pictures
+from longspan.trainers.base import (
+    LongspanTrainer,
     ReturnFreedMemory,
     StopOnSignal,
     TokensPerSecond,
@@ -66,7 +64,7 @@ def train(
     prepared = task.prepare(recipe.data)
     if "validation" not in prepared.splits:
         raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
-    arguments = _arguments(recipe, run_dir, progress)
+    arguments = _arguments(recipe, run_dir, task, progress)
     set_seed(arguments.seed)
     model = task.build_model(recipe.model, prepared)
     words = None
@@ -80,7 +78,8 @@ def train(
         checkpoint = last_checkpoint(run_dir / CHECKPOINTS)
     else:
         _open_run(recipe, run_dir)
-    trainer, bar = _trainer(model, arguments, recipe, prepared, task, progress)
+    trainer = task.make_trainer(model, arguments, recipe.training, prepared)
+    bar = _add_callbacks(trainer, task, progress)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         bar.started = time.perf_counter()
@@ -89,13 +88,8 @@ def train(
     if stop.signal:
         raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to go on")
 
-    scores = {
-        name: task.score(*_predict(trainer, split), prepared.labels)
-        for name, split in prepared.splits.items()
-        if name != "train"
-    }
     result = {
-        **scores,
+        **task.final_scores(trainer, prepared),
         "history": _history(trainer.state.log_history),
         "kept_epoch": _kept_epoch(trainer),
         "tokens_per_second": rate,
@@ -144,7 +138,7 @@ def _open_run(recipe: Recipe, run_dir: Path) -> None:
     _write_json(run_dir / "environment.json", environment())
 
 
-def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
+def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) -> TrainingArguments:
     chosen = {key: value for key, value in recipe.training.items() if key not in OWN_TRAINING_KEYS}
     defaults = {
         "eval_strategy": "epoch",
@@ -152,7 +146,8 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "logging_strategy": "steps",
         "logging_steps": 0.02,
         "load_best_model_at_end": True,
-        "metric_for_best_model": "accuracy",
+        "metric_for_best_model": next(iter(task.SCORES)),
+        "greater_is_better": not task.LOWER_IS_BETTER,
         # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
         "save_total_limit": 2,
         "optim": "adamw_torch_fused",
@@ -166,36 +161,17 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
 
 
-def _trainer(
-    model: PreTrainedModel, arguments: TrainingArguments, recipe: Recipe, prepared: Any, task: Any, progress: bool
-) -> tuple[LengthTrainer, TokensPerSecond]:
-    def scores(prediction: EvalPrediction) -> dict[str, float]:
-        every = task.score(prediction.predictions, prediction.label_ids, prepared.labels)
-        return {name: value for name, value in every.items() if isinstance(value, float)}
-
-    trainer = LengthTrainer(
-        model,
-        arguments,
-        train_dataset=prepared.splits["train"],
-        eval_dataset=prepared.splits["validation"],
-        data_collator=Collator(prepared.tokenizer.pad_token_id),
-        compute_metrics=scores,
-        batch_tokens=recipe.training.get("batch_tokens", 0),
-    )
-    if arguments.device.type == "cpu":
+def _add_callbacks(trainer: LongspanTrainer, task: ModuleType, progress: bool) -> TokensPerSecond:
+    """Replace the Trainer's own bar and printing by ours; return our bar."""
+    if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
-    bar = TokensPerSecond()
+    bar = TokensPerSecond(task.SCORES)
     bar.trainer = trainer
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     if progress:
         trainer.add_callback(bar)
-    return trainer, bar
-
-
-def _predict(trainer: LengthTrainer, split: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    output = trainer.predict(split)
-    return output.predictions, output.label_ids
+    return bar
 
 
 def _history(log: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -215,7 +191,7 @@ def _history(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     return entries
 
 
-def _kept_epoch(trainer: LengthTrainer) -> float | None:
+def _kept_epoch(trainer: LongspanTrainer) -> float | None:
     """Return the epoch whose model the trainer holds."""
     if not trainer.args.load_best_model_at_end:
         return trainer.state.epoch
@@ -231,15 +207,16 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _write_run(run_dir: Path, trainer: LengthTrainer, tokenizer: Any, recipe: Recipe, result: dict[str, Any]) -> None:
+def _write_run(run_dir: Path, trainer: LongspanTrainer, tokenizer: Any, recipe: Recipe, result: dict[str, Any]) -> None:
     """Write model, tokenizer, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
     unfinished = run_dir / ".unfinished"
     try:
         trainer.save_model(str(unfinished))
         tokenizer.save_pretrained(str(unfinished))
         (unfinished / "training_args.bin").unlink(missing_ok=True)
-        report.learning_curve(result["history"], unfinished / "learning_curve.png")
-        (unfinished / "README.md").write_text(report.model_card(recipe, result), encoding="utf-8")
+        pictures.learning_curve(result["history"], tasks.load(recipe.task).SCORES, unfinished / "learning_curve.png")
+        card = report.load(recipe.task).model_card(recipe, result)
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
         _write_json(unfinished / "metrics.json", result)
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
             path.replace(run_dir / path.name)

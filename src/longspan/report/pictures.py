@@ -10,31 +10,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+_SHARES = ("accuracy", "macro_f1")  # scores from 0 to 1, shown in percent
 _WORDS = 24  # characters of a class name that fit on an axis
 
 
-def learning_curve(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw the losses and the validation accuracy over epochs.
+def learning_curve(history: Sequence[Mapping[str, Any]], scores: Mapping[str, str], path: Path) -> None:
+    """Draw the losses and the first validation score over epochs.
 
     Args:
-        history: Rows with `epoch` and any of `train_loss`, `validation_loss`, `validation_accuracy`.
+        history: Rows with `epoch` and any of `train_loss`, `validation_loss` and the score.
+        scores: The task's SCORES; where the first is "loss", the losses are drawn alone.
         path: The PNG file to write.
     """
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    losses, accuracies = figure.subplots(1, 2)
-    for axes, keys in ((losses, ("train_loss", "validation_loss")), (accuracies, ("validation_accuracy",))):
+    score, word = next(iter(scores.items()))
+    shown = {"loss": ["train_loss", "validation_loss"]}
+    if score != "loss":
+        shown[f"validation {word}"] = [f"validation_{score}"]
+    figure = Figure(figsize=(9 if len(shown) == 2 else 5.4, 3.6), layout="constrained")
+    for axes, (title, keys) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
         for key in keys:
             points = [(row["epoch"], row[key]) for row in history if row.get(key) is not None]
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=key.replace("_", " "))
-        axes.set_xlabel("epoch")
+        axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.set_xlim(left=0)
         if axes.get_lines():
             axes.legend(frameon=False)
-    losses.set_title("loss")
-    accuracies.set_title("validation accuracy")
-    accuracies.yaxis.set_major_formatter(PercentFormatter(1))
+        if score in _SHARES and title != "loss":
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
     _save(figure, path)
 
 
@@ -93,19 +97,21 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
     _save(figure, path)
 
 
-def comparison(summary: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw accuracy, with its spread over seeds, against training speed; one point per mixer.
+def comparison(summary: Sequence[Mapping[str, Any]], scores: Mapping[str, str], path: Path) -> None:
+    """Draw the first score, with its spread over seeds, against training speed; one point per mixer.
 
     Args:
-        summary: The `summary` of `longspan.compare.compare`'s result; test accuracy is drawn if all rows have it.
+        summary: The `summary` of `longspan.compare.compare`'s result; the test score is drawn if all rows have it.
+        scores: The task's SCORES.
         path: The PNG file to write.
     """
-    split = "test" if all("test_accuracy" in row for row in summary) else "validation"
+    score, word = next(iter(scores.items()))
+    split = "test" if all(f"test_{score}" in row for row in summary) else "validation"
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
     markers = itertools.cycle("os^Dv*Ph<>")
     for row, marker in zip(summary, markers, strict=False):
-        speed, quality = row["tokens_per_second"], row[f"{split}_accuracy"]
+        speed, quality = row["tokens_per_second"], row[f"{split}_{score}"]
         axes.errorbar(
             speed["mean"],
             quality["mean"],
@@ -123,8 +129,9 @@ def comparison(summary: Sequence[Mapping[str, Any]], path: Path) -> None:
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} accuracy")
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
+    axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} {word}")
+    if score in _SHARES:
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     axes.grid(alpha=0.3)
     # Beside the picture: names at the points would cover each other where mixers are equally good.
     figure.legend(loc="outside right upper", frameon=False)

@@ -1,7 +1,14 @@
 """What is learned: one file per task, named by a recipe's `task`.
 
-A task module offers `prepare(data) -> Prepared`, `build_model(settings, prepared)`, `MODEL` (the class of its models)
-and `score(logits, labels, names)`, which returns a dictionary of scores.
+A task module offers
+    MODEL, the class of its models;
+    SCORES, the scores that tables show by the name they have there: the first one is also drawn, and chooses the best
+        epoch, the greatest of them or, with LOWER_IS_BETTER, the least;
+    prepare(data), which reads the data and makes tokens;
+    build_model(settings, prepared), a new model;
+    make_trainer(model, arguments, training, prepared), the Hugging Face `Trainer` for it;
+    final_scores(trainer, prepared), the scores of each split but the training's, by split.
+Files of the same name in `longspan.evaluation` and `longspan.report` score and print it.
 """
 
 import importlib

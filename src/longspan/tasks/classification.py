@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers.trainer_utils import EvalPrediction
 
 from longspan.data.config import DataConfig
 from longspan.data.sources import load_splits
@@ -14,8 +13,11 @@ from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
 from longspan.metrics import metrics
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.limits import check_length
+from longspan.trainers.lengths import Collator, LengthTrainer
 
 MODEL = LongspanForSequenceClassification
+SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration_error": "calibration error"}
+LOWER_IS_BETTER = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,31 @@ def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequ
     return model
 
 
-def score(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray, names: list[str]) -> dict[str, Any]:
-    """Return every score of `longspan.metrics.metrics`."""
-    return metrics(logits, labels, names)
+def make_trainer(
+    model: PreTrainedModel, arguments: TrainingArguments, training: dict[str, Any], prepared: Prepared
+) -> LengthTrainer:
+    """Return a `Trainer` that batches by length and scores the validation split."""
+
+    def scores(prediction: EvalPrediction) -> dict[str, float]:
+        every = metrics(prediction.predictions, prediction.label_ids, prepared.labels)
+        return {name: value for name, value in every.items() if isinstance(value, float)}
+
+    return LengthTrainer(
+        model,
+        arguments,
+        train_dataset=prepared.splits["train"],
+        eval_dataset=prepared.splits["validation"],
+        data_collator=Collator(prepared.tokenizer.pad_token_id),
+        compute_metrics=scores,
+        batch_tokens=training.get("batch_tokens", 0),
+    )
+
+
+def final_scores(trainer: LengthTrainer, prepared: Prepared) -> dict[str, dict[str, Any]]:
+    """Return every score of `longspan.metrics.metrics` for each split but the training's."""
+    result = {}
+    for name, split in prepared.splits.items():
+        if name != "train":
+            output = trainer.predict(split)
+            result[name] = metrics(output.predictions, output.label_ids, prepared.labels)
+    return result

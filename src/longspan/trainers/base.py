@@ -1,4 +1,4 @@
-"""The Hugging Face `Trainer`: batches by length, token counts, checkpoints that outlive kills and full disks."""
+"""What all trainings share: token counts, progress, checkpoints that outlive kills and full disks."""
 
 import ctypes
 import json
@@ -7,72 +7,30 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from datasets import Dataset
 from safetensors import SafetensorError
-from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ProgressCallback
 
-from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.errors import UserError
 
 
-class LengthTrainer(Trainer):
-    """A `Trainer` that batches by length, counts tokens, and keeps the last good checkpoint when a save fails.
+class LongspanTrainer(Trainer):
+    """A `Trainer` that counts real tokens and keeps the last good checkpoint when a save fails."""
 
-    Args:
-        batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
-    """
-
-    def __init__(self, *args: Any, batch_tokens: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.batch_tokens = batch_tokens
         self.real_tokens = 0
         self.seconds_not_training = 0.0
 
-    def get_train_dataloader(self) -> DataLoader:
-        return self._by_length(self.train_dataset, self._train_batch_size, shuffle=True)
-
-    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
-        return self._by_length(
-            self.eval_dataset if eval_dataset is None else eval_dataset, self.args.eval_batch_size, shuffle=False
-        )
-
-    def get_test_dataloader(self, test_dataset: Dataset) -> DataLoader:
-        return self.get_eval_dataloader(test_dataset)
-
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches, from 0 to 1."""
-        return padding_fraction(
-            self._batches(self.train_dataset, self._train_batch_size, shuffle=True), self.train_dataset["length"][:]
-        )
-
-    def _batches(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> LengthBatches:
-        return LengthBatches(
-            dataset["length"],
-            batch_size,
-            max_tokens=self.batch_tokens,
-            shuffle=shuffle,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            drop_last=self.args.dataloader_drop_last and shuffle,
-        )
-
-    def _by_length(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> DataLoader:
-        batches = self._batches(dataset, batch_size, shuffle=shuffle)
-        loader = DataLoader(
-            dataset.select_columns(["input_ids", "labels"]).with_format("numpy"),
-            batch_sampler=batches,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
-        )
-        prepared: DataLoader = self.accelerator.prepare(loader)
-        return prepared
+        raise NotImplementedError
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         self.real_tokens += int(inputs["attention_mask"].sum())
@@ -103,11 +61,16 @@ class LengthTrainer(Trainer):
 
 
 class TokensPerSecond(ProgressCallback):
-    """The `Trainer`'s progress bar with real tokens per second (padding not counted) and the last loss."""
+    """The `Trainer`'s progress bar with real tokens per second (padding not counted) and the last loss.
 
-    def __init__(self) -> None:
+    Args:
+        scores: the validation scores to print after each evaluation, and what to call them.
+    """
+
+    def __init__(self, scores: Mapping[str, str]) -> None:
         super().__init__()
-        self.trainer: LengthTrainer | None = None
+        self.scores = scores
+        self.trainer: LongspanTrainer | None = None
         self.started = 0.0
         self.loss = ""
 
@@ -125,9 +88,10 @@ class TokensPerSecond(ProgressCallback):
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:
             self.loss = f", loss {logs['loss']:.3f}"
-        if logs and "eval_accuracy" in logs and self.training_bar is not None:
-            scores = f"validation loss {logs['eval_loss']:.3f}, accuracy {logs['eval_accuracy']:.4f}"
-            self.training_bar.write(f"epoch {state.epoch:.2f}: {scores}", file=sys.stderr)
+        if logs and "eval_loss" in logs and self.training_bar is not None:
+            found = [f"{word} {logs[f'eval_{key}']:.4f}" for key, word in self.scores.items() if f"eval_{key}" in logs]
+            told = ", ".join([f"validation loss {logs['eval_loss']:.4f}", *found])
+            self.training_bar.write(f"epoch {state.epoch:.2f}: {told}", file=sys.stderr)
 
 
 class ReturnFreedMemory(TrainerCallback):
@@ -188,17 +152,7 @@ class StopOnSignal(TrainerCallback):
             control.should_save = False
 
 
-class Collator:
-    """Pads a batch of examples on the right."""
-
-    def __init__(self, pad_id: int) -> None:
-        self.pad_id = pad_id
-
-    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return pad(examples, self.pad_id)
-
-
-def tokens_per_second(trainer: LengthTrainer, started: float) -> float:
+def tokens_per_second(trainer: LongspanTrainer, started: float) -> float:
     """Return real tokens trained per second since `started`, evaluations and saves not counted."""
     return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
 

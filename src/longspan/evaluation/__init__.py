@@ -1,0 +1,1 @@
+"""How a trained model is scored: one file per task, with the task's name."""

@@ -1,0 +1,122 @@
+"""Scores of a document classifier, its confusion and its calibration; and what predicting shares with it."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from tqdm import tqdm
+
+from longspan.data.batches import LengthBatches, pad, padding_fraction
+from longspan.data.sources import load_splits
+from longspan.data.tokens import tokenize, truncation_table
+from longspan.errors import UserError
+from longspan.metrics import metrics
+from longspan.report import pictures
+from longspan.runs import Run
+
+
+def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, Any]:
+    """Score a run's classifier and draw `confusion.png` and `calibration.png` into `folder`.
+
+    Args:
+        run: The run.
+        data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has splits of
+            its own. None is the run's own data.
+        split: Which split to score.
+        folder: Where the pictures go.
+
+    Returns:
+        The scores of `longspan.metrics.metrics`, and `split`, `data`, `documents`, `labels`, `truncation` (how
+        many documents were cut and by how much), `padding_fraction` (of the computed positions) and `skipped` (rows
+        left out, by reason).
+
+    Raises:
+        UserError: No such split, or a label the model was not trained on.
+    """
+    documents, skipped, split = _documents(run, data, split)
+    unknown = sorted(set(documents.unique("label")) - set(run.labels))
+    if unknown:
+        known = ", ".join(run.labels[:20]) + (", ..." if len(run.labels) > 20 else "")
+        raise UserError(
+            f"the {split} data hold the label {unknown[0]!r}, which the model was not trained on (it knows {known}): "
+            "remove those rows or train again."
+        )
+    numbers = {name: number for number, name in enumerate(run.labels)}
+    tokens = tokenize(documents, run.tokenizer, run.recipe.data, numbers, f"Tokenising {split}")
+    lengths = tokens["length"][:]
+    batches = make_batches(run, lengths)
+    output = logits(run, tokens.select_columns("input_ids").with_format("numpy"), batches, progress=True)
+    scores = metrics(output, torch.tensor(tokens["labels"][:]), run.labels)
+    pictures.confusion(scores["confusion"], run.labels, folder / "confusion.png")
+    pictures.calibration(scores["reliability"], scores["calibration_error"], folder / "calibration.png")
+    return {
+        "split": split,
+        "data": data or getattr(run.recipe.data, split) or run.recipe.data.path,
+        "documents": len(tokens),
+        "labels": run.labels,
+        **scores,
+        "truncation": truncation_table(tokens),
+        "padding_fraction": padding_fraction(batches, lengths),
+        "skipped": skipped,
+    }
+
+
+def make_batches(run: Run, lengths: Sequence[int]) -> list[list[int]]:
+    """Group documents of similar length into batches as large as in the run's evaluations, longest first."""
+    training = run.recipe.training
+    size, tokens = training["per_device_eval_batch_size"], training["batch_tokens"]
+    return list(LengthBatches(lengths, size, max_tokens=tokens, shuffle=False))
+
+
+@torch.inference_mode()
+def logits(
+    run: Run, examples: Dataset | Sequence[dict[str, Any]], batches: Sequence[list[int]], *, progress: bool = False
+) -> Tensor:
+    """Return the model's outputs.
+
+    Args:
+        run: The run.
+        examples: `n` rows with `input_ids`.
+        batches: Row numbers, each of which occurs once.
+        progress: Whether to show a bar on standard error.
+
+    Returns:
+        `(n, c)` float32 on the CPU, in the order of `examples`, whatever the order of `batches`.
+    """
+    result = torch.empty(len(examples), len(run.labels))
+    for batch in tqdm(batches, desc="Scoring", unit="batch", disable=not progress):
+        padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], run.tokenizer.pad_token_id)
+        output = run.model(**{name: tensor.to(run.model.device) for name, tensor in padded.items()})
+        result[batch] = output.logits.float().cpu()
+    return result
+
+
+def _documents(run: Run, data: str | None, split: str) -> tuple[Dataset, Any, str]:
+    """The rows to score, those skipped, and the split's name."""
+    config = run.recipe.data
+    if data is not None:
+        config = dataclasses.replace(
+            config,
+            path=str(data),
+            train="",
+            validation="",
+            test="",
+            validation_fraction=0.0,
+            test_fraction=0.0,
+            classes=0,
+            files_per_class=0,
+        )
+    loaded = load_splits(config, training=False)
+    if data is not None and set(loaded.splits) == {"train"}:
+        return loaded.splits["train"], loaded.skipped, "all"
+    if split not in loaded.splits:
+        found = ", ".join(loaded.splits)
+        raise UserError(
+            f"{data or config.path or 'the data of this run'!r} has no split {split!r} but {found}: name one with "
+            "--split, or other data with --data."
+        )
+    return loaded.splits[split], loaded.skipped, split

@@ -1,0 +1,194 @@
+"""Documents as streams of segments, for models whose states go on from one step to the next.
+
+A document of tokens t₁ … tₙ is fed as `[end] t₁ … tₙ` and asked for `t₁ … tₙ [end]`: n + 1 positions, in which every
+token and the end are predicted once. The positions are cut into segments of equal length; only a document's last one is
+shorter, and padded on the right. `SegmentBatches` says which segments stand side by side at each step, `SegmentData`
+turns them into tensors; a `torch.utils.data.DataLoader(data, batch_sampler=batches)` joins the two. The batch sampler
+knows its rank itself: Accelerate must not shard it again.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from longspan.errors import UserError
+
+IGNORED = -100
+"""The target of padding, which torch and transformers leave out of losses."""
+
+
+class Segment(NamedTuple):
+    """Positions of one document that a row reads in one step.
+
+    Attributes:
+        document: The document's number.
+        start: The first of the positions, from 0.
+        length: How many positions; 0 in a row that has come to its end, where only padding is left.
+        reset: Whether the row forgets its state before: a document begins, or an epoch.
+    """
+
+    document: int
+    start: int
+    length: int
+    reset: bool
+
+
+def token_arrays(dataset: datasets.Dataset) -> list[np.ndarray]:
+    """Return the column `input_ids` as one int32 array per document, `(n,)`, which stays in the data set's file."""
+    found: list[np.ndarray] = []
+    for chunk in dataset.with_format("arrow")[:]["input_ids"].chunks:
+        # Not `flatten`: offsets count from the start of all values, also where the chunk is a part of a longer one.
+        values, offsets = chunk.values.to_numpy(), chunk.offsets.to_numpy()
+        found += [values[start:end] for start, end in pairwise(offsets.tolist())]
+    return found
+
+
+def count_segments(lengths: Sequence[int] | np.ndarray, segment_length: int) -> np.ndarray:
+    """Return how many segments each document has, `(d,)`, by its length in tokens without the end."""
+    return np.asarray(lengths, dtype=np.int64) // segment_length + 1
+
+
+def check_enough(lengths: Sequence[int] | np.ndarray, rows: int, segment_length: int, world: int = 1) -> None:
+    """Raise UserError if there is less to train on than one batch of full segments.
+
+    Args:
+        lengths: `(d,)` documents' lengths in tokens without the end, of which each has one more.
+        rows: Rows of one process.
+        segment_length: Positions in a segment.
+        world: Processes.
+    """
+    for name, value in (("per_device_train_batch_size", rows), ("segment_length", segment_length)):
+        if value < 1:
+            raise UserError(f"training.{name} must be at least 1, but is {value}.")
+    tokens = int(np.sum(lengths, dtype=np.int64)) + len(lengths)
+    needed = rows * world * segment_length
+    if tokens < needed:
+        processes = f" in each of {world} processes" if world > 1 else ""
+        raise UserError(
+            f"expected at least {needed:,} tokens to train on, {rows} rows (training.per_device_train_batch_size)"
+            f"{processes} of {segment_length} (training.segment_length), but there are {tokens:,}: lower one of the "
+            "two, or use more text."
+        )
+
+
+class SegmentData(Dataset[dict[str, Tensor]]):
+    """The tensors of segments.
+
+    An item is asked for by its `Segment` and has `input_ids` (segment_length,) and `attention_mask` (segment_length,)
+    int64, `shift_labels` (segment_length,) int64, the targets, -100 at padding, and `reset` () bool. PyTorch's own
+    collation makes batches of them.
+
+    Args:
+        documents: Token ids of each document, `(n,)`, without the end.
+        segment_length: Positions in a segment.
+        end_id: The token before the first and after the last of each document.
+        pad_id: The token at padding.
+    """
+
+    def __init__(self, documents: Sequence[np.ndarray], segment_length: int, *, end_id: int, pad_id: int) -> None:
+        self.documents = documents
+        self.segment_length = segment_length
+        self.end_id = end_id
+        self.pad_id = pad_id
+
+    def __len__(self) -> int:
+        return int(count_segments([len(document) for document in self.documents], self.segment_length).sum())
+
+    def __getitem__(self, segment: Segment) -> dict[str, Tensor]:
+        document, (_, start, length, reset) = self.documents[segment.document], segment
+        input_ids = torch.full((self.segment_length,), self.pad_id)
+        targets = torch.full((self.segment_length,), IGNORED)
+        mask = torch.zeros(self.segment_length, dtype=torch.int64)
+        if length:
+            # The document with the end on either side: inputs leave out the last of it, targets the first.
+            around = np.full(length + 1, self.end_id, dtype=np.int64)
+            tokens = document[max(0, start - 1) : start + length]
+            first = int(start == 0)
+            around[first : first + len(tokens)] = tokens
+            input_ids[:length] = torch.from_numpy(around[:-1])
+            targets[:length] = torch.from_numpy(around[1:])
+            mask[:length] = 1
+        return {
+            "input_ids": input_ids,
+            "attention_mask": mask,
+            "shift_labels": targets,
+            "reset": torch.tensor(reset),
+        }
+
+
+class SegmentBatches(Sampler[list[Segment]]):
+    """Which segments the rows of a batch read at each step.
+
+    All segments, in document order, are dealt out to the rows in runs: as even as can be, so that only the last step
+    has rows without text. Each row reads its run from step to step; where a document begins, and at its very first
+    step, it forgets. With shuffling, documents (not segments) come in an order that `seed` and the epoch decide. Every
+    epoch has the same number of steps, and passing over steps reads no text, so a training can go on from any of them.
+
+    Args:
+        lengths: `(d,)` documents' lengths in tokens, without the end.
+        rows: Rows in a batch of one process.
+        segment_length: Positions in a segment.
+        shuffle: Whether the order of documents is random.
+        seed: Seed of the random order.
+        rank: Which process this is: of the rows of all, it reads the `rank`-th `rows`.
+        world: How many processes there are.
+
+    Raises:
+        UserError: There are fewer tokens than one batch of all processes holds.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | np.ndarray,
+        rows: int,
+        segment_length: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        check_enough(lengths, rows, segment_length, world)
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.batch_size = rows
+        self.segment_length = segment_length
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self._counts = count_segments(self.lengths, segment_length)
+        shortest, longer = divmod(int(self._counts.sum()), rows * world)
+        self._steps = shortest + bool(longer)
+        row = np.arange(rank * rows, (rank + 1) * rows)
+        self._starts = row * shortest + np.minimum(row, longer)
+        self._ends = self._starts + shortest + (row < longer)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the random order of this epoch, from 0 up."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[Segment]]:
+        order = np.arange(len(self.lengths))
+        if self.shuffle:
+            order = np.random.default_rng((self.seed, self.epoch)).permutation(order)
+        # The number of each document's first segment, and of the one after the last.
+        firsts = np.concatenate([[0], np.cumsum(self._counts[order])])
+        for step in range(self._steps):
+            numbers = self._starts + step
+            places = np.searchsorted(firsts, np.minimum(numbers, firsts[-1] - 1), side="right") - 1
+            documents = order[places]
+            starts = (numbers - firsts[places]) * self.segment_length
+            lengths = np.minimum(self.segment_length, self.lengths[documents] + 1 - starts)
+            resets = (starts == 0) | (step == 0)
+            over = numbers >= self._ends
+            starts[over], lengths[over], resets[over] = 0, 0, False
+            columns = (documents.tolist(), starts.tolist(), lengths.tolist(), resets.tolist())
+            yield [Segment(*values) for values in zip(*columns, strict=True)]

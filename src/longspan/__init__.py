@@ -8,12 +8,21 @@ from typing import Any
 
 _LAZY = {
     "LongspanConfig": "longspan.models",
+    "LongspanForCausalLM": "longspan.models",
+    "LongspanForMaskedLM": "longspan.models",
     "LongspanForSequenceClassification": "longspan.models",
     "LongspanModel": "longspan.models",
     "UserError": "longspan.errors",
 }
 
-__all__ = ["LongspanConfig", "LongspanForSequenceClassification", "LongspanModel", "UserError"]
+__all__ = [
+    "LongspanConfig",
+    "LongspanForCausalLM",
+    "LongspanForMaskedLM",
+    "LongspanForSequenceClassification",
+    "LongspanModel",
+    "UserError",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from longspan.errors import UserError, check_choice, suggestion
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
+ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
 class Block(nn.Module):
@@ -25,10 +26,21 @@ class Block(nn.Module):
         norm: "pre", "post" or "none".
         residual: whether inputs are added to outputs.
         dropout: probability with which outputs of mixer and feed-forward are zeroed in training.
+        activation: "gelu" or "relu", between the two products of the feed-forward network.
+        feed_forward_dropout: whether what comes out of the activation is dropped too.
     """
 
     def __init__(
-        self, mixer: nn.Module, dim: int, *, feed_forward_dim: int, norm: str, residual: bool, dropout: float
+        self,
+        mixer: nn.Module,
+        dim: int,
+        *,
+        feed_forward_dim: int,
+        norm: str,
+        residual: bool,
+        dropout: float,
+        activation: str,
+        feed_forward_dropout: bool,
     ) -> None:
         super().__init__()
         self.pre = norm == "pre"
@@ -38,8 +50,11 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
         self.feed_forward: nn.Module | None = None
         if feed_forward_dim:
+            between = ACTIVATIONS[activation]()
             self.feed_forward = nn.Sequential(
-                nn.Linear(dim, feed_forward_dim), nn.GELU(), nn.Linear(feed_forward_dim, dim)
+                nn.Linear(dim, feed_forward_dim),
+                nn.Sequential(between, Dropout(dropout)) if feed_forward_dropout else between,
+                nn.Linear(feed_forward_dim, dim),
             )
             self.feed_forward_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
 
@@ -51,13 +66,30 @@ class Block(nn.Module):
     ) -> Float[Tensor, "b t d"]:
         # Mixers that cannot pack have no `segments`: passing it only when given lets Python say so.
         packed = {} if segments is None else {"segments": segments}
-        x = self._sublayer(lambda inner: self.mixer(inner, mask, **packed), self.mixer_norm, x)
-        if self.feed_forward is not None:
-            x = self._sublayer(self.feed_forward, self.feed_forward_norm, x)
-        return x
+        return self._finish(x, self.mixer(self._enter(self.mixer_norm, x), mask, **packed))
 
-    def _sublayer(self, f: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
-        y = self.dropout(f(norm(x) if self.pre else x))
+    def step(
+        self, x: Float[Tensor, "b n d"], state: Any, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Any]:
+        """Continue a sequence by `n` positions from the mixer's state; return the outputs and the new state."""
+        entered = self._enter(self.mixer_norm, x)
+        step: Any = self.mixer.step
+        # Without a mask the mixer may take a shorter way.
+        mixed, state = step(entered, state) if mask is None else step(entered, state, mask)
+        return self._finish(x, mixed), state
+
+    def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Go on from what the mixer made of `x`."""
+        x = self._leave(self.mixer_norm, x, mixed)
+        if self.feed_forward is None:
+            return x
+        return self._leave(self.feed_forward_norm, x, self.feed_forward(self._enter(self.feed_forward_norm, x)))
+
+    def _enter(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return norm(x) if self.pre else x
+
+    def _leave(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        y = self.dropout(y)
         y = x + y if self.residual else y
         return y if self.pre else norm(y)
 
@@ -72,11 +104,11 @@ class Backbone(nn.Module):
         mixer_options: options per mixer name; they win over `shared_options`.
         shared_options: options offered to every mixer (heads, causal); one that a mixer does not have is left out,
             but a causal model refuses mixers without a causal form.
-        feed_forward_dim, norm, residual, dropout: see `Block`.
+        feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
 
     Raises:
-        UserError: for an unknown norm, mixer or option, or options for a mixer that is not used.
+        UserError: for an unknown norm, activation, mixer or option, or options for a mixer that is not used.
     """
 
     def __init__(
@@ -91,10 +123,13 @@ class Backbone(nn.Module):
         norm: str = "pre",
         residual: bool = True,
         dropout: float = 0.0,
+        activation: str = "gelu",
+        feed_forward_dropout: bool = False,
         share_layers: bool = False,
     ) -> None:
         super().__init__()
         check_choice("norm", norm, NORMS)
+        check_choice("activation", activation, ACTIVATIONS)
         if not mixer_names:
             raise UserError("a model needs at least one mixer, got an empty list; name one in model.mixers.")
         for name in mixer_options:
@@ -104,7 +139,7 @@ class Backbone(nn.Module):
                 )
         self.depth = depth
         self.gradient_checkpointing = False
-        self._gradient_checkpointing_func: Callable[..., Tensor] | None = None
+        self._gradient_checkpointing_func: Callable[..., Any] | None = None
         self.blocks = nn.ModuleList(
             Block(
                 _build_mixer(name, dim, mixer_options.get(name, {}), shared_options),
@@ -113,6 +148,8 @@ class Backbone(nn.Module):
                 norm=norm,
                 residual=residual,
                 dropout=dropout,
+                activation=activation,
+                feed_forward_dropout=feed_forward_dropout,
             )
             for name in _tile(mixer_names, min(depth, len(mixer_names)) if share_layers else depth)
         )
@@ -126,16 +163,52 @@ class Backbone(nn.Module):
         hidden_states: list[Tensor] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack; `hidden_states`, if given, receives the input of every block."""
-        for layer in range(self.depth):
+        for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            block = self.blocks[layer % len(self.blocks)]
-            if self.gradient_checkpointing and self.training and self._gradient_checkpointing_func is not None:
-                x = self._gradient_checkpointing_func(block.__call__, x, mask, segments)
-            else:
-                x = block(x, mask, segments)
+            x = self._run(block.__call__, x, mask, segments)
         y: Tensor = self.final_norm(x)
         return y
+
+    @property
+    def layers(self) -> list[Any]:
+        """The block of each layer; layers that share their weights have the same one."""
+        return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
+
+    def init_states(self, batch_size: int) -> tuple[Any, ...]:
+        """Return the state of each layer's mixer before the first position.
+
+        Raises UserError when a mixer has no state to go on from.
+        """
+        for block in self.layers:
+            if not hasattr(block.mixer, "init_state"):
+                raise UserError(
+                    f"expected mixers with init_state and step to go on from a state, got {type(block.mixer).__name__} "
+                    "without them; choose another mixer or run whole sequences."
+                )
+        return tuple(block.mixer.init_state(batch_size) for block in self.layers)
+
+    def step(
+        self,
+        x: Float[Tensor, "b n d"],
+        states: Sequence[Any],
+        mask: Bool[Tensor, "b n"] | None = None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], tuple[Any, ...]]:
+        """Continue a sequence by `n` positions from one state per layer; return the outputs and the new states."""
+        after = []
+        for block, state in zip(self.layers, states, strict=True):
+            if hidden_states is not None:
+                hidden_states.append(x)
+            x, state_after = self._run(block.step, x, state, mask)
+            after.append(state_after)
+        y: Tensor = self.final_norm(x)
+        return y, tuple(after)
+
+    def _run(self, f: Callable[..., Any], *arguments: Any) -> Any:
+        if self.gradient_checkpointing and self.training and self._gradient_checkpointing_func is not None:
+            return self._gradient_checkpointing_func(f, *arguments)
+        return f(*arguments)
 
 
 def _tile(names: Sequence[str], depth: int) -> list[str]:

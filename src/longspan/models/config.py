@@ -1,10 +1,12 @@
 """The configuration of every longspan model."""
 
+import itertools
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from longspan.backbone import ACTIVATIONS
 from longspan.errors import UserError, check_choice
 
 POOLINGS = ("attention", "mean", "first")
@@ -28,19 +30,30 @@ class LongspanConfig(PreTrainedConfig):
         max_positions: most tokens with learned positions; the scale of fourier positions.
         embedding_dim: width of the word vectors when not that of the model (a linear map joins the two). None is dim,
             or dim / 2 when positions are concatenated.
-        norm: "pre", "post" (which also normalises the embeddings, as BERT does) or "none".
+        cutoffs: where clusters of ever rarer tokens begin, for adaptive embeddings and softmax; [] is a single cluster,
+            None plain embeddings and softmax.
+        div_val: by how much each cluster's word vectors are narrower than those of the cluster before.
+        tie_word_embeddings: whether language models use the word vectors as output weights too.
+        tie_projections: per cluster, whether the softmax maps back by the embeddings' projection; None is all but the
+            first, as published.
+        scale_embeddings: whether word vectors are multiplied by the square root of dim.
+        embedding_norm: whether the embeddings are normalised; None is only with norm="post", as BERT does.
+        norm: "pre", "post" or "none".
         residual: whether blocks add their input to their output.
         share_layers: whether layers share their weights.
+        activation: "gelu" or "relu", of the feed-forward networks.
+        feed_forward_dropout: whether the feed-forward networks drop behind the activation too.
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
         token_dropout: probability with which whole tokens are zeroed in training, before positions are added.
-        classifier_dropout: dropout before the classifier; None is `dropout`.
+        classifier_dropout: dropout before the classifier, or before a language model's softmax; None is `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean" or "first".
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         initializer_range: standard deviation of new weights.
-        pad_token_id: the id of padding, whose embedding stays zero.
+        pad_token_id: the id of padding, whose embedding stays zero (unless it is an output weight too); None when every
+            id is a token.
 
     Raises:
-        UserError: for an unknown pooling, or sizes that cannot be.
+        UserError: for an unknown pooling or activation, or sizes, cutoffs or ties that cannot be.
     """
 
     model_type = "longspan"
@@ -49,6 +62,7 @@ class LongspanConfig(PreTrainedConfig):
         "num_hidden_layers": "depth",
         "num_attention_heads": "heads",
     }
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses"]
 
     vocab_size: int = 16000
     dim: int = 256
@@ -62,9 +76,17 @@ class LongspanConfig(PreTrainedConfig):
     position_combine: str = "add"
     max_positions: int = 4096
     embedding_dim: int | None = None
+    cutoffs: list[int] | None = None
+    div_val: int = 1
+    tie_word_embeddings: bool = True
+    tie_projections: list[bool] | None = None
+    scale_embeddings: bool = False
+    embedding_norm: bool | None = None
     norm: str = "pre"
     residual: bool = True
     share_layers: bool = False
+    activation: str = "gelu"
+    feed_forward_dropout: bool = False
     dropout: float | int = 0.1
     token_dropout: float | int = 0.0
     classifier_dropout: float | int | None = None
@@ -80,8 +102,51 @@ class LongspanConfig(PreTrainedConfig):
             self.feed_forward_dim = 4 * self.dim
         if self.embedding_dim is None:
             self.embedding_dim = self.dim // 2 if self.position_combine == "concat" else self.dim
+        if self.embedding_norm is None:
+            self.embedding_norm = self.norm == "post"
         check_choice("pooling", self.pooling, POOLINGS)
-        for name, least in (("dim", 1), ("depth", 0), ("heads", 1), ("vocab_size", 1), ("max_positions", 1)):
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for name, least in (
+            ("dim", 1),
+            ("depth", 0),
+            ("heads", 1),
+            ("vocab_size", 1),
+            ("max_positions", 1),
+            ("div_val", 1),
+        ):
             if getattr(self, name) < least:
                 raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}; choose a larger one.")
+        self._check_clusters()
         super().__post_init__(**kwargs)
+
+    def _check_clusters(self) -> None:
+        """Check what describes clusters of tokens, and say which projections are tied."""
+        if self.cutoffs is None:
+            for name, unset in (("div_val", 1), ("tie_projections", None)):
+                if getattr(self, name) != unset:
+                    raise UserError(
+                        f"{name} is about clusters of tokens, got {getattr(self, name)} without cutoffs; set "
+                        "model.cutoffs or leave it out."
+                    )
+            return
+        bounds = [0, *self.cutoffs, self.vocab_size]
+        if any(first >= end for first, end in itertools.pairwise(bounds)):
+            raise UserError(
+                f"expected increasing cutoffs between 0 and the vocabulary's {self.vocab_size} tokens, got "
+                f"{self.cutoffs}; choose others, or leave them out."
+            )
+        assert self.embedding_dim is not None
+        narrowest = self.embedding_dim // self.div_val ** len(self.cutoffs)
+        if narrowest < 1:
+            raise UserError(
+                f"expected at least one number per word vector, got none for the last cluster: embedding_dim="
+                f"{self.embedding_dim} is divided by div_val={self.div_val} {len(self.cutoffs)} times; choose a "
+                "smaller div_val or fewer cutoffs."
+            )
+        if self.tie_projections is None:
+            self.tie_projections = [False] + [True] * len(self.cutoffs)
+        if len(self.tie_projections) != len(self.cutoffs) + 1:
+            raise UserError(
+                f"expected one tie_projections for each of {len(self.cutoffs) + 1} clusters, got "
+                f"{len(self.tie_projections)}; there is one cluster more than cutoffs."
+            )

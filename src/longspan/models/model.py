@@ -1,18 +1,22 @@
 """The model without a head: tokens in, one vector per token out."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from longspan.backbone import Backbone
 from longspan.errors import UserError
+from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.config import LongspanConfig
+from longspan.models.positions import ContinuedPositions
+from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
-from longspan.positions import Positions, count_positions
+from longspan.positions import count_positions
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -23,13 +27,27 @@ class LongspanPreTrainedModel(PreTrainedModel):
     base_model_prefix = "longspan"
     supports_gradient_checkpointing = True
 
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
+        """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings."""
+        if self.config.cutoffs is not None:
+            raise UserError(
+                "expected plain embeddings to resize, got clusters of tokens (cutoffs); build a new model with another "
+                "vocab_size."
+            )
+        resized: nn.Module = super().resize_token_embeddings(*arguments, **options)
+        return resized
+
 
 class LongspanModel(LongspanPreTrainedModel):
     """Embeddings, positions and a backbone of mixers.
 
-    `forward` takes `input_ids` (b, t), or `inputs_embeds` (b, t, embedding_dim), with an `attention_mask` (b, t) that
-    is 1 at real tokens (padding may stand on either side), and returns `last_hidden_state` (b, t, dim). Positions
+    `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings give them, with an `attention_mask` (b, t)
+    that is 1 at real tokens (padding may stand on either side), and returns `last_hidden_state` (b, t, dim). Positions
     count from each row's first real token unless `position_ids` are given. `segments` (b, t) numbers packed documents.
+
+    A causal model goes on from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence, and
+    returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may then
+    be that of the whole sequence: its last t columns count.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -38,14 +56,26 @@ class LongspanModel(LongspanPreTrainedModel):
         assert config.feed_forward_dim is not None
         assert config.mixers is not None
         assert config.mixer_options is not None
-        width = config.embedding_dim
-        self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.positions = Positions(
+        self.embeddings: nn.Module
+        if config.cutoffs is None:
+            width = config.embedding_dim
+            self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        else:
+            width = config.dim
+            self.embeddings = AdaptiveEmbedding(
+                config.vocab_size,
+                width,
+                cutoffs=config.cutoffs,
+                embedding_dim=config.embedding_dim,
+                div_val=config.div_val,
+                padding_idx=config.pad_token_id,
+            )
+        self.positions = ContinuedPositions(
             config.position, width, combine=config.position_combine, max_positions=config.max_positions
         )
         joined = self.positions.output_dim
         self.project = nn.Identity() if joined == config.dim else nn.Linear(joined, config.dim)
-        self.embedding_norm = nn.LayerNorm(config.dim) if config.norm == "post" else nn.Identity()
+        self.embedding_norm = nn.LayerNorm(config.dim) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
         self.backbone = Backbone(
             config.dim,
@@ -57,6 +87,8 @@ class LongspanModel(LongspanPreTrainedModel):
             norm=config.norm,
             residual=config.residual,
             dropout=config.dropout,
+            activation=config.activation,
+            feed_forward_dropout=config.feed_forward_dropout,
             share_layers=config.share_layers,
         )
         self.post_init()
@@ -64,8 +96,26 @@ class LongspanModel(LongspanPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         self.embeddings = value
+
+    def init_states(self, batch_size: int) -> MixerStates:
+        """Return the states before the first position of `batch_size` sequences.
+
+        Raises UserError for a model that is not causal, or has a mixer that cannot go on from a state.
+        """
+        if not self.config.causal:
+            raise UserError("states need a causal model, got causal=False; build it with causal=True.")
+        layers = self.backbone.init_states(batch_size)
+        seen = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        return MixerStates(layers, seen, 0, [block.mixer for block in self.backbone.layers])
+
+    def states_from(self, tensors: Mapping[str, Tensor]) -> MixerStates:
+        """Return the states that `MixerStates.tensors` gave, for instance from a file of safetensors.
+
+        Raises UserError when they are those of another model.
+        """
+        return self.init_states(1).filled(tensors)
 
     @can_return_tuple
     def forward(
@@ -75,22 +125,63 @@ class LongspanModel(LongspanPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         segments: Tensor | None = None,
+        past_key_values: MixerStates | None = None,
+        use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         **_: Any,
-    ) -> BaseModelOutput:
+    ) -> BaseModelOutputWithPast:
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
         embedded = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        mask = None if attention_mask is None else attention_mask.bool()
+        batch_size, length = embedded.shape[:2]
+        mask = None if attention_mask is None else attention_mask[:, -length:].bool()
+        states = self._states(past_key_values, use_cache, batch_size, segments)
+        if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
+            # A mixer's step is simpler without a mask, and one token more of a padded batch needs none.
+            mask = None
+        if self.config.scale_embeddings:
+            embedded = embedded * self.config.dim**0.5
         if self.training and self.config.token_dropout:
             kept = torch.rand(embedded.shape[:2], device=embedded.device) >= self.config.token_dropout
             embedded = embedded * kept.unsqueeze(-1)
-        if position_ids is None:
-            position_ids = count_positions(
-                torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask
-            )
-        x = self.dropout(self.embedding_norm(self.project(self.positions(embedded, position_ids))))
+        numbers = count_positions(torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask)
+        if position_ids is not None:
+            placed = self.positions.at(embedded, position_ids)
+        elif states is not None:
+            placed = self.positions.at(embedded, states.seen.unsqueeze(1) + numbers)
+        else:
+            placed = self.positions(embedded, numbers)
+        x = self.dropout(self.embedding_norm(self.project(placed)))
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        states: list[Tensor] | None = [] if wanted else None
-        x = self.backbone(x, mask, segments, states)
-        return BaseModelOutput(last_hidden_state=x, hidden_states=None if states is None else (*states, x))
+        hidden_states: list[Tensor] | None = [] if wanted else None
+        after = None
+        if states is None:
+            x = self.backbone(x, mask, segments, hidden_states)
+        else:
+            x, layers = self.backbone.step(x, states.layers, mask, hidden_states)
+            if use_cache is not False:
+                after = states.after(layers, states.seen.new_tensor(length) if mask is None else mask.sum(1), length)
+        return BaseModelOutputWithPast(
+            last_hidden_state=x,
+            past_key_values=after,
+            hidden_states=None if hidden_states is None else (*hidden_states, x),
+        )
+
+    def _states(
+        self, past: MixerStates | None, use_cache: bool | None, batch_size: int, segments: Tensor | None
+    ) -> MixerStates | None:
+        """Return the states to go on from, or None to run whole sequences."""
+        if past is None and not use_cache:
+            return None
+        if segments is not None:
+            raise UserError(
+                "expected either packed documents (segments) or states (past_key_values, use_cache), got both; give "
+                "each document a row of its own."
+            )
+        states = self.init_states(batch_size) if past is None else past
+        if states.batch_size != batch_size:
+            raise UserError(
+                f"expected past_key_values of {batch_size} sequences, got {states.batch_size}; use the states of this "
+                "batch, or init_states."
+            )
+        return states

@@ -16,10 +16,11 @@ def load_word_vectors(embeddings: nn.Module, tokenizer: PreTrainedTokenizerBase,
     skipped. A token matches as it is written, or else in lower case.
 
     Raises:
-        UserError: for a missing file, a line that is not a word and numbers, a width other than the embeddings', or
-            when no token is found.
+        UserError: for adaptive embeddings, a missing file, a line that is not a word and numbers, a width other than
+            the embeddings', or when no token is found.
     """
-    assert isinstance(embeddings, nn.Embedding)
+    if not isinstance(embeddings, nn.Embedding):
+        raise UserError("expected plain embeddings for word vectors, got adaptive ones; leave out model.cutoffs.")
     width = embeddings.embedding_dim
     wanted: dict[str, list[int]] = {}
     for token, number in tokenizer.get_vocab().items():

@@ -1,0 +1,167 @@
+"""A causal language model: each position predicts the token after it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError
+from longspan.models.adaptive import AdaptiveSoftmax
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, cross_entropies, in_chunks
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.states import MixerStates
+from longspan.ops.dropout import Dropout
+
+
+@dataclass
+class LongspanCausalLMOutput(CausalLMOutputWithPast):
+    """What transformers' causal language models return, and `losses` (b, t): nats of each target, in their order."""
+
+    losses: Tensor | None = None
+
+
+class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
+    """Predict the next token; `generate` is transformers', with the mixers' states as its cache.
+
+    `forward` takes what `LongspanModel` takes, and targets: `labels` (b, t), shifted inside so that position i predicts
+    labels[i + 1], or `shift_labels` (b, t), which position i predicts as they are and which win. -100 is no target.
+    It returns
+
+    - `loss`: mean nats over the targets, or their sum divided by `num_items_in_batch` when that is given;
+    - `losses` (b, t): nats of each target in token order, 0 where there is none;
+    - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor names
+      positions), which changes nothing about the losses. With adaptive softmax they are log probabilities. There are
+      none beside targets in training or with adaptive softmax, so that only a part is ever held (`in_chunks`);
+    - `past_key_values`: the states after these tokens, when asked for as in `LongspanModel`.
+
+    The output weights are the word vectors unless `tie_word_embeddings` is False; when those have a width of their
+    own, a linear map leads back to it.
+
+    Raises:
+        UserError: for a configuration that is not causal.
+    """
+
+    # States cannot be taken back to an earlier token, which assisted generation would need.
+    _is_stateful = True
+
+    def __init__(self, config: LongspanConfig) -> None:
+        if not config.causal:
+            raise UserError("LongspanForCausalLM needs a causal model, got causal=False; set causal=True.")
+        super().__init__(config)
+        assert config.embedding_dim is not None
+        self.longspan = LongspanModel(config)
+        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(dropout)
+        self.transform: nn.Module = nn.Identity()
+        self.lm_head: nn.Module
+        if config.cutoffs is None:
+            if config.embedding_dim != config.dim:
+                self.transform = nn.Linear(config.dim, config.embedding_dim)
+            self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
+        else:
+            self.lm_head = AdaptiveSoftmax(
+                config.vocab_size,
+                config.dim,
+                cutoffs=config.cutoffs,
+                embedding_dim=config.embedding_dim,
+                div_val=config.div_val,
+            )
+        self._tied_weights_keys = _ties(config)
+        self.post_init()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return which weights are which others; see transformers, where `tie_word_embeddings` switches all ties."""
+        if all_submodels:
+            expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
+            return expanded
+        return dict(self._tied_weights_keys)
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """Say that `forward` makes its own cache."""
+        return False
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        segments: Tensor | None = None,
+        labels: Tensor | None = None,
+        shift_labels: Tensor | None = None,
+        past_key_values: MixerStates | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: int | Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **_: Any,
+    ) -> LongspanCausalLMOutput:
+        body = self.longspan(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            segments=segments,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        hidden = self.transform(self.dropout(body.last_hidden_state))
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        whole = isinstance(logits_to_keep, int) and logits_to_keep == 0
+        logits, losses, loss = None, None, None
+        if shift_labels is None or not (self.training or isinstance(self.lm_head, AdaptiveSoftmax)):
+            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            logits = self._score(hidden if whole else hidden[:, kept])
+        if shift_labels is not None:
+            losses = self._losses(hidden, logits if whole else None, shift_labels)
+            count = (shift_labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch
+            loss = losses.sum() / torch.as_tensor(count, device=hidden.device)
+        return LongspanCausalLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=body.past_key_values,
+            hidden_states=body.hidden_states,
+            losses=losses,
+        )
+
+    def _score(self, hidden: Tensor) -> Tensor:
+        if isinstance(self.lm_head, AdaptiveSoftmax):
+            return self.lm_head.log_probabilities(hidden)
+        logits: Tensor = self.lm_head(hidden)
+        return logits
+
+    def _losses(self, hidden: Tensor, logits: Tensor | None, targets: Tensor) -> Tensor:
+        if isinstance(self.lm_head, AdaptiveSoftmax):
+            return self.lm_head.nll(hidden, targets)
+        if logits is not None:
+            return in_chunks(cross_entropies, logits, targets, self.config.vocab_size)
+
+        def losses(part: Tensor, wanted: Tensor) -> Tensor:
+            return cross_entropies(self._score(part), wanted)
+
+        return in_chunks(losses, hidden, targets, self.config.vocab_size)
+
+
+def _ties(config: LongspanConfig) -> dict[str, str]:
+    """Return which weights of the head are which of the embeddings."""
+    if config.cutoffs is None:
+        return {"lm_head.weight": "longspan.embeddings.weight"} if config.tie_word_embeddings else {}
+    assert config.tie_projections is not None
+    tied = {}
+    for number, projection in enumerate(config.tie_projections):
+        if config.tie_word_embeddings:
+            tied[f"lm_head.outputs.{number}.weight"] = f"longspan.embeddings.tables.{number}.weight"
+        if projection and (config.div_val > 1 or config.embedding_dim != config.dim):
+            source = number if config.div_val > 1 else 0
+            tied[f"lm_head.projections.{number}.weight"] = f"longspan.embeddings.projections.{source}.weight"
+    return tied

@@ -1,0 +1,40 @@
+"""Losses over large vocabularies without several copies of the scores: a part of the positions at a time."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from longspan.ops.pooling import accumulation_dtype
+
+# The target of positions that have none, as everywhere in transformers.
+IGNORED = -100
+# Scores held at once: 64 MB in float32. Fewer, and the output weights are read too often; small vocabularies, as of
+# characters, never reach it.
+CHUNK = 1 << 24
+
+
+def in_chunks(losses: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor, columns: int) -> Tensor:
+    """Return `losses` of `hidden` (*n, d) and `targets` (*n) as (*n), computed for a part of the positions at a time.
+
+    `losses` maps (m, d) and (m,) to (m,) and makes at most m x `columns` scores. With more than CHUNK scores in all,
+    the backward pass makes those of each part again, so that none are kept: exact, for one product more.
+    """
+    rows = max(1, CHUNK // columns)
+    flat, wanted = hidden.flatten(0, -2), targets.flatten()
+    if flat.shape[0] <= rows:
+        return losses(flat, wanted).view(targets.shape)
+    parts = []
+    for part, targets_of_part in zip(flat.split(rows), wanted.split(rows), strict=True):
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(losses, part, targets_of_part, use_reentrant=False, preserve_rng_state=False))
+        else:
+            parts.append(losses(part, targets_of_part))
+    return torch.cat(parts).view(targets.shape)
+
+
+def cross_entropies(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss in nats of each row of `scores` (m, v), in at least float32; 0 where the target is IGNORED."""
+    exact = scores.to(accumulation_dtype(scores.dtype))
+    return torch.nn.functional.cross_entropy(exact, targets, ignore_index=IGNORED, reduction="none")

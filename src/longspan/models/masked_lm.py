@@ -1,0 +1,80 @@
+"""A masked language model: hidden tokens are predicted from both sides."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.backbone import ACTIVATIONS
+from longspan.errors import UserError
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, cross_entropies, in_chunks
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+
+
+class LongspanForMaskedLM(LongspanPreTrainedModel):
+    """Predict the tokens behind masks, with BERT's head: linear, activation, norm, and the word vectors as weights.
+
+    `forward` takes what `LongspanModel` takes, and `labels` (b, t) with -100 where nothing is to be predicted. It
+    returns the `loss`, mean nats over the labels (or their sum divided by `num_items_in_batch`), and `logits`
+    (b, t, vocab_size); with labels in training there are no logits, as only labelled positions are scored.
+
+    Raises:
+        UserError: for a causal configuration, or one with cutoffs.
+    """
+
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "longspan.embeddings.weight"}
+
+    def __init__(self, config: LongspanConfig) -> None:
+        if config.causal:
+            raise UserError("LongspanForMaskedLM looks both ways, got causal=True; set causal=False.")
+        if config.cutoffs is not None:
+            raise UserError("LongspanForMaskedLM has one softmax over all tokens, got cutoffs; leave them out.")
+        super().__init__(config)
+        assert config.embedding_dim is not None
+        self.longspan = LongspanModel(config)
+        self.transform = nn.Sequential(
+            nn.Linear(config.dim, config.embedding_dim),
+            ACTIVATIONS[config.activation](),
+            nn.LayerNorm(config.embedding_dim),
+        )
+        self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        segments: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **_: Any,
+    ) -> MaskedLMOutput:
+        body = self.longspan(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            segments=segments,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        hidden = body.last_hidden_state
+        loss, logits = None, None
+        if labels is None or not self.training:
+            logits = self.lm_head(self.transform(hidden))
+        if labels is not None:
+            labelled = labels != IGNORED
+            losses = in_chunks(self._losses, hidden[labelled], labels[labelled], self.config.vocab_size)
+            count = max(1, losses.numel()) if num_items_in_batch is None else num_items_in_batch
+            loss = losses.sum() / torch.as_tensor(count, device=hidden.device)
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)
+
+    def _losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropies(self.lm_head(self.transform(hidden)), labels)

@@ -1,0 +1,107 @@
+"""What a causal model remembers of the sequences so far, in the place of transformers' cache."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from longspan import mixers
+from longspan.errors import UserError
+
+
+class MixerStates:
+    """One mixer state per layer, for a batch of sequences: what models take and return as `past_key_values`.
+
+    A model's forward pass leaves the states it is given as they are and returns new ones, so the states after a prompt
+    can be gone on from many times. Only `reorder_cache` and `batch_repeat_interleave`, which transformers calls for
+    their effect, change an object.
+
+    Attributes:
+        layers: the state of each layer's mixer; all tensors have the batch first.
+        seen: (b,) int64, how many real positions each row has had since it started; absolute positions go on from it.
+        length: how many positions have passed, padding included.
+    """
+
+    # What transformers asks a cache before it compiles a step or takes one back.
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, layer_mixers: Sequence[nn.Module]) -> None:
+        self.layers = tuple(layers)
+        self.seen = seen
+        self.length = length
+        self._mixers = tuple(layer_mixers)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of rows."""
+        return self.seen.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in pytree.tree_leaves((self.layers, self.seen)))
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return how many positions have passed, padding included, as transformers counts them."""
+        return self.length
+
+    def after(self, layers: Sequence[Any], real: Tensor, length: int) -> "MixerStates":
+        """Return the states `length` positions later, of which `real` (b,) were real."""
+        return MixerStates(layers, self.seen + real, self.length + length, self._mixers)
+
+    def detach(self) -> "MixerStates":
+        """Return the same states without their history: no gradient flows to what came before."""
+        return self._mapped(Tensor.detach)
+
+    def reset(self, rows: Tensor) -> "MixerStates":
+        """Return states in which the rows where `rows` (b,) is True start anew, and the others go on."""
+        layers = [mixers.reset(mixer, state, rows) for mixer, state in zip(self._mixers, self.layers, strict=True)]
+        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._mixers)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Make row i what row `beam_idx[i]` was."""
+        self._become(self._mapped(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device))))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Put `repeats` copies of each row in its place."""
+        self._become(self._mapped(lambda tensor: tensor.repeat_interleave(repeats, 0)))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies of all tensors by name, for safetensors; `LongspanModel.states_from` reads them back."""
+        named = {name: leaf.detach().clone(memory_format=torch.contiguous_format) for name, leaf in _named(self.layers)}
+        return {**named, "seen": self.seen.clone(), "length": torch.tensor(self.length)}
+
+    def filled(self, tensors: Mapping[str, Tensor]) -> "MixerStates":
+        """Return states of this structure that hold the values of `tensors`, on this object's device.
+
+        Raises UserError when the names are not those of this structure.
+        """
+        expected = {*(name for name, _ in _named(self.layers)), "seen", "length"}
+        if tensors.keys() != expected:
+            raise UserError(
+                f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
+                f"({', '.join(sorted(tensors.keys() ^ expected)[:4])}); use states that this model saved."
+            )
+        leaves = [tensors[name].to(leaf.device) for name, leaf in _named(self.layers)]
+        layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
+        return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._mixers)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
+        # The states are copied, the model's mixers are not.
+        return MixerStates(copy.deepcopy(self.layers, memo), self.seen.clone(), self.length, self._mixers)
+
+    def _mapped(self, change: Any) -> "MixerStates":
+        layers, seen = pytree.tree_map(change, (self.layers, self.seen))
+        return MixerStates(layers, seen, self.length, self._mixers)
+
+    def _become(self, other: "MixerStates") -> None:
+        self.layers, self.seen = other.layers, other.seen
+
+
+def _named(layers: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
+    leaves, _ = pytree.tree_flatten_with_path(layers)
+    return [(f"layers{pytree.keystr(path)}", leaf) for path, leaf in leaves]

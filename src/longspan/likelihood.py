@@ -1,0 +1,231 @@
+"""How well a language model predicts documents: `token_losses`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError, check_choice
+from longspan.mixers.relative import Relative
+
+CONTEXTS = ("carried", "sliding")
+
+
+@torch.no_grad()
+def token_losses(
+    model: PreTrainedModel,
+    documents: Sequence[Sequence[int] | np.ndarray],
+    *,
+    rows: int,
+    segment_length: int,
+    context: str = "carried",
+    window: int = 0,
+    stride: int = 0,
+    progress: bool = False,
+) -> list[np.ndarray]:
+    """Return the loss of every token of every document.
+
+    A document t1 .. tn is fed as [end] t1 .. tn and has n + 1 targets, t1 .. tn [end], `end` being the model's
+    `eos_token_id`. With `context="carried"` it is read segment by segment, and the states of the mixers are carried
+    from one to the next: each token is read once, and sees as far back as the mixers remember. With "sliding" the
+    model starts anew in each window of at most `window` tokens, as it must where nothing is remembered: a document's
+    first window gives `window` targets, each further one begins `stride` tokens later and gives the `stride` targets
+    that are new. A target is then predicted from the `window - stride + 1` to `window` tokens before it, or from all
+    where there are fewer; `stride=1` gives each as many as possible, at a cost of `window` tokens a target.
+
+    Args:
+        model: A `LongspanForCausalLM`. It is in evaluation mode meanwhile, and keeps no states of these documents.
+        documents: Token ids of each document, without end tokens; long and short ones share batches.
+        rows: Documents, or windows, in a batch. Sets the memory needed and the speed, not the losses.
+        segment_length: Tokens read at a time with carried states.
+        context: "carried" or "sliding".
+        window: Tokens in a window; 0 is `segment_length`. Only with "sliding".
+        stride: Tokens from one window to the next; 0 is half a window. Only with "sliding".
+        progress: Whether to show a bar on standard error.
+
+    Returns:
+        For each document the losses of its n + 1 targets in nats, float32, in token order.
+
+    Raises:
+        UserError: Numbers that cannot be, or a model without an end token.
+    """
+    window, stride = _check(rows, segment_length, context, window, stride)
+    end = getattr(model.config, "eos_token_id", None)
+    if end is None:
+        raise UserError(
+            "expected a model whose config.json has an eos_token_id, which ends documents, but it has none."
+        )
+    tokens = [np.asarray(document) for document in documents]
+    losses = [np.empty(len(document) + 1, dtype=np.float32) for document in tokens]
+    texts = _Texts(tokens, int(end))
+    scored = (
+        _carried(model, texts, rows, segment_length)
+        if context == "carried"
+        else _sliding(model, texts, rows, window, stride)
+    )
+    was_training = model.training
+    model.eval()
+    try:
+        with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", disable=not progress) as bar:
+            for document, start, found in scored:
+                losses[document][start : start + len(found)] = found
+                bar.update(len(found))
+    finally:
+        model.train(was_training)
+    return losses
+
+
+def set_attention_length(model: PreTrainedModel, length: int) -> None:
+    """Let every `relative` mixer of `model` remember the last `length` positions of what `step` has seen.
+
+    Transformer-XL is evaluated with longer memories than it was trained with. It holds for states made from now on.
+
+    Raises:
+        UserError: `length` is negative, or the model has no such mixer.
+    """
+    found = [module for module in model.modules() if isinstance(module, Relative)]
+    if length < 0:
+        raise UserError(f"expected an attention length of 0 or more, but got {length}.")
+    if not found:
+        raise UserError(
+            "an attention length needs a model with `relative` mixers, but this one has none: leave it out."
+        )
+    for mixer in found:
+        mixer.memory = length
+        mixer.window = None if mixer.window is None else length
+
+
+def _check(rows: int, segment_length: int, context: str, window: int, stride: int) -> tuple[int, int]:
+    """Return window and stride with their defaults filled in."""
+    check_choice("context", context, CONTEXTS)
+    for name, value, least in (
+        ("rows", rows, 1),
+        ("segment_length", segment_length, 1),
+        ("window", window, 0),
+        ("stride", stride, 0),
+    ):
+        if value < least:
+            raise UserError(f"{name} must be at least {least}, but is {value}.")
+    if context == "carried":
+        if window or stride:
+            raise UserError(
+                f"window={window} and stride={stride} are for context='sliding', but the context is 'carried': leave "
+                "them out, or slide."
+            )
+        return 0, 0
+    window = window or segment_length
+    if stride > window:
+        raise UserError(f"stride={stride} would leave tokens out between windows of {window}: make it smaller.")
+    return window, stride or (window + 1) // 2
+
+
+class _Texts:
+    """Documents as what is fed, [end] t1 .. tn, and what is to be predicted, t1 .. tn [end]."""
+
+    def __init__(self, documents: Sequence[np.ndarray], end: int) -> None:
+        self.documents = documents
+        self.end = end
+        # The longest first, so that those side by side are of similar length.
+        self.order = sorted(range(len(documents)), key=lambda number: -len(documents[number]))
+
+    def length(self, number: int) -> int:
+        return len(self.documents[number]) + 1
+
+    def inputs(self, number: int, start: int, stop: int) -> np.ndarray:
+        document = self.documents[number]
+        return document[start - 1 : stop - 1] if start else np.concatenate(([self.end], document[: stop - 1]))
+
+    def targets(self, number: int, start: int, stop: int) -> np.ndarray:
+        document = self.documents[number]
+        return document[start:stop] if stop <= len(document) else np.concatenate((document[start:], [self.end]))
+
+
+_Scored = Iterator[tuple[int, int, np.ndarray]]  # document, offset of the first target, losses
+
+
+def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _Scored:
+    """Read `rows` documents side by side, from the start; one that has ended leaves the others to go on.
+
+    As documents come in the order of their lengths, this takes at most twice the steps of rows that are never empty,
+    and no row begins in the middle of another's memory, which would otherwise grow with all that is read.
+    """
+    for first in range(0, len(texts.order), rows):
+        reading, start, states = texts.order[first : first + rows], 0, None
+        while reading:
+            stops = [min(start + length, texts.length(number)) for number in reading]
+            spans = [(number, start, stop) for number, stop in zip(reading, stops, strict=True)]
+            losses, states = _forward(
+                model, [texts.inputs(*span) for span in spans], [texts.targets(*span) for span in spans], states, True
+            )
+            for (number, _, stop), row in zip(spans, losses, strict=True):
+                yield number, start, row[: stop - start]
+            start += length
+            left = [row for row, number in enumerate(reading) if start < texts.length(number)]
+            if left and len(left) < len(reading):
+                states.reorder_cache(torch.tensor(left, device=model.device))
+            reading = [reading[row] for row in left]
+
+
+def _sliding(model: PreTrainedModel, texts: _Texts, rows: int, window: int, stride: int) -> _Scored:
+    batch: list[tuple[int, int, int, int]] = []
+
+    def score() -> _Scored:
+        targets = []
+        for number, start, new, stop in batch:
+            wanted = texts.targets(number, start, stop).astype(np.int64)
+            wanted[: new - start] = -100
+            targets.append(wanted)
+        inputs = [texts.inputs(number, start, stop) for number, start, _, stop in batch]
+        losses, _ = _forward(model, inputs, targets, None, False)
+        for (number, start, new, stop), row in zip(batch, losses, strict=True):
+            yield number, new, row[new - start : stop - start]
+
+    for one in _windows(texts, window, stride):
+        batch.append(one)
+        if len(batch) == rows:
+            yield from score()
+            batch = []
+    if batch:
+        yield from score()
+
+
+def _windows(texts: _Texts, window: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the document of each window, where it starts, from where on its targets are new, and where it stops."""
+    for number in texts.order:
+        start = new = 0
+        while new < texts.length(number):
+            stop = min(start + window, texts.length(number))
+            yield number, start, new, stop
+            start, new = start + stride, stop
+
+
+def _forward(
+    model: PreTrainedModel,
+    inputs: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    states: Any,
+    carry: bool,
+) -> tuple[np.ndarray, Any]:
+    """Return the losses, (b, t) float32 with rows padded on the right, and the states after them if they `carry` on."""
+    width = max(map(len, inputs))
+    ids = torch.zeros(len(inputs), width, dtype=torch.int64)
+    wanted = torch.full_like(ids, -100)
+    mask = torch.zeros_like(ids)
+    for row, (given, asked) in enumerate(zip(inputs, targets, strict=True)):
+        ids[row, : len(given)] = torch.from_numpy(given.astype(np.int64))
+        wanted[row, : len(asked)] = torch.from_numpy(asked.astype(np.int64))
+        mask[row, : len(given)] = 1
+    output = model(
+        input_ids=ids.to(model.device),
+        # Without padding no mask: mixers then take their shorter way.
+        attention_mask=None if bool(mask.all()) else mask.to(model.device),
+        shift_labels=wanted.to(model.device),
+        past_key_values=states,
+        use_cache=carry,
+        # Else the scores of a large vocabulary would all be held at once.
+        logits_to_keep=1,
+    )
+    return output.losses.float().cpu().numpy(), output.past_key_values

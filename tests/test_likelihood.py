@@ -76,12 +76,12 @@ def test_losses_are_in_token_order(settings: dict[str, Any]) -> None:
 def test_losses_do_not_depend_on_who_shares_the_batch(context: str) -> None:
     lm = model("relative", torch.float32, mixer_options={"relative": {"memory": 6}})
     texts = documents(30, 3, 18, 0, 9, 31, 2)
-    stride = {"stride": 3} if context == "sliding" else {}
-    alone = token_losses(lm, texts, rows=1, segment_length=5, context=context, **stride)
+    stride = 3 if context == "sliding" else 0
+    alone = token_losses(lm, texts, rows=1, segment_length=5, context=context, stride=stride)
     for rows in (2, 3, 50):
         # Products of other shapes round otherwise.
-        same(token_losses(lm, texts, rows=rows, segment_length=5, context=context, **stride), alone, 1e-5)
-    turned = token_losses(lm, texts[::-1], rows=3, segment_length=5, context=context, **stride)
+        same(token_losses(lm, texts, rows=rows, segment_length=5, context=context, stride=stride), alone, 1e-5)
+    turned = token_losses(lm, texts[::-1], rows=3, segment_length=5, context=context, stride=stride)
     same(turned[::-1], alone, 1e-5)
 
 
@@ -123,8 +123,7 @@ def test_windows_default_to_segments() -> None:
 
 
 def test_attention_reaches_further_than_in_training() -> None:
-    short = {"mixer_options": {"relative": {"memory": 4}}}
-    lm, texts = model(**short), documents(50)
+    lm, texts = model(mixer_options={"relative": {"memory": 4}}), documents(50)
     exact = whole(lm, texts[0])
     assert np.abs(token_losses(lm, texts, rows=1, segment_length=5)[0] - exact).max() > 1e-3
     set_attention_length(lm, 60)

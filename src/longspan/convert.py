@@ -1,0 +1,175 @@
+"""Make published Transformer-XL checkpoints models of longspan: `convert`."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from longspan.checkpoints.transformer_xl import TransformerXL, read_transformer_xl
+from longspan.checkpoints.vocabulary import Vocabulary, build_tokenizer, load_vocabulary
+from longspan.checkpoints.weights import load_settings, load_tensors
+from longspan.data.config import DataConfig
+from longspan.errors import UserError, suggestion
+from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.recipes import Recipe
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pt")
+_SETTINGS = ("config.json", "args.json")
+_MODEL_TYPE = "transfo-xl"
+
+
+def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: bool = True) -> dict[str, Any]:
+    """Write a Transformer-XL checkpoint as a run folder, which gives the same probabilities.
+
+    The checkpoint is what transformers' `TransfoXLLMHeadModel.save_pretrained` wrote, or a state dict of the authors'
+    PyTorch code with a config.json beside it. Pickles are read without running anything that they ask for.
+
+    Args:
+        checkpoint: A folder with weights (model.safetensors, pytorch_model.bin or model.pt), settings (config.json or
+            args.json) and a vocabulary (vocab.pkl, vocab.bin or vocab.txt), or the file of the weights in one.
+        out: The run folder to write. It appears whole, or not at all.
+        overwrite: Whether `out` may replace a run folder.
+        progress: Whether to show a bar on standard error.
+
+    Returns:
+        `checkpoint` and `folder`, their paths; `layout`, "transformers" or "authors", who wrote the checkpoint;
+        `parameters`, tied ones once; `layers`, `dim`, `heads`; `vocabulary`, how many words; `end` and `unknown`, the
+        words for a line's end and for unknown words, or None; `lowercase`; and the options of its attention,
+        `memory` (positions that it remembers), `same_length`, `clamp` and `start`.
+
+    Raises:
+        UserError: something is missing, damaged, of another model, of a variant that is not supported, or asks for code
+            to be run; or `out` exists.
+    """
+    weights_file = _find_weights(checkpoint)
+    folder = weights_file.parent
+    _check_out(out, overwrite)
+    with tqdm(total=4, desc="Reading settings and vocabulary", disable=not progress, leave=False) as bar:
+        settings = _settings(folder)
+        vocabulary = load_vocabulary(folder, _optional(folder / "tokenizer_config.json"))
+        _advance(bar, "Reading weights")
+        found = read_transformer_xl(load_tensors(weights_file), settings, weights_file)
+        if len(vocabulary.words) != found.config["vocab_size"]:
+            raise UserError(
+                f"{str(vocabulary.source)!r} has {len(vocabulary.words)} words, but {str(weights_file)!r} has "
+                f"{found.config['vocab_size']} word vectors: expected both of the same model."
+            )
+        _advance(bar, "Building the model")
+        tokenizer = build_tokenizer(vocabulary)
+        model = _model(found, tokenizer)
+        _advance(bar, "Writing")
+        with _written_whole(out) as fresh, _without_bars():
+            model.save_pretrained(fresh)
+            tokenizer.save_pretrained(fresh)
+            recipe = _recipe(out.name, found, vocabulary, settings)
+            (fresh / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        _advance(bar, "Written")
+    return {
+        "checkpoint": str(checkpoint),
+        "folder": str(out),
+        "layout": found.layout,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "layers": found.config["depth"],
+        "dim": found.config["dim"],
+        "heads": found.config["heads"],
+        "vocabulary": len(vocabulary.words),
+        "end": vocabulary.end,
+        "unknown": vocabulary.unknown,
+        "lowercase": vocabulary.lowercase,
+        **found.config["mixer_options"]["relative"],
+    }
+
+
+def _advance(bar: Any, next_step: str) -> None:
+    bar.update()
+    bar.set_description(next_step)
+
+
+def _find_weights(checkpoint: Path) -> Path:
+    if checkpoint.is_file():
+        return checkpoint
+    if not checkpoint.is_dir():
+        near = [path.name for path in checkpoint.parent.iterdir()] if checkpoint.parent.is_dir() else []
+        raise UserError(f"there is no checkpoint {str(checkpoint)!r}: {suggestion(checkpoint.name, near)}")
+    path = next((checkpoint / name for name in _WEIGHTS if (checkpoint / name).is_file()), None)
+    if path is None:
+        raise UserError(
+            f"expected weights, {', '.join(_WEIGHTS[:-1])} or {_WEIGHTS[-1]}, in {str(checkpoint)!r} but there are "
+            "none: put them there, or name their file itself."
+        )
+    return path
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise UserError(f"{str(out)!r} exists: choose another folder, or replace it with --overwrite.")
+    # Only what a run left is ever deleted: not the checkpoint, nor anything else a mistyped path leads to.
+    settings = _optional(out / "config.json") if out.is_dir() and not out.is_symlink() else {}
+    if settings.get("model_type") != LongspanConfig.model_type:
+        raise UserError(f"{str(out)!r} is no run folder, so it is not replaced: choose another folder.")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = next((folder / name for name in _SETTINGS if (folder / name).is_file()), None)
+    settings = {} if path is None else load_settings(path)
+    kind = settings.get("model_type", _MODEL_TYPE)
+    if kind != _MODEL_TYPE:
+        raise UserError(
+            f"{str(path)!r} describes a model of type {kind!r}: expected a Transformer-XL, {_MODEL_TYPE!r}."
+        )
+    return settings
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return load_settings(path) if path.is_file() else {}
+
+
+def _model(found: TransformerXL, tokenizer: PreTrainedTokenizerFast) -> LongspanForCausalLM:
+    end = tokenizer.eos_token_id
+    # Without memory or values, which it gets from the checkpoint.
+    with torch.device("meta"):
+        model = LongspanForCausalLM(LongspanConfig(**found.config, bos_token_id=end, eos_token_id=end))
+    model.load_state_dict(found.weights, assign=True)
+    model.tie_weights()
+    return model.eval()
+
+
+def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: dict[str, Any]) -> Recipe:
+    """Return what `longspan` needs beside the model, and what trains another of its shape."""
+    data = DataConfig(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
+    model = {key: value for key, value in found.config.items() if key not in ("vocab_size", "pad_token_id")}
+    length = settings.get("tgt_len", 128)
+    return Recipe(name, data, model, {"segment_length": length}, "language_modelling", "A converted Transformer-XL.")
+
+
+@contextmanager
+def _written_whole(out: Path) -> Iterator[Path]:
+    """Give a new folder that becomes `out`, replacing what is there, once everything is written."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as beside:
+        fresh = Path(beside, "fresh")
+        fresh.mkdir()
+        yield fresh
+        if out.exists():
+            out.rename(Path(beside, "old"))
+        fresh.rename(out)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' own bars away."""
+    before = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if before:
+            logging.enable_progress_bar()

@@ -134,6 +134,11 @@ class LongspanModel(LongspanPreTrainedModel):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
         embedded = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         batch_size, length = embedded.shape[:2]
+        if not length:
+            raise UserError(
+                "expected at least one token in each row, got none; to generate on from past_key_values, give the "
+                "whole sequence, or its attention_mask beside the new tokens."
+            )
         mask = None if attention_mask is None else attention_mask[:, -length:].bool()
         states = self._states(past_key_values, use_cache, batch_size, segments)
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():

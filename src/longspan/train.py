@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import TrainingArguments, set_seed
+from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import report, tasks
@@ -20,6 +20,7 @@ from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes import OWN_TRAINING_KEYS, Recipe
 from longspan.report import pictures
+from longspan.trainers import processes
 from longspan.trainers.base import (
     LongspanTrainer,
     ReturnFreedMemory,
@@ -59,33 +60,29 @@ def train(
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     began = time.perf_counter()
-    _check_run(recipe, run_dir, resume, overwrite)
     task = tasks.load(recipe.task)
-    prepared = task.prepare(recipe.data)
-    if "validation" not in prepared.splits:
-        raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
+    # This is also what connects processes.
     arguments = _arguments(recipe, run_dir, task, progress)
+    processes.on_first(lambda: _check_run(recipe, run_dir, resume, overwrite))
+    prepared = processes.in_turn(lambda: _prepare(recipe, task))
     set_seed(arguments.seed)
-    model = task.build_model(recipe.model, prepared)
-    words = None
-    if recipe.training.get("word_vectors"):
-        words = load_word_vectors(
-            model.get_input_embeddings(), prepared.tokenizer, Path(recipe.training["word_vectors"])
-        )
-    # Only now: a mistake in the data neither costs an older run nor leaves a folder in the way of the next attempt.
-    checkpoint = None
-    if resume:
-        checkpoint = last_checkpoint(run_dir / CHECKPOINTS)
-    else:
-        _open_run(recipe, run_dir)
-    trainer = task.make_trainer(model, arguments, recipe.training, prepared)
+    model, words = processes.in_each(lambda: _build_model(recipe, task, prepared))
+    trainer = processes.in_each(lambda: task.make_trainer(model, arguments, recipe.training, prepared))
+    # Only now: a mistake in data or model neither costs an older run nor leaves a folder in the way of the next attempt.
+    processes.on_first(lambda: _open_run(recipe, run_dir, resume))
+    # The first process has removed what a kill has left of the last save.
+    checkpoint = processes.in_turn(lambda: last_checkpoint(run_dir / CHECKPOINTS))
+    if processes.rank():
+        # Other rows, other dropout.
+        set_seed(arguments.seed + processes.rank())
     bar = _add_callbacks(trainer, task, progress)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         bar.started = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        rate = tokens_per_second(trainer, bar.started)
-    if stop.signal:
+        rate = processes.total([tokens_per_second(trainer, bar.started)])[0]
+        stopped = processes.largest(stop.signal)
+    if stopped:
         raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to go on")
 
     result = {
@@ -98,12 +95,28 @@ def train(
         "parameters": model.num_parameters(),
         "seconds": time.perf_counter() - began,
         "steps": trainer.state.global_step,
+        "processes": processes.count(),
         "word_vectors_found": words,
         "labels": prepared.labels,
         "data": prepared.report,
     }
-    _write_run(run_dir, trainer, prepared.tokenizer, recipe, result)
+    processes.on_first(lambda: _write_run(run_dir, trainer, prepared.tokenizer, recipe, result))
     return result
+
+
+def _prepare(recipe: Recipe, task: ModuleType) -> Any:
+    prepared = task.prepare(recipe.data)
+    if "validation" not in prepared.splits:
+        raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
+    return prepared
+
+
+def _build_model(recipe: Recipe, task: ModuleType, prepared: Any) -> tuple[PreTrainedModel, int | None]:
+    """Return a new model, and for how many tokens the recipe has word vectors, if it names any."""
+    model = task.build_model(recipe.model, prepared)
+    path = recipe.training.get("word_vectors")
+    words = load_word_vectors(model.get_input_embeddings(), prepared.tokenizer, Path(path)) if path else None
+    return model, words
 
 
 def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> None:
@@ -129,8 +142,10 @@ def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> 
             raise UserError(f"{run_dir} is no run folder, so it is not overwritten; name another with --run.")
 
 
-def _open_run(recipe: Recipe, run_dir: Path) -> None:
-    """Make an empty run folder in place of what is there."""
+def _open_run(recipe: Recipe, run_dir: Path, resume: bool) -> None:
+    """Make an empty run folder in place of what is there, unless it is to be gone on with."""
+    if resume:
+        return
     if run_dir.exists():
         shutil.rmtree(run_dir)
     run_dir.mkdir(parents=True)
@@ -153,6 +168,8 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
         "optim": "adamw_torch_fused",
         "report_to": "none",
         "disable_tqdm": not progress,
+        # Otherwise processes without a GPU would not find each other.
+        "use_cpu": not torch.accelerator.is_available(),
         "remove_unused_columns": False,
     }
     try:

@@ -1,5 +1,6 @@
 """What all trainings share: token counts, progress, checkpoints that outlive kills and full disks."""
 
+import contextlib
 import ctypes
 import json
 import shutil
@@ -7,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,10 +19,16 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ProgressCallback
 
 from longspan.errors import UserError
+from longspan.trainers import processes
 
 
 class LongspanTrainer(Trainer):
-    """A `Trainer` that counts real tokens and keeps the last good checkpoint when a save fails."""
+    """A `Trainer` that counts real tokens and keeps the last good checkpoint when a save fails.
+
+    Attributes:
+        real_tokens: tokens trained on so far in this process, padding not counted.
+        seconds_not_training: how long evaluations and saves have taken so far.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,27 +44,44 @@ class LongspanTrainer(Trainer):
         loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 
+    def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:
+            # Resumed behind the last step, in the middle of an epoch: the Trainer would take one more.
+            num_update_steps_per_epoch = 0
+            if any(row["step"] == self.state.global_step and "eval_loss" in row for row in self.state.log_history):
+                self.control.should_training_stop = True
+                return
+        super()._run_epoch(num_update_steps_per_epoch=num_update_steps_per_epoch, **kwargs)
+
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        start = time.perf_counter()
-        scores: dict[str, float] = super().evaluate(*args, **kwargs)
-        self.seconds_not_training += time.perf_counter() - start
+        with self.not_training():
+            scores: dict[str, float] = super().evaluate(*args, **kwargs)
         return scores
 
-    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+    @contextlib.contextmanager
+    def not_training(self) -> Iterator[None]:
+        """Leave the time meanwhile out of tokens per second."""
         start = time.perf_counter()
         try:
-            super()._save_checkpoint(model, trial)
+            yield
+        finally:
+            self.seconds_not_training += time.perf_counter() - start
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        try:
+            with self.not_training():
+                super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
             # torch and safetensors report a full disk as errors of their own.
             folder = Path(self.args.output_dir)
-            shutil.rmtree(folder / f"checkpoint-{self.state.global_step}", ignore_errors=True)
-            kept = last_checkpoint(folder)
+            if self.args.should_save:
+                shutil.rmtree(folder / f"checkpoint-{self.state.global_step}", ignore_errors=True)
+            kept = last_checkpoint(folder, tidy=self.args.should_save)
             raise UserError(
                 f"expected to save a checkpoint at step {self.state.global_step}, but writing failed ({error}); "
                 + (f"{kept.name} is kept: " if kept else "no earlier checkpoint exists: ")
                 + "free some space, then run the same command with --resume."
             ) from error
-        self.seconds_not_training += time.perf_counter() - start
 
 
 class TokensPerSecond(ProgressCallback):
@@ -82,16 +106,17 @@ class TokensPerSecond(ProgressCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         super().on_step_end(args, state, control, **kwargs)
         if self.training_bar is not None and self.trainer is not None:
-            rate = tokens_per_second(self.trainer, self.started)
+            # Each process has about as many as any other.
+            rate = tokens_per_second(self.trainer, self.started) * processes.count()
             self.training_bar.set_postfix_str(f"{rate:,.0f} tokens/s{self.loss}", refresh=False)
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:
             self.loss = f", loss {logs['loss']:.3f}"
         if logs and "eval_loss" in logs and self.training_bar is not None:
-            found = [f"{word} {logs[f'eval_{key}']:.4f}" for key, word in self.scores.items() if f"eval_{key}" in logs]
-            told = ", ".join([f"validation loss {logs['eval_loss']:.4f}", *found])
-            self.training_bar.write(f"epoch {state.epoch:.2f}: {told}", file=sys.stderr)
+            words = {"loss": "loss", **self.scores}
+            told = [f"{words[key]} {logs[f'eval_{key}']:.4f}" for key in words if f"eval_{key}" in logs]
+            self.training_bar.write(f"epoch {state.epoch:.2f}: validation {', '.join(told)}", file=sys.stderr)
 
 
 class ReturnFreedMemory(TrainerCallback):
@@ -117,10 +142,14 @@ class ReturnFreedMemory(TrainerCallback):
 
 
 class StopOnSignal(TrainerCallback):
-    """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once."""
+    """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once.
+
+    Of several processes, all stop after the same step, whichever of them the signal has reached by then.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
+        self._stopping = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "StopOnSignal":
@@ -139,12 +168,13 @@ class StopOnSignal(TrainerCallback):
         self.signal = number
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.signal:
+        self._stopping = bool(processes.largest(self.signal))
+        if self._stopping:
             control.should_save = True
             control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.signal and state.epoch is not None and state.epoch % 1:
+        if self._stopping and state.epoch is not None and state.epoch % 1:
             # Stopping ends the epoch for the Trainer, but not for the run: an evaluation now would draw random
             # numbers and might choose a best model that an uninterrupted run never sees. After an epoch's last step
             # it must take place, as the resumed run begins with the next epoch.
@@ -153,7 +183,7 @@ class StopOnSignal(TrainerCallback):
 
 
 def tokens_per_second(trainer: LongspanTrainer, started: float) -> float:
-    """Return real tokens trained per second since `started`, evaluations and saves not counted."""
+    """Return real tokens this process trained on per second since `started`, evaluations and saves not counted."""
     return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
 
 

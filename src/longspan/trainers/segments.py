@@ -1,0 +1,226 @@
+"""Training a language model on streams of segments, with states that go on from one to the next."""
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel
+from transformers.trainer_utils import speed_metrics
+
+from longspan.data.streams import IGNORED, SegmentBatches, SegmentData, token_arrays
+from longspan.errors import UserError
+from longspan.likelihood import token_losses
+from longspan.metrics import language_scores
+from longspan.mixers.softmax import KeyValueCache
+from longspan.models import MixerStates
+from longspan.trainers import processes
+from longspan.trainers.base import LongspanTrainer
+
+
+class SegmentTrainer(LongspanTrainer):
+    """A `Trainer` whose rows read documents segment by segment and remember what they have read.
+
+    Each step goes on from the states that the step before left, cut off from its gradients: what a segment costs does
+    not depend on how many came before. Where a row begins a document its state is empty. It is at the beginning of an
+    epoch, too, even with a single document: a row begins where the row before it ends, so its past is in the state of
+    another row, perhaps of another process. A model whose states grow with what they have seen (see `carries`) reads
+    each segment from an empty state, as such models usually are trained.
+
+    The loss is the mean over the targets of all rows, processes and accumulated batches. Each process has rows of its
+    own; with the rows of all, one process makes the same steps. Validation reads documents from their beginning, in
+    states of its own, and draws no random numbers, so when and whether it takes place changes nothing else.
+
+    Each process adds a file with its states to each checkpoint, so that a training resumed in the middle of an epoch
+    goes on as if never interrupted.
+
+    Args:
+        segment_length: tokens that a row reads in one step.
+        end_id: the token around documents.
+        pad_id: the token that fills up the last segment of a document.
+        eval_text: `characters` and `bytes` of the documents of `eval_dataset`.
+        kwargs: what `Trainer` takes. Data sets have the columns `input_ids` and `length`; a batch of
+            `per_device_train_batch_size` rows.
+
+    Raises:
+        UserError: from `train`, when a checkpoint lacks states that fit.
+    """
+
+    # Losses are divided by the targets of all accumulated batches here, not in `Trainer.training_step`.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self, *args: Any, segment_length: int, end_id: int, pad_id: int, eval_text: Mapping[str, int], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.segment_length = segment_length
+        self.end_id = end_id
+        self.pad_id = pad_id
+        self.eval_text = eval_text
+        self.carries = carries(self.model)
+        self._states: MixerStates | None = None
+
+    def get_train_dataloader(self) -> DataLoader:
+        # Not prepared by Accelerate, which would deal the batches out to processes once more. No workers: there is
+        # nothing to wait for.
+        documents = token_arrays(self.train_dataset)
+        data = SegmentData(documents, self.segment_length, end_id=self.end_id, pad_id=self.pad_id)
+        return _Loader(data, batch_sampler=self._batches())
+
+    def padding_fraction(self) -> float:
+        """Return the share of padding in an epoch's training batches, from 0 to 1."""
+        lengths = self.train_dataset["length"][:]
+        positions = len(self._batches()) * self._train_batch_size * self.args.world_size * self.segment_length
+        return 1 - (sum(lengths) + len(lengths)) / positions
+
+    def _batches(self) -> SegmentBatches:
+        return SegmentBatches(
+            self.train_dataset["length"][:],
+            self._train_batch_size,
+            self.segment_length,
+            shuffle=True,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            rank=self.args.process_index,
+            world=self.args.world_size,
+        )
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[dict[str, Tensor]], num_batches: int, device: torch.device
+    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Return the batches of one optimizer step, and how many targets they have in all processes."""
+        batches = list(islice(epoch_iterator, num_batches))
+        targets = sum(int((batch["shift_labels"] != IGNORED).sum()) for batch in batches)
+        everywhere: Tensor = self.accelerator.reduce(torch.tensor(targets, device=device), "sum")
+        return batches, everywhere
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return this batch's share of the mean loss in nats per target; see `Trainer`."""
+        inputs = dict(inputs)
+        rows = inputs.pop("reset")
+        if self.carries:
+            states = self._no_states() if self._states is None else self._states.reset(rows)
+            outputs = model(**inputs, past_key_values=states, use_cache=True)
+            self._states = outputs.past_key_values.detach()
+        else:
+            outputs = model(**inputs)
+        if num_items_in_batch is None:
+            num_items_in_batch = (inputs["shift_labels"] != IGNORED).sum()
+        # Over processes gradients are averaged, but the targets are already those of all.
+        loss = outputs.losses.sum() / num_items_in_batch * self.args.world_size
+        return (loss, outputs) if return_outputs else loss
+
+    def _no_states(self) -> MixerStates:
+        states: MixerStates = self.model.base_model.init_states(self._train_batch_size)
+        return states
+
+    def evaluate(
+        self,
+        eval_dataset: Dataset | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Score `eval_dataset`, by default the one given at the start; see `Trainer` and `scores`."""
+        with self.not_training():
+            start = time.time()
+            documents = self.eval_dataset if eval_dataset is None else eval_dataset
+            scores = self.scores(documents, self.eval_text)
+            logs = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
+            logs |= speed_metrics(metric_key_prefix, start, num_tokens=sum(documents["length"][:]) + len(documents))
+            self.log(logs)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
+        return logs
+
+    def scores(self, dataset: Dataset, text: Mapping[str, int]) -> dict[str, float]:
+        """Return what `longspan.metrics.language_scores` makes of the losses of documents.
+
+        Each process reads some of them. States are carried through a document; a model that carries none reads it in
+        windows of `segment_length` tokens that overlap by half.
+
+        Args:
+            dataset: documents, with the column `input_ids`.
+            text: their `characters` and `bytes`.
+        """
+        documents = token_arrays(dataset)
+        ends = np.cumsum([len(document) + 1 for document in documents])
+        order = sorted(range(len(documents)), key=lambda number: -len(documents[number]))
+        own = order[self.args.process_index :: self.args.world_size]
+        found = token_losses(
+            self.model,
+            [documents[number] for number in own],
+            rows=self.args.per_device_eval_batch_size,
+            segment_length=self.segment_length,
+            context="carried" if self.carries else "sliding",
+        )
+        losses = np.zeros(ends[-1], dtype=np.float32)
+        for number, row in zip(own, found, strict=True):
+            losses[ends[number] - len(row) : ends[number]] = row
+        processes.sum_into(losses)
+        return language_scores(np.split(losses, ends[:-1]), text["characters"], text["bytes"])
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        if self._states is not None:
+            save_file(self._states.tensors(), self._states_file(output_dir), {"processes": str(self.args.world_size)})
+        # Only then does the first process write the file that makes a checkpoint count as complete.
+        processes.wait()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.carries:
+            self._states = self._read_states(self._states_file(resume_from_checkpoint))
+
+    def _states_file(self, checkpoint: str) -> Path:
+        return Path(checkpoint) / f"states-{self.args.process_index}.safetensors"
+
+    def _read_states(self, path: Path) -> MixerStates:
+        """Return the saved states. Raises UserError unless they are those of this training."""
+        try:
+            with safe_open(path, "pt") as file:
+                saved_by = int((file.metadata() or {}).get("processes", 0))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            if saved_by != self.args.world_size:
+                raise UserError(f"they were saved by {saved_by} processes")
+            states: MixerStates = self.model.base_model.states_from(tensors)
+            if states.batch_size != self._train_batch_size:
+                raise UserError(f"they have {states.batch_size} rows")
+        except (FileNotFoundError, SafetensorError, UserError) as error:
+            raise UserError(
+                f"expected {path} to hold the states of {self._train_batch_size} rows in one of "
+                f"{self.args.world_size} processes, got: {error}; resume with as many processes as before, or start "
+                "again with --overwrite."
+            ) from error
+        return states
+
+
+def carries(model: PreTrainedModel) -> bool:
+    """Say whether the model's states can go on from segment to segment: whether their size has a limit.
+
+    Softmax attention remembers everything, which in a long document soon costs more than the rest of the training.
+
+    Raises UserError when a mixer has no states at all.
+    """
+    states: MixerStates = model.base_model.init_states(1)
+    return not any(isinstance(state, KeyValueCache) for state in states.layers)
+
+
+class _Loader(DataLoader[dict[str, Tensor]]):
+    """A loader that tells its batch sampler about epochs, for which the Trainer asks loaders only."""
+
+    batch_sampler: SegmentBatches
+
+    def set_epoch(self, epoch: int) -> None:
+        self.batch_sampler.set_epoch(epoch)

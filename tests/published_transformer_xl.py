@@ -52,7 +52,7 @@ def random_weights(shape: Shape, layout: str, seed: int = 0) -> dict[str, Tensor
     generator = torch.Generator().manual_seed(seed)
 
     def make(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator) * 0.3
+        return torch.randn(size, generator=generator) * shape.d_model**-0.5
 
     d, weights = shape.d_model, {}
     widths = [shape.d_embed // shape.div_val**i for i in range(len(shape.cutoffs) + 1)]

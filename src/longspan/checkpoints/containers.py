@@ -52,9 +52,6 @@ class _Unpickler(pickle.Unpickler):
             return _Nothing
         raise _Refused(f"{module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("tensors")
-
 
 def load_containers(path: Path) -> Any:
     """Return what is pickled in `path`, which may also be a file of `torch.save` without tensors, of any age.

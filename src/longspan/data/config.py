@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.errors import UserError
 
-TRAINED_TOKENS = ("bytes", "words", "bpe")
+TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe")
 """The kinds of tokens that need no pretrained tokenizer."""
 
 SMALLEST_BPE = 258
@@ -16,22 +16,25 @@ class DataConfig:
     """Where examples come from, how they are split, and how they become tokens.
 
     Attributes:
-        path: A file (csv, tsv, jsonl or parquet; the text formats also as .gz), a folder with one sub-folder of text
-            files per class, a folder with such folders under train/ and test/, "packages" (the sources of the
+        path: A file (csv, tsv, jsonl or parquet; the text formats also as .gz or .xz), "packages" (the sources of the
             installed Python packages), or "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a
-            local folder as "hub:./folder").
-        train: A file or a folder of classes for training, instead of `path`.
-        validation: A file or a folder of classes for validation; replaces the validation split of `path`.
-        test: A file or a folder of classes for the test; replaces the test split of `path`.
+            local folder as "hub:./folder"). For classification also a folder with one sub-folder of text files per
+            class, or with such folders under train/ and test/; for language modelling a text file, which is one
+            document, or a folder of them (see `longspan.data.documents`).
+        train: A file or a folder for training, instead of `path`.
+        validation: A file or a folder for validation; replaces the validation split of `path`.
+        test: A file or a folder for the test; replaces the test split of `path`.
         text_column: The column with the documents.
+        join_rows: Language modelling only: rows of a table or of a Hub data set are not documents but the lines of one.
         label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
         validation_fraction: Share of the training rows taken for validation, class by class, where the source has
-            no validation split; 0 takes none.
+            no validation split; 0 takes none. Of a single document, its end is taken.
         test_fraction: Likewise for the test.
         split_seed: Seed of those splits.
-        tokens: "bytes", "words", "bpe", or the name or folder of a pretrained tokenizer.
-        vocab_size: Number of tokens that "words" and "bpe" learn, padding and the unknown token included.
-        lowercase: Lower-case documents first ("bytes", "words" and "bpe" only).
+        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (words as they stand between white
+            space, and line breaks), "bpe", or the name or folder of a pretrained tokenizer.
+        vocab_size: Number of tokens learned at most, special ones included; "bytes" ignores it.
+        lowercase: Lower-case documents first (not with a pretrained tokenizer).
         max_length: Tokens kept of each document, special tokens included; 0 keeps all.
         keep: Which end of a document survives the cut, "first" or "last".
         skip_bad_rows: Drop and count rows without a label, empty documents, broken UTF-8, lines that are no JSON
@@ -45,6 +48,7 @@ class DataConfig:
     validation: str = ""
     test: str = ""
     text_column: str = "text"
+    join_rows: bool = False
     label_column: str = "label"
     validation_fraction: float = 0.1
     test_fraction: float = 0.0

@@ -4,11 +4,13 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -26,6 +28,7 @@ MALFORMED = {
 """What else `Row.problem` may begin with, and how to mend it."""
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_PACKED: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 _RATING = re.compile(r"\d+_(\d+)\.txt")
 _BOM = b"\xef\xbb\xbf"
 
@@ -50,10 +53,10 @@ class Row(NamedTuple):
 def read_rows(path: Path, *, text_column: str, label_column: str | None) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory.
 
-    The suffix decides the format; the text formats may be compressed (.csv.gz). Labels are text: numbers become their
-    shortest form ("1" for 1.0) and white space around them is dropped. A row that is not UTF-8, a line that is no
-    JSON object and a csv row with the wrong number of fields are returned without text and label, and with `problem`
-    set.
+    The suffix decides the format; the text formats may be compressed (.csv.gz, .csv.xz). Labels are text: numbers
+    become their shortest form ("1" for 1.0) and white space around them is dropped. A row that is not UTF-8, a line
+    that is no JSON object and a csv row with the wrong number of fields are returned without text and label, and with
+    `problem` set.
 
     Args:
         path: The file.
@@ -69,11 +72,8 @@ def read_rows(path: Path, *, text_column: str, label_column: str | None) -> Iter
         raise UserError(missing(path))
     if path.is_dir():
         raise UserError(f"expected a file with suffix {', '.join(FORMATS)}, but {str(path)!r} is a folder.")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    suffix = (suffixes[:-1] if packed else suffixes)[-1:]
-    kind = suffix[0] if suffix else ""
-    if kind not in FORMATS or (packed and kind == ".parquet"):
+    kind = suffix(path)
+    if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), but got {path.name!r}: "
             "rename or convert it."
@@ -99,18 +99,33 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 def _not_empty(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
     count = 0
-    try:
-        for row in rows:
-            count += 1
-            yield row
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path.name} is no complete gzip file ({error}): compress it again.") from None
+    for row in rows:
+        count += 1
+        yield row
     if not count:
         raise UserError(f"expected rows in {str(path)!r}, but it is empty: give a file with data.")
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+def suffix(path: Path) -> str:
+    """Return the suffix in small letters; of a compressed file, the one before .gz or .xz."""
+    return (path.with_suffix("") if path.suffix.lower() in _PACKED else path).suffix.lower()
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read its bytes, unpacked where its name ends in .gz or .xz.
+
+    Raises:
+        UserError: What is read turns out not to be compressed, or not to be complete.
+    """
+    kind = path.suffix.lower()
+    opened = _PACKED[kind](path) if kind in _PACKED else path.open("rb")
+    try:
+        with cast(BinaryIO, opened) as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        name = "xz" if kind == ".xz" else "gzip"
+        raise UserError(f"{path.name} is no complete {name} file ({error}): compress it again.") from None
 
 
 def check_columns(name: str, columns: dict[str, str], present: Sequence[str]) -> None:
@@ -138,7 +153,7 @@ def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)
     delimiter = "\t" if ".tsv" in path.name.lower() else ","
     # Bytes that are not UTF-8 become lone surrogates, so that reading goes on and the row can be named.
-    with _open(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="") as file:
+    with open_packed(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         header: list[str] | None = None
         number = 0
@@ -173,7 +188,7 @@ def _read_csv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
 
 
 def _read_json(path: Path, columns: dict[str, str]) -> Iterator[Row]:
-    with _open(path) as file:
+    with open_packed(path) as file:
         checked = False
         for number, line in enumerate(file, 1):
             where = f"{path.name}, line {number}"
@@ -211,7 +226,7 @@ def _json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
 def _json_columns(path: Path) -> list[str]:
     """Return the names used in any line."""
     names: dict[str, None] = {}
-    with _open(path) as file:
+    with open_packed(path) as file:
         for line in file:
             value, _ = _json_object(line.removeprefix(_BOM).decode("utf-8", "replace").encode())
             names.update(dict.fromkeys(value or ()))
@@ -302,33 +317,45 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> list[ClassF
             f"a folder of classes has the columns 'text', 'label' and 'rating', but data.label_column is "
             f"{label_column!r}: {_nearest(label_column, ['label', 'rating']) or 'leave it out.'}"
         )
-    classes = [entry for entry in _visible(root) if entry.is_dir() and entry.name != "unsup"]
+    classes = [entry for entry in visible(root) if entry.is_dir() and entry.name != "unsup"]
     if not classes:
         raise UserError(
             f"expected one sub-folder of text files per class in {str(root)!r}, but it has no sub-folders: sort the "
             "files into folders, or give a csv, tsv, jsonl or parquet file."
         )
-    found: list[ClassFile] = []
-    for folder in classes:
-        _collect(folder, _printable(folder.name), prefix + _printable(folder.name), found.append)
+    found = [
+        file
+        for folder in classes
+        for file in list_files(folder, _printable(folder.name), f"{prefix}{_printable(folder.name)}/")
+    ]
     if not found:
         raise UserError(f"expected text files in the sub-folders of {str(root)!r}, but they are empty.")
     return [_rated(file) for file in found] if label_column == "rating" else found
 
 
-def _visible(folder: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+def list_files(folder: str | Path | os.DirEntry[str], label: str = "", prefix: str = "") -> list[ClassFile]:
+    """List the files of a folder and the folders in it, in order of their names, but for hidden ones.
 
-
-def _collect(folder: os.DirEntry[str], label: str, where: str, add: Callable[[ClassFile], None]) -> None:
-    for entry in _visible(folder):
-        place = f"{where}/{_printable(entry.name)}"
+    Args:
+        folder: The folder.
+        label: What every file's label is.
+        prefix: What `where` begins with.
+    """
+    found: list[ClassFile] = []
+    for entry in visible(folder):
+        where = prefix + _printable(entry.name)
         if entry.is_dir():
-            _collect(entry, label, place, add)
+            found += list_files(entry, label, f"{where}/")
         else:
             facts = entry.stat()
-            add(ClassFile(entry.path, label, place, facts.st_size, facts.st_mtime_ns))
+            found.append(ClassFile(entry.path, label, where, facts.st_size, facts.st_mtime_ns))
+    return found
+
+
+def visible(folder: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, in order of names, but for what is hidden."""
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
 def _rated(file: ClassFile) -> ClassFile:

@@ -1,10 +1,10 @@
-"""Documents to tokens: bytes, words, byte-level BPE learned from the training split, or a pretrained tokenizer."""
+"""Documents to tokens: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
 
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +14,15 @@ import datasets
 import numpy as np
 import tokenizers
 from datasets import Dataset, Features, List, Value
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.files import missing
+from longspan.data.learning import END, PAD, UNKNOWN, learn
 from longspan.errors import UserError, suggestion
 
-PAD, UNKNOWN = "<pad>", "<unk>"
 _TOKENS_VERSION = 1
 """Raise this when the same documents would give other tokens, so that what is in users' caches is not used."""
 
@@ -34,32 +34,42 @@ _SLOW_ROWS = 1000
 
 
 def build_tokenizer(
-    config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None
+    config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None, end: bool = False
 ) -> PreTrainedTokenizerBase:
     """Return the tokenizer that `config.tokens` names, learning it from `texts` if need be.
 
-    "bytes" has one token per byte of UTF-8 and decodes exactly; "words" splits at white space and around each
-    punctuation mark and keeps the most frequent words; "bpe" is byte-level BPE (Sennrich et al. 2016; Radford et al.
-    2019). In these, padding is id 0 and the unknown token id 1, and a document that contains "<pad>" gets ordinary
-    tokens for it. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token added if it has none.
+    "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
+    (Sennrich et al. 2016; Radford et al. 2019). These decode exactly, unknown characters excepted. "words" splits at
+    white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
+    keep the most frequent words. In all of them padding is id 0 and the unknown token id 1, and a document that
+    contains "<pad>" gets ordinary tokens for it. Anything else is loaded by `transformers.AutoTokenizer`, with a
+    padding token added if it has none.
 
     Args:
         config: Which tokens.
-        texts: Training documents, read once, one at a time, and only for "words" and "bpe".
+        texts: Training documents, or pieces of them, read once, one at a time, and only where tokens are learned.
         cache_key: What identifies `texts`, such as a data set's fingerprint: then the tokenizer learned is kept in the
             cache of `datasets` and `texts` are not read again.
+        end: Whether there is a token for the end of a document, "<|endoftext|>", which is `eos_token` and `bos_token`
+            (id 2; a pretrained tokenizer with an end token of its own keeps that).
 
     Raises:
-        UserError: No such pretrained tokenizer.
+        UserError: No such pretrained tokenizer, or a `vocab_size` that the special tokens fill.
     """
     if config.tokens not in TRAINED_TOKENS:
-        return _pretrained(config.tokens)
-    file = _cache_file(config, cache_key) if cache_key and config.tokens != "bytes" else None
+        return _pretrained(config.tokens, end)
+    special = [PAD, UNKNOWN, END] if end else [PAD, UNKNOWN]
+    smallest = len(special) + (256 if config.tokens == "bpe" else 1)
+    if config.vocab_size < smallest:
+        raise UserError(
+            f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, but is {config.vocab_size}."
+        )
+    file = _cache_file(config, cache_key, end) if cache_key and config.tokens != "bytes" else None
     if file is not None and file.exists():
         backend = Tokenizer.from_file(str(file))
     else:
         with _no_rust_threads():
-            backend = _train(config, texts)
+            backend = learn(config, texts, special)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -69,56 +79,29 @@ def build_tokenizer(
         tokenizer_object=backend,
         pad_token=PAD,
         unk_token=UNKNOWN,
+        **({"bos_token": END, "eos_token": END} if end else {}),
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
     )
 
 
-def _cache_file(config: DataConfig, cache_key: str) -> Path:
+def _cache_file(config: DataConfig, cache_key: str, end: bool) -> Path:
     facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    name = hashlib.sha256(json.dumps([*facts, END] if end else facts).encode()).hexdigest()[:32]
     return Path(datasets.config.HF_DATASETS_CACHE, "longspan_tokenizers", f"{name}.json")
 
 
-def _train(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
-    options: dict[str, Any] = {
-        "special_tokens": [PAD, UNKNOWN],
-        "vocab_size": config.vocab_size,
-        "show_progress": not datasets.are_progress_bars_disabled(),
-    }
-    # Sorted, so that the ids of single bytes are the same everywhere.
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    if config.tokens == "words":
-        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trainer: Any = trainers.WordLevelTrainer(**options)
-    elif config.tokens == "bpe":
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
-    else:
-        vocabulary = {token: number for number, token in enumerate([PAD, UNKNOWN, *alphabet])}
-        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.add_special_tokens([PAD, UNKNOWN])
-        trainer = None
-    if config.lowercase:
-        tokenizer.normalizer = normalizers.Lowercase()
-    if trainer is not None:
-        length = len(texts) if isinstance(texts, Sized) else None
-        tokenizer.train_from_iterator(texts, trainer, length=length)
-    return tokenizer
-
-
-def _pretrained(name: str) -> PreTrainedTokenizerBase:
+def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
     folder = Path(name).expanduser()
     if name.startswith((".", "/", "~")) and not folder.exists():
         raise UserError(f"data.tokens: {missing(folder)}")
+    # A document that speaks of its end does not end there.
+    options = {"split_special_tokens": True} if end else {}
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else name)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(folder) if folder.exists() else name, **options
+        )
     except (OSError, ValueError, KeyError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
         hint = suggestion(name, TRAINED_TOKENS)
@@ -129,6 +112,8 @@ def _pretrained(name: str) -> PreTrainedTokenizerBase:
         ) from None
     if tokenizer.pad_token is None:
         tokenizer.add_special_tokens({"pad_token": PAD})
+    if end and tokenizer.eos_token is None:
+        tokenizer.add_special_tokens({"eos_token": END} | ({} if tokenizer.bos_token else {"bos_token": END}))
     # The limit belongs to the model it was made for.
     tokenizer.model_max_length = VERY_LARGE_INTEGER
     return tokenizer
@@ -169,7 +154,7 @@ def _encode(
             "each document: make it larger."
         )
     result = []
-    for content in _contents(tokenizer, texts):
+    for content in token_ids(tokenizer, texts):
         kept = content
         if max_length and len(content) > room:
             kept = content[:room] if keep == "first" else content[-room:]
@@ -177,7 +162,7 @@ def _encode(
     return result
 
 
-def _contents(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
+def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
     """Return the ids of each text without special tokens, whole."""
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
@@ -276,16 +261,39 @@ def tokenize(
             columns["labels"] = [label_to_id[label] for label in batch["label"]]
         return columns
 
-    facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), max_length, keep, label_to_id]
+    facts = [max_length, keep, label_to_id]
+    return map_once(dataset, examples, Features(features), facts, tokenizer, description)
+
+
+def map_once(
+    dataset: Dataset,
+    function: Callable[[Any], Any],
+    features: Features,
+    facts: list[Any],
+    tokenizer: PreTrainedTokenizerBase,
+    description: str,
+    batch_size: int = 128,
+) -> Dataset:
+    """Apply a function to batches of documents, unless its result is in the cache of `datasets`.
+
+    Args:
+        dataset: The documents.
+        function: What makes of a batch of them, in the data set's format, the columns of `features`.
+        features: The columns of the result; no others are kept.
+        facts: What the result depends on besides documents and tokenizer, as JSON.
+        tokenizer: What the function makes tokens with.
+        description: What the progress bar says.
+        batch_size: Documents read, encoded and written at a time; they may be long.
+    """
     cores = _cores()
+    facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
     return dataset.map(
-        examples,
+        function,
         batched=True,
-        # Documents may be long: what is read, encoded and written at a time stays small.
-        batch_size=128,
-        writer_batch_size=128,
+        batch_size=batch_size,
+        writer_batch_size=batch_size,
         remove_columns=dataset.column_names,
-        features=Features(features),
+        features=features,
         num_proc=cores if not tokenizer.is_fast and cores > 1 and len(dataset) >= _SLOW_ROWS else None,
         new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
         desc=description,

@@ -1,0 +1,86 @@
+"""Tokenizers of our own: bytes, characters, words and byte-level BPE, learned from text."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import datasets
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from longspan.data.config import DataConfig
+
+PAD, UNKNOWN, END = "<pad>", "<unk>", "<|endoftext|>"
+
+_NOT_SPACE = r"\n|\S+"
+"""What "whitespace" keeps: line breaks, and whatever stands between white space."""
+
+_SPECIAL_WORD = r"<(?=pad>|\|endoftext\|>)"
+"""Where words are cut that would be taken for special tokens."""
+
+
+def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Tokenizer:
+    """Return a tokenizer of the kind `config.tokens` whose first ids are the special tokens.
+
+    Args:
+        config: Which of `longspan.data.config.TRAINED_TOKENS`, how many, and whether in lower case.
+        texts: Documents, or pieces of them, read once and not at all for bytes.
+        special: `PAD`, `UNKNOWN` and perhaps `END`, in this order.
+    """
+    options: dict[str, Any] = {
+        "special_tokens": special,
+        "vocab_size": config.vocab_size,
+        "show_progress": not datasets.are_progress_bars_disabled(),
+    }
+    # Sorted, so that the ids of single bytes are the same everywhere.
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer: Any = None
+    if config.tokens == "words":
+        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordLevelTrainer(**options)
+    elif config.tokens == "whitespace":
+        # A text may say "<unk>" itself, as published ones do, and means the unknown token.
+        tokenizer = Tokenizer(models.WordLevel(_frequent(config, texts, special), unk_token=UNKNOWN))
+        parts = [(_SPECIAL_WORD, "isolated", False), (_NOT_SPACE, "removed", True)]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(pattern), behavior, invert) for pattern, behavior, invert in parts]
+        )
+    elif config.tokens == "bpe":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
+    elif config.tokens == "characters":
+        # Without merges, BPE looks up characters one by one: ten times as fast as splitting first.
+        vocabulary = _frequent(config, texts, special)
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
+        tokenizer.decoder = decoders.Fuse()
+    else:
+        vocabulary = {token: number for number, token in enumerate([*special, *alphabet])}
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    if config.lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
+    if trainer is None:
+        tokenizer.add_special_tokens(special)
+    else:
+        length = len(texts) if isinstance(texts, Sized) else None
+        tokenizer.train_from_iterator(texts, trainer, length=length)
+    return tokenizer
+
+
+def _frequent(config: DataConfig, texts: Iterable[str], special: list[str]) -> dict[str, int]:
+    """Number the special tokens, then the words or characters, the most frequent first, up to `vocab_size`."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        # Not `str.lower`, which sees the end of a word where the tokenizer does not.
+        text = normalizers.Lowercase().normalize_str(text) if config.lowercase else text
+        if config.tokens == "whitespace":
+            text = re.sub(_SPECIAL_WORD, " < ", text)
+        counts.update(text if config.tokens == "characters" else re.findall(_NOT_SPACE, text))
+    for token in special:
+        del counts[token]
+    ordered = sorted(counts, key=lambda token: (-counts[token], token))
+    return {token: number for number, token in enumerate([*special, *ordered][: config.vocab_size])}

@@ -1,0 +1,170 @@
+"""Long documents to tokens, a piece at a time: a book or a hundred megabytes need no more memory than their tokens.
+
+A document may only be cut where its tokens do not change. For bytes and characters that is anywhere. For words and for
+byte-level BPE it is before a line break that follows no white space: words end there, and so do all alternatives of
+the pattern by which GPT-2's byte-level BPE splits text first (Radford et al. 2019), whose one look ahead,
+`\\s+(?!\\S)`, only concerns the white space to come. Other pretrained tokenizers get their documents whole.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset, Features, List, Value
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerBase
+
+from longspan.data.config import TRAINED_TOKENS, DataConfig
+from longspan.data.tokens import map_once, token_ids
+
+_PIECE = 1 << 16
+"""Bytes of a piece, about."""
+
+_BLOCK = 1 << 22
+"""Characters that are in memory as text at a time, about."""
+
+_ROWS, _BATCH = 128, 1 << 27
+"""Documents whose tokens are in memory at a time, and their bytes unless one alone has more."""
+
+_FEATURES = {
+    "input_ids": List(Value("int32")),
+    "length": Value("int64"),
+    "unknown": Value("int64"),
+    "characters": Value("int64"),
+    "bytes": Value("int64"),
+    "where": Value("string"),
+}
+
+
+def pieces(dataset: Dataset, config: DataConfig) -> Iterator[str]:
+    """Give the documents in pieces, for learning a tokenizer of the kind `config.tokens`."""
+    for batch in dataset.with_format("arrow").iter(_ROWS):
+        for text in batch["text"]:
+            yield from _pieces(memoryview(text.as_buffer()), _where_to_cut(config, None))
+
+
+def tokenize_documents(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, config: DataConfig, description: str
+) -> Dataset:
+    """Turn whole documents into tokens, on all cores, and only once: the result is cached.
+
+    Args:
+        dataset: Columns text and where, as `longspan.data.documents` makes them.
+        tokenizer: What makes the tokens.
+        config: What kind of tokenizer that is.
+        description: What the progress bar says.
+
+    Returns:
+        Columns `input_ids` (int32 list, without special tokens), `length` (tokens), `unknown` (how many of them stand
+        for what the tokenizer does not know), `characters` and `bytes` (of the text in UTF-8) and `where`.
+    """
+    cut = _where_to_cut(config, tokenizer)
+    unknown = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
+
+    def examples(batch: pa.Table) -> pa.Table:
+        texts = [memoryview(text.as_buffer()) for text in batch["text"]]
+        parts: list[np.ndarray] = [np.zeros(0, dtype=np.int32)]
+        lengths, unknowns = [0] * len(texts), [0] * len(texts)
+        for number, ids in _encode(tokenizer, texts, cut):
+            parts.append(ids)
+            lengths[number] += len(ids)
+            unknowns[number] += int(np.count_nonzero(ids == unknown))
+        values = np.concatenate(parts)
+        columns: dict[str, Any] = {
+            "input_ids": pa.ListArray.from_arrays(np.cumsum([0, *lengths]), values),
+            "length": lengths,
+            "unknown": unknowns,
+            "characters": [_characters(text) for text in texts],
+            "bytes": [len(text) for text in texts],
+            "where": batch["where"],
+        }
+        return pa.table(columns)
+
+    arrow = dataset.with_format("arrow")
+    longest = max(pc.max(pc.binary_length(batch["text"])).as_py() for batch in arrow.iter(_ROWS))
+    rows = max(1, min(_ROWS, _BATCH // max(1, longest)))
+    return map_once(arrow, examples, Features(_FEATURES), [cut], tokenizer, description, rows).with_format(None)
+
+
+def summary(dataset: Dataset) -> dict[str, int]:
+    """Summarise what `tokenize_documents` returned.
+
+    Returns:
+        `documents`, `tokens`, `unknown`, `characters`, `bytes` and `longest` (a document, in tokens).
+    """
+    totals = {name: int(sum(dataset[name][:])) for name in ("length", "unknown", "characters", "bytes")}
+    return {
+        "documents": len(dataset),
+        "tokens": totals.pop("length"),
+        **totals,
+        "longest": max(dataset["length"][:], default=0),
+    }
+
+
+def _where_to_cut(config: DataConfig, tokenizer: PreTrainedTokenizerBase | None) -> str:
+    """Say where documents may be cut: "anywhere", before the end of a "line", or "nowhere"."""
+    if config.tokens in ("bytes", "characters"):
+        return "anywhere"
+    if config.tokens in TRAINED_TOKENS:
+        return "line"
+    if tokenizer is None or not tokenizer.is_fast:
+        return "nowhere"
+    backend = tokenizer.backend_tokenizer
+    split = backend.pre_tokenizer
+    # Added tokens may reach over line breaks, or take in the white space beside them.
+    added = tokenizer.added_tokens_decoder.values()
+    plain = not any(token.lstrip or token.rstrip or "\n" in token.content for token in added)
+    like_gpt2 = isinstance(split, pre_tokenizers.ByteLevel) and split.use_regex and not split.add_prefix_space
+    return "line" if like_gpt2 and plain and backend.normalizer is None else "nowhere"
+
+
+def _pieces(text: memoryview, cut: str) -> Iterator[str]:
+    start, reach = 0, len(text) if cut == "nowhere" else _PIECE
+    while start < len(text):
+        end = min(start + reach, len(text))
+        # No piece begins within a character.
+        while end < len(text) and text[end] & 0xC0 == 0x80:
+            end += 1
+        piece = str(text[start:end], "utf-8")
+        if cut == "line" and end < len(text):
+            piece = piece[: _line_end(piece)]
+            if not piece:
+                reach *= 2
+                continue
+            end = start + len(piece.encode())
+        yield piece
+        start, reach = end, _PIECE
+
+
+def _line_end(text: str) -> int:
+    """Return where the last line break is that follows no white space; 0 if there is none."""
+    place = text.rfind("\n", 1)
+    while place > 0 and text[place - 1].isspace():
+        place = text.rfind("\n", 1, place)
+    return max(place, 0)
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[memoryview], cut: str
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Give the ids of all pieces in order, int32, without special tokens, each with the number of its text."""
+    numbers: list[int] = []
+    block: list[str] = []
+    size = 0
+    for number, text in enumerate(texts):
+        for piece in _pieces(text, cut):
+            numbers.append(number)
+            block.append(piece)
+            size += len(piece)
+            if size >= _BLOCK:
+                yield from zip(numbers, token_ids(tokenizer, block), strict=True)
+                numbers, block, size = [], [], 0
+    yield from zip(numbers, token_ids(tokenizer, block), strict=True)
+
+
+def _characters(text: memoryview) -> int:
+    """Count characters: all bytes of UTF-8 but those that continue one."""
+    values = np.frombuffer(text, dtype=np.uint8)
+    return sum(int(np.count_nonzero(values[i : i + _BLOCK] & 0xC0 != 0x80)) for i in range(0, len(values), _BLOCK))

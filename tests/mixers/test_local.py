@@ -80,18 +80,18 @@ def test_one_real_token_among_padding_sees_itself() -> None:
     assert (x.grad[:, :211] == 0).all()
 
 
-def test_the_cache_never_exceeds_the_radius() -> None:
+@pytest.mark.parametrize("holes", [False, True])
+def test_the_cache_never_exceeds_the_radius(holes: bool) -> None:
     mixer, x = Local(8, heads=2, radius=6, causal=True).double(), inputs(2, 100)
-    state, parts = mixer.init_state(2), []
-    for part in x.split([1, 1, 3, 70, 2, 23], 1):
-        y, state = mixer.step(part, state)
+    mask = torch.rand(2, 100) > 0.5 if holes else torch.ones(2, 100, dtype=torch.bool)
+    state, parts, sizes = mixer.init_state(2), [], [1, 1, 3, 70, 2, 23]
+    for part, real in zip(x.split(sizes, 1), mask.split(sizes, 1), strict=True):
+        y, state = mixer.step(part, state, real if holes else None)
         parts.append(y)
-        for tensor in state:
-            assert tensor.shape[0] == 2
-            assert tensor.shape[2] <= 6
-            # Nothing larger is kept alive behind a view.
-            assert tensor.untyped_storage().nbytes() == tensor.numel() * 8
-    torch.testing.assert_close(torch.cat(parts, 1), mixer(x))
+        assert state.key.shape == state.value.shape
+        assert state.key.shape[2] <= 6
+        assert state.visible.shape[1] == (state.key.shape[2] if holes else 0)
+    torch.testing.assert_close(torch.cat(parts, 1), mixer(x, mask))
 
 
 def test_bfloat16_knows_positions_past_2048() -> None:

@@ -63,16 +63,31 @@ def test_agrees_with_the_naive_form_with_holes(cell: str, bias: bool, t: int, ca
 @every_cell
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [1, 3, 16])
-def test_streams_with_a_state_of_constant_size(cell: str, dtype: torch.dtype, size: int) -> None:
-    mixer, x = Recurrent(6, cell=cell, causal=True).to(dtype), torch.randn(2, 20, 6).to(dtype)
-    state, parts = mixer.init_state(2), []
-    for part in x.split(size, 1):
+@pytest.mark.parametrize("holes", [False, True])
+def test_streams_with_a_state_of_constant_size(cell: str, dtype: torch.dtype, size: int, holes: bool) -> None:
+    mixer, x = Recurrent(6, cell=cell, causal=True).to(dtype), torch.randn(3, 20, 6).to(dtype)
+    mask = torch.rand(3, 20) > 0.5 if holes else torch.ones(3, 20, dtype=torch.bool)
+    mask[2] &= not holes
+    state, parts = mixer.init_state(3), []
+    for part, real in zip(x.split(size, 1), mask.split(size, 1), strict=True):
         before = state
-        y, state = mixer.step(part, state)
+        y, state = mixer.step(part, state, real if holes else None)
         parts.append(y)
         assert [(s.shape, s.dtype) for s in state] == [(s.shape, torch.float32) for s in before]
+        kept = ~real.any(1)
+        assert all(torch.equal(s[kept], old[kept]) for s, old in zip(state, before, strict=True))
     tolerance = 1e-5 if dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(torch.cat(parts, 1), mixer(x), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(torch.cat(parts, 1), mixer(x, mask), rtol=tolerance, atol=tolerance)
+
+
+@every_cell
+def test_no_weight_moves_the_state_past_what_is_masked(cell: str) -> None:
+    mixer = Recurrent(6, cell=cell, causal=True).double()
+    for parameter in mixer.parameters():
+        nn.init.normal_(parameter, std=100)
+    x, mask = torch.randn(1, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0) < 4
+    _, expected = mixer.step(x[:, :4], mixer.init_state(1))
+    torch.testing.assert_close(mixer.step(x, mixer.init_state(1), mask)[1], expected)
 
 
 @every_cell

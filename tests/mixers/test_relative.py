@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.relative import Relative, RelativeState, naive
 from longspan.ops import relative as op
@@ -233,29 +234,25 @@ def test_padding_in_segments_is_possible(data: st.DataObject, memory: int, same_
     assert state.memory.shape[1] <= memory
 
 
-def test_memories_are_reset_at_a_documents_end() -> None:
-    """Known failure elsewhere: memories never reset, so that a document sees the one before it."""
-    mixer, x = build(), inputs(3, 10)
-    _, state = mixer.step(x[:, :6], mixer.init_state(3))
-    y, state = mixer.step(x[:, 6:], mixer.reset(state, torch.tensor([False, True, False])))
-    whole = mixer(x)[:, 6:]
-    torch.testing.assert_close(y[[0, 2]], whole[[0, 2]])
-    torch.testing.assert_close(y[1:2], mixer(x[1:2, 6:]))
-    assert not state.visible[1, :6].any()
-    assert (state.memory[1, :6] == 0).all()
-
-
 def test_a_memory_of_zeros_is_seen_as_in_published_models() -> None:
-    mixer, x = build(memory=6), inputs(2, 4)
-    expected = by_shifting(mixer, x, torch.zeros(2, 6, DIM, dtype=torch.float64))
-    torch.testing.assert_close(mixer.step(x, mixer.zero_memory(2))[0], expected)
-    assert not torch.allclose(mixer.step(x, mixer.init_state(2))[0], expected)
+    mixer, x = build(memory=6, start="zeros"), inputs(2, 10)
+    expected = by_shifting(mixer, x[:, :4], torch.zeros(2, 6, DIM, dtype=torch.float64))
+    y, state = mixer.step(x[:, :4], mixer.init_state(2))
+    torch.testing.assert_close(y, expected)
+    assert not torch.allclose(build(memory=6).step(x[:, :4], build().init_state(2))[0], expected)
+    # A document that begins later begins alike.
+    y, state = mixer.step(x[:, 4:8], mixers.reset(mixer, state, torch.tensor([False, True])))
+    torch.testing.assert_close(
+        y[:1],
+        by_shifting(mixer, x[:1, 4:8], state.memory.new_zeros(1, 6, DIM).index_copy(1, torch.arange(2, 6), x[:1, :4])),
+    )
+    torch.testing.assert_close(y[1:], by_shifting(mixer, x[1:, 4:8], state.memory.new_zeros(1, 6, DIM)))
 
 
 def test_a_token_after_a_long_memory_costs_no_projection_of_it() -> None:
-    mixer = Relative(64, heads=4, causal=True, memory=512)
+    mixer = Relative(64, heads=4, causal=True, memory=512, start="zeros")
     with FlopCounterMode(display=False) as counter:
-        mixer.step(torch.zeros(1, 1, 64), mixer.zero_memory(1))
+        mixer.step(torch.zeros(1, 1, 64), mixer.init_state(1))
     # Twice as many operations as multiplications: scores by content and by distance, the sum; and a few projections.
     assert counter.get_total_flops() < 2 * (3 * 514 * 64 * 4 + 8 * 64 * 64)
 
@@ -289,8 +286,8 @@ def test_several_blocks_and_steps_compile() -> None:
     actual, expected = (torch.autograd.grad(out.sum(), x) for out in (y, mixer(x)))
     torch.testing.assert_close(actual, expected)
     step = torch.compile(mixer.step, backend="aot_eager", fullgraph=True)
-    token = inputs(1, 1)
-    torch.testing.assert_close(step(token, mixer.zero_memory(1)), mixer.step(token, mixer.zero_memory(1)))
+    state, token = remembering(inputs(1, 3)), inputs(1, 1)
+    torch.testing.assert_close(step(token, state), mixer.step(token, state))
 
 
 def test_65536_positions_with_same_length() -> None:
@@ -347,6 +344,7 @@ def test_logits_of_ten_thousand_are_right(options: dict[str, Any]) -> None:
         ({"memory": -1}, "memory=-1"),
         ({"clamp": -2}, "clamp=-2"),
         ({"same_length": True}, "causal=True"),
+        ({"start": "zero"}, "did you mean 'zeros'"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:

@@ -11,11 +11,17 @@ import inspect
 import pkgutil
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from longspan.errors import UserError, suggestion
+from longspan.ops.cache import spelled_out
+
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,28 @@ def check_causal(mixer: nn.Module) -> None:
     """Raise UserError unless `mixer` was built causal, as `step` needs."""
     if not mixer.causal:
         raise UserError("step needs a causal mixer, got causal=False; build it with causal=True.")
+
+
+def reset(mixer: Any, state: State, rows: Bool[Tensor, " b"]) -> State:
+    """Return `state` as `mixer.init_state` gives it where `rows` is True: another document begins there.
+
+    A cache keeps its length; what it holds in these rows turns zero, and is seen no more. A state with a field
+    `visible` is taken for a cache whose positions are the last but one dimension of its first field.
+    """
+
+    def renewed(old: Tensor, new: Tensor) -> Tensor:
+        chosen = rows.view(-1, *[1] * (old.ndim - 1))
+        return torch.where(chosen, new.to(old), old) if new.shape == old.shape else old.masked_fill(chosen, 0)
+
+    fresh = mixer.init_state(len(rows))
+    result: State = tree_map(renewed, _spelled_out(state), _spelled_out(fresh))
+    return result
+
+
+def _spelled_out(state: Any) -> Any:
+    if not hasattr(state, "visible"):
+        return state
+    return state._replace(visible=spelled_out(state.visible, state[0].shape[-2]))
 
 
 def describe(name: str) -> Description:

@@ -139,12 +139,15 @@ class Additive(nn.Module):
             empty_prefix(batch_size, self.heads, width, like), empty_prefix(batch_size, self.heads, pooled, like)
         )
 
-    def step(self, x: Float[Tensor, "b n d"], state: AdditiveState) -> tuple[Float[Tensor, "b n d"], AdditiveState]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: AdditiveState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], AdditiveState]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
         if not self.attends:
-            return self(x), state
-        return self._causal(x, None, state)
+            return self(x, mask), state
+        y, state = self._causal(x, mask, state)
+        return zero_padding(y, mask), state
 
     def _projection(self, linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
         """Return a projection's full matrix (dim, dim) and bias, repeating one that all heads share."""

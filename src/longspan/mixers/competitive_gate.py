@@ -99,11 +99,12 @@ class CompetitiveGate(nn.Module):
         return CompetitiveGateState(normaliser, mean, mean)
 
     def step(
-        self, x: Float[Tensor, "b n d"], state: CompetitiveGateState
+        self, x: Float[Tensor, "b n d"], state: CompetitiveGateState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Float[Tensor, "b n d"], CompetitiveGateState]:
-        """Continue a sequence by `n` positions."""
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
-        return self._causal(x, None, state)
+        y, state = self._causal(x, mask, state)
+        return zero_padding(y, mask), state
 
     def _causal(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState

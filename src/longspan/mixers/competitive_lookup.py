@@ -105,11 +105,12 @@ class CompetitiveLookup(nn.Module):
         return CompetitiveLookupState(empty, empty)
 
     def step(
-        self, x: Float[Tensor, "b n d"], state: CompetitiveLookupState
+        self, x: Float[Tensor, "b n d"], state: CompetitiveLookupState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Float[Tensor, "b n d"], CompetitiveLookupState]:
-        """Continue a sequence by `n` positions."""
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
-        return self._causal(x, None, state)
+        y, state = self._causal(x, mask, state)
+        return zero_padding(y, mask), state
 
     def _causal(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState

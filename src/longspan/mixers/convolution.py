@@ -70,11 +70,14 @@ class Convolution(nn.Module):
         """Return the state before the first position; its size never changes."""
         return LastInputs(self.kernel.weight.new_zeros(batch_size, self.behind, self.kernel.in_channels))
 
-    def step(self, x: Float[Tensor, "b n d"], state: LastInputs) -> tuple[Float[Tensor, "b n d"], LastInputs]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: LastInputs, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], LastInputs]:
+        """Continue a sequence by `n` positions; those where `mask` is False count as zeros."""
         check_causal(self)
-        seen = torch.cat((state.inputs.to(x.dtype), x), 1)
-        return self._convolve(seen), LastInputs(seen[:, x.shape[1] :])
+        seen = torch.cat((state.inputs.to(x.dtype), zero_padding(x, mask)), 1)
+        # A copy: a view would keep the memory of all that was seen.
+        return zero_padding(self._convolve(seen), mask), LastInputs(seen[:, x.shape[1] :].clone())
 
     def _convolve(self, x: Tensor) -> Tensor:
         """Return (b, n, dim) for inputs (b, n + kernel_size - 1, dim)."""

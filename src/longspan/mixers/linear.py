@@ -76,10 +76,13 @@ class Linear(nn.Module):
         """Return the state before the first position; its size never changes."""
         return empty_sums(batch_size, self.heads, self.width, self.query.weight)
 
-    def step(self, x: Float[Tensor, "b n d"], state: LinearSums) -> tuple[Float[Tensor, "b n d"], LinearSums]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: LinearSums, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], LinearSums]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
-        return self._causal(x, None, state)
+        y, state = self._causal(x, mask, state)
+        return zero_padding(y, mask), state
 
     def _causal(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
         mixed, state = causal_linear_attention(*self._project(x, None), mask, state)

@@ -8,16 +8,19 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers import check_causal
+from longspan.ops.cache import all_visible, as_mask, extended
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.window import window_attention, window_attention_naive
 
 
 class WindowCache(NamedTuple):
-    """The keys and values of the last positions, each (b, heads, seen, dim / heads), `seen` being at most `radius`."""
+    """The keys and values of the last positions, each (b, heads, seen, dim / heads), `seen` being at most `radius`, and
+    which of them are `visible` (`ops.cache`)."""
 
     key: Tensor
     value: Tensor
+    visible: Tensor
 
 
 class Local(nn.Module):
@@ -71,17 +74,21 @@ class Local(nn.Module):
         """Return an empty cache; it grows to `radius` positions and no further."""
         width = self.query.out_features // self.heads
         empty = self.query.weight.new_zeros(batch_size, self.heads, 0, width)
-        return WindowCache(empty, empty)
+        return WindowCache(empty, empty, all_visible(batch_size, empty))
 
-    def step(self, x: Float[Tensor, "b n d"], state: WindowCache) -> tuple[Float[Tensor, "b n d"], WindowCache]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: WindowCache, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], WindowCache]:
+        """Continue a sequence by `n` positions; those where `mask` is False are not seen, but count as distance."""
         check_causal(self)
         query, key, value = self._project(x)
+        visible = extended(state.visible, state.key.shape[2], x.shape[1], mask)
         key, value = torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
-        y = self.output(merge_heads(window_attention(query, key, value, self.radius, causal=True)))
-        seen = max(0, key.shape[2] - self.radius)
+        y = self.output(merge_heads(window_attention(query, key, value, self.radius, as_mask(visible), True)))
+        past = max(0, key.shape[2] - self.radius)
         # Copies: a view would keep the memory of all that was seen.
-        return y, WindowCache(key[:, :, seen:].clone(), value[:, :, seen:].clone())
+        kept = WindowCache(key[:, :, past:].clone(), value[:, :, past:].clone(), visible[:, past:].clone())
+        return zero_padding(y, mask), kept
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = (

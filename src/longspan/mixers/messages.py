@@ -98,10 +98,13 @@ class Messages(nn.Module):
         handed = like.new_full((batch_size, self.slots), FLOOR, dtype=accumulation_dtype(like.dtype))
         return MessagesState(empty_prefix(batch_size, self.slots, like.shape[0], like), handed)
 
-    def step(self, x: Float[Tensor, "b n d"], state: MessagesState) -> tuple[Float[Tensor, "b n d"], MessagesState]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MessagesState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MessagesState]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
-        return self._causal(x, None, state)
+        y, state = self._causal(x, mask, state)
+        return zero_padding(y, mask), state
 
     def _cross(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         for_logits, for_slots = reads(context, self.slots, self.slots)
@@ -130,7 +133,13 @@ class Messages(nn.Module):
             weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
         with torch.autocast(x.device.type, enabled=False):
             wide = values.to(accumulation_dtype(values.dtype))
-            y, slots = _hand_out_prefixes(wide, gathering, weights, state.gathered)
+            if x.shape[1] == 1:
+                # A step of a stream: not worth the chunks.
+                sent = wide.unsqueeze(2).expand(-1, -1, self.slots, -1)
+                contents, slots = prefix_softmax_mean(sent, gathering, None, state.gathered)
+                y = (handing - handed).exp().to(wide.dtype) @ contents[:, 0]
+            else:
+                y, slots = _hand_out_prefixes(wide, gathering, weights, state.gathered)
         return y.to(values.dtype), MessagesState(slots, handed[:, -1].to(state.handed.dtype))
 
 

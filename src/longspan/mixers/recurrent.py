@@ -10,11 +10,13 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers import check_causal
-from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.packing import by_segment, left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
 
 CELLS = ("lstm", "gru", "sru")
+# No sum of weights brings a gate back from here, and its logistic function is 0 or 1 to the last digit.
+SATURATED = 1e6
 
 
 class RecurrentState(NamedTuple):
@@ -40,21 +42,38 @@ class SteppedUnit(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
 
-    def forward(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Continue from `state`; what `mask` hides stands last, leaves no trace, and its outputs mean nothing."""
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
         inputs, hidden, cell = x.to(dtype), state.hidden.to(dtype).unsqueeze(0), state.cell.to(dtype).unsqueeze(0)
+        if mask is not None and self.gates == 4:
+            # One more input shuts the input gate and opens the forget gate: the cell stands still.
+            inputs = torch.cat((zero_padding(inputs, mask), (~mask).unsqueeze(-1).to(dtype)), -1)
+            shut = weights[0].new_full((self.weight_hh_l0.shape[1], 1), -SATURATED)
+            weights[0] = torch.cat((weights[0], torch.cat((shut, -shut, 0 * shut, 0 * shut))), 1)
         options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
         with torch.autocast(x.device.type, enabled=False):
             if self.gates == 3:
-                y, hidden = torch.gru(inputs, hidden, *options)
-                return y.to(x.dtype), state._replace(hidden=hidden[0])
+                y, last = torch.gru(inputs, hidden, *options)
+                last = last if mask is None else _last(y, hidden, mask)
+                return y.to(x.dtype), state._replace(hidden=last[0])
             if torch.compiler.is_dynamo_compiling():
                 # For inputs without gradient the compiler takes oneDNN's LSTM, and fails to give its weights any.
                 inputs = inputs + 0 * weights[0][0]
-            y, hidden, cell = torch.lstm(inputs, (hidden, cell), *options)
-        return y.to(x.dtype), RecurrentState(hidden[0], cell[0])
+            y, last, cell = torch.lstm(inputs, (hidden, cell), *options)
+        last = last if mask is None else _last(y, hidden, mask)
+        return y.to(x.dtype), RecurrentState(last[0], cell[0])
+
+
+def _last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
+    """Return the last real position's outputs, or those `before` where a row has no real position: (1, b, width)."""
+    count = mask.sum(1).view(-1, 1, 1)
+    last = y.gather(1, (count - 1).clamp_min(0).expand(-1, -1, y.shape[2]))
+    return torch.where(count > 0, last, before.transpose(0, 1)).transpose(0, 1)
 
 
 class SimpleRecurrentUnit(nn.Module):
@@ -68,13 +87,17 @@ class SimpleRecurrentUnit(nn.Module):
         # The columns of the input that the highway gate lets through.
         self.skipped = slice(first, first + width)
 
-    def forward(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Continue from `state`; what `mask` hides leaves no trace, and its outputs mean nothing."""
         candidate, forget, highway = self.projection(x).chunk(3, -1)
         if self.gate_bias is not None:
             forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
             forget, highway = forget + forget_bias, highway + highway_bias
         # c_t = c_{t-1} + (1 - f) (x̃_t - c_{t-1}). σ(-z) is 1 - σ(z), and not zero where rounding makes σ(z) one.
-        cells, last = lerp_scan(candidate.unsqueeze(2), torch.sigmoid(-forget).unsqueeze(2), state.cell.unsqueeze(1))
+        gates = zero_padding(torch.sigmoid(-forget), mask)
+        cells, last = lerp_scan(candidate.unsqueeze(2), gates.unsqueeze(2), state.cell.unsqueeze(1))
         skipped = x[..., self.skipped].to(candidate.dtype)
         y = torch.lerp(skipped, cells.squeeze(2).tanh(), highway.sigmoid())
         return y, state._replace(cell=last.squeeze(1))
@@ -140,11 +163,16 @@ class Recurrent(nn.Module):
         """Return the state before the first position, in at least float32; its size never changes."""
         return self._empty(batch_size, next(self.parameters()))
 
-    def step(self, x: Float[Tensor, "b n d"], state: RecurrentState) -> tuple[Float[Tensor, "b n d"], RecurrentState]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], RecurrentState]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
-        y, state = self.reader(x, state)
-        return y, state
+        if mask is None:
+            y, state = self.reader(x, state)
+            return y, state
+        y, state = left_aligned_step(lambda real, there: self.reader(real, state, there), x, mask)
+        return zero_padding(y, mask), state
 
     def _build(self, dim: int, first: int, bias: bool) -> nn.Module:
         """Return one direction, whose outputs are the columns of y from `first` on."""

@@ -6,15 +6,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.mixers import check_causal
+from longspan.ops.cache import all_visible, as_mask, extended
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.packing import by_segment, left_aligned, left_aligned_step, zero_padding
 from longspan.ops.relative import distance_encoding, distance_range, relative_attention
+
+STARTS = ("empty", "zeros")
 
 
 class RelativeState(NamedTuple):
-    """The inputs of the last positions, (b, m, dim), newest last, and which of them are there to be seen, (b, m)."""
+    """The inputs of the last positions, (b, m, dim), newest last, and which of them are `visible` (`ops.cache`)."""
 
     memory: Tensor
     visible: Tensor
@@ -50,13 +53,15 @@ class Relative(nn.Module):
         memory: how many positions `step` remembers; no gradient flows into them.
         same_length: whether every position sees itself and at most `memory` positions behind it (causal only).
         clamp: distances beyond it count as `clamp`; 0 for none.
+        start: the memory before the first position: "empty", or "zeros": `memory` vectors of zeros that are seen, from
+            which published Transformer-XL models start.
         bias: whether queries, keys, values and output have biases (Transformer-XL has none). W_R never has: one would
             move all of a query's scores alike, which softmax does not see.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
 
     Raises:
         UserError: when `heads` does not divide `dim`, `dim` is odd, `memory` or `clamp` is negative, or a mixer that is
-            not causal is to have `same_length`.
+            not causal is to have `same_length`; for an unknown `start`.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Relative(nn.Module):
         memory: int = 512,
         same_length: bool = False,
         clamp: int = 0,
+        start: str = "empty",
         bias: bool = False,
         output_projection: bool = True,
     ) -> None:
@@ -79,6 +85,7 @@ class Relative(nn.Module):
             raise UserError(
                 f"relative needs memory and clamp of at least 0, got memory={memory} and clamp={clamp}; change either."
             )
+        check_choice("start of relative's memory", start, STARTS)
         if same_length and not causal:
             raise UserError("same_length needs a causal mixer, got causal=False; build it with causal=True.")
         self.dim = dim
@@ -87,6 +94,7 @@ class Relative(nn.Module):
         self.memory = memory
         self.window = memory if same_length else None
         self.clamp = clamp
+        self.start = start
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
@@ -111,20 +119,10 @@ class Relative(nn.Module):
         return zero_padding(left_aligned(lambda real, there: self._attend(real, real, there), x, mask), mask)
 
     def init_state(self, batch_size: int) -> RelativeState:
-        """Return an empty memory; `step` fills it until it holds `memory` positions."""
+        """Return the memory before the first position; `step` fills it until it holds `memory` positions."""
         like = self.query.weight
-        nothing = torch.zeros(batch_size, 0, dtype=torch.bool, device=like.device)
-        return RelativeState(like.new_zeros(batch_size, 0, self.dim), nothing)
-
-    def zero_memory(self, batch_size: int) -> RelativeState:
-        """Return a memory of `memory` zero vectors that are seen, from which published Transformer-XL models start."""
-        memory = self.query.weight.new_zeros(batch_size, self.memory, self.dim)
-        return RelativeState(memory, torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device))
-
-    def reset(self, state: RelativeState, rows: Bool[Tensor, " b"]) -> RelativeState:
-        """Return `state` with an empty memory where `rows` is True: a new document starts there."""
-        memory = state.memory.masked_fill(rows[:, None, None], 0)
-        return RelativeState(memory, state.visible & ~rows.unsqueeze(1))
+        length = self.memory if self.start == "zeros" else 0
+        return RelativeState(like.new_zeros(batch_size, length, self.dim), all_visible(batch_size, like))
 
     def step(
         self, x: Float[Tensor, "b n d"], state: RelativeState, mask: Bool[Tensor, "b n"] | None = None
@@ -135,22 +133,20 @@ class Relative(nn.Module):
         """
         check_causal(self)
         if mask is None:
-            return self._continue(x, torch.ones(x.shape[:2], dtype=torch.bool, device=x.device), state)
-        states = []
+            return self._continue(x, None, state)
+        y, state = left_aligned_step(lambda real, there: self._continue(real, there, state), x, mask)
+        return zero_padding(y, mask), state
 
-        def mix(real: Tensor, there: Tensor) -> Tensor:
-            y, after = self._continue(real, there, state)
-            states.append(after)
-            return y
-
-        return zero_padding(left_aligned(mix, x, mask), mask), states[0]
-
-    def _continue(self, x: Tensor, mask: Tensor, state: RelativeState) -> tuple[Tensor, RelativeState]:
+    def _continue(self, x: Tensor, mask: Tensor | None, state: RelativeState) -> tuple[Tensor, RelativeState]:
         """Continue by `x`, whose real positions stand first in each row; in the memory they stand last."""
         seen = torch.cat((state.memory.detach().to(x.dtype), x), 1)
-        visible = torch.cat((state.visible, mask), 1)
-        y = self._attend(x, seen, visible)
-        kept = torch.argsort(visible.to(torch.uint8), dim=1, stable=True)[:, max(0, seen.shape[1] - self.memory) :]
+        visible = extended(state.visible, state.memory.shape[1], x.shape[1], mask)
+        y = self._attend(x, seen, as_mask(visible))
+        past = max(0, seen.shape[1] - self.memory)
+        if mask is None:
+            # Copies: a view would keep the memory of all that was seen.
+            return y, RelativeState(seen.detach()[:, past:].clone(), visible[:, past:].clone())
+        kept = torch.argsort(visible.to(torch.uint8), dim=1, stable=True)[:, past:]
         memory = seen.detach().gather(1, kept.unsqueeze(-1).expand(-1, -1, self.dim))
         return y, RelativeState(memory, visible.gather(1, kept))
 

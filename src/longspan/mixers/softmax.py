@@ -8,15 +8,17 @@ from torch import Tensor, nn
 
 from longspan.mixers import check_causal
 from longspan.ops.attention import attention, attention_naive, check_context, served
+from longspan.ops.cache import all_visible, as_mask, extended
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import by_segment, zero_padding
 
 
 class KeyValueCache(NamedTuple):
-    """The keys and values seen so far, each (b, heads, seen, dim / heads)."""
+    """The keys and values seen so far, each (b, heads, seen, dim / heads), and which are `visible` (`ops.cache`)."""
 
     key: Tensor
     value: Tensor
+    visible: Tensor
 
 
 class Softmax(nn.Module):
@@ -73,16 +75,18 @@ class Softmax(nn.Module):
         """Return an empty cache; `step` appends to it, so it grows with what it has seen."""
         width = self.query.out_features // self.heads
         empty = self.query.weight.new_zeros(batch_size, self.heads, 0, width)
-        return KeyValueCache(empty, empty)
+        return KeyValueCache(empty, empty, all_visible(batch_size, empty))
 
-    def step(self, x: Float[Tensor, "b n d"], state: KeyValueCache) -> tuple[Float[Tensor, "b n d"], KeyValueCache]:
-        """Continue a sequence by `n` positions."""
+    def step(
+        self, x: Float[Tensor, "b n d"], state: KeyValueCache, mask: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], KeyValueCache]:
+        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
         check_causal(self)
         query, key, value = self._project(x, None)
-        state = KeyValueCache(
-            torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
-        )
-        return self._merge(attention(query, state.key, state.value, causal=True)), state
+        visible = extended(state.visible, state.key.shape[2], x.shape[1], mask)
+        key, value = torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
+        y = self._merge(attention(query, key, value, as_mask(visible), causal=True))
+        return zero_padding(y, mask), KeyValueCache(key, value, visible)
 
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         source = x if context is None else context

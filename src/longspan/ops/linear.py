@@ -64,6 +64,12 @@ def causal_linear_attention(
     """
     t = query.shape[2]
     with torch.autocast(query.device.type, enabled=False):
+        if t == 1:
+            # A step of a stream: not worth the chunks.
+            queries, keys = _query_features(query), _key_features(key, mask)
+            sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
+            out = queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
+            return out.to(value.dtype), LinearSums(sums, weights)
         queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
         values = _chunks(value).to(keys.dtype)
         if mask is not None or t % keys.shape[3]:

@@ -1,10 +1,13 @@
 """Rows of documents: padding set to zero or moved to one side, and several documents packed in one row."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+State = TypeVar("State")
 
 
 def zero_padding(y: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
@@ -19,10 +22,19 @@ def left_aligned(
 
     For mixers to which a position's number matters: padding before or between tokens then changes nothing.
     """
+    return left_aligned_step(lambda real, there: (mix(real, there), None), x, mask)[0]
+
+
+def left_aligned_step(
+    step: Callable[[Tensor, Tensor], tuple[Tensor, State]], x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
+) -> tuple[Float[Tensor, "b t d"], State]:
+    """Return the same for a `step(x, mask)` that gives a state besides, and the state as it is."""
+    if x.shape[1] == 1:
+        return step(x, mask)
     order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
     index = order.unsqueeze(-1).expand_as(x)
-    y = mix(x.gather(1, index), mask.gather(1, order))
-    return torch.zeros_like(y).scatter(1, index, y)
+    y, state = step(x.gather(1, index), mask.gather(1, order))
+    return torch.zeros_like(y).scatter(1, index, y), state
 
 
 def by_segment(

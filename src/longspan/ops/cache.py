@@ -1,0 +1,34 @@
+"""Which positions of a cache may be looked at.
+
+`visible` is (b, seen) bool, or (b, 0) as long as every position may be: who never hides one pays nothing for it.
+"""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+
+def all_visible(batch_size: int, like: Tensor) -> Bool[Tensor, "b 0"]:
+    """Return `visible` for a cache of any length that hides nothing, on the device of `like`."""
+    return torch.ones(batch_size, 0, dtype=torch.bool, device=like.device)
+
+
+def spelled_out(visible: Bool[Tensor, "b v"], seen: int) -> Bool[Tensor, "b {seen}"]:
+    """Return `visible` with one number for each of the `seen` positions."""
+    return visible if visible.shape[1] == seen else visible.new_ones(visible.shape[0], seen)
+
+
+def extended(
+    visible: Bool[Tensor, "b v"], seen: int, new: int, mask: Bool[Tensor, "b {new}"] | None
+) -> Bool[Tensor, "b w"]:
+    """Return `visible` for a cache of `seen` positions that `new` ones join, those of them where `mask` is True."""
+    if mask is None:
+        if not visible.shape[1]:
+            return visible
+        mask = visible.new_ones(visible.shape[0], new)
+    return torch.cat((spelled_out(visible, seen), mask), 1)
+
+
+def as_mask(visible: Bool[Tensor, "b v"]) -> Bool[Tensor, "b v"] | None:
+    """Return the mask of keys for attention to the cache: None when nothing is hidden."""
+    return visible if visible.shape[1] else None

@@ -10,6 +10,7 @@ from longspan.backbone import Backbone
 from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.mixers.softmax import Softmax
+from longspan.ops.dropout import Dropout
 
 
 def build(depth: int = 2, **changes: Any) -> Backbone:
@@ -60,6 +61,45 @@ def test_pre_and_post_norm_are_the_formulas() -> None:
         assert isinstance(n1, nn.Identity) == (norm == "none")
 
 
+def test_the_feed_forward_network_is_the_formula() -> None:
+    x = torch.randn(2, 5, 8)
+    for activation, f in (("gelu", nn.functional.gelu), ("relu", torch.relu)):
+        block: Any = build(1, norm="none", residual=False, activation=activation).blocks[0]
+        first, _, last = block.feed_forward
+        torch.testing.assert_close(block(x), last(f(first(block.mixer(x)))))
+
+
+def test_dropout_inside_the_feed_forward_network_is_optional() -> None:
+    for chosen, places in ((False, 1), (True, 2)):
+        block = build(1, dropout=0.5, feed_forward_dropout=chosen).blocks[0]
+        assert sum(isinstance(module, Dropout) for module in block.modules()) == places
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_steps_are_the_whole(norm: str, share_layers: bool) -> None:
+    backbone = build(
+        3,
+        mixer_names=["additive", "softmax"],
+        shared_options={"heads": 2, "causal": True},
+        norm=norm,
+        share_layers=share_layers,
+    )
+    x, mask = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 2:4] = False
+    states, parts = backbone.init_states(2), []
+    assert len(states) == 3
+    for part, part_mask in zip(x.split([4, 1, 4], 1), mask.split([4, 1, 4], 1), strict=True):
+        y, states = backbone.step(part, states, part_mask)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, 1)[mask], backbone(x, mask)[mask])
+    hidden: list[torch.Tensor] = []
+    y, _ = backbone.step(x, backbone.init_states(2), hidden_states=hidden)
+    assert len(hidden) == 3
+    assert hidden[0] is x
+    torch.testing.assert_close(y, backbone(x))
+
+
 def test_one_bare_mixer() -> None:
     backbone = build(1, norm="none", residual=False, feed_forward_dim=0)
     x = torch.randn(2, 5, 8)
@@ -82,6 +122,7 @@ def test_options_belong_to_their_mixer() -> None:
     ("changes", "message"),
     [
         ({"norm": "prenorm"}, "did you mean 'pre'"),
+        ({"activation": "rely"}, "did you mean 'relu'"),
         ({"mixer_names": []}, "at least one mixer"),
         ({"mixer_names": ["additiv"]}, "did you mean 'additive'"),
         ({"mixer_options": {"softmax": {}}}, "model.mixers lacks"),

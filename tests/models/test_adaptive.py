@@ -29,7 +29,7 @@ def softmax(cutoffs: list[int], embedding_dim: int, div_val: int) -> AdaptiveSof
 
 
 def embedding(cutoffs: list[int], embedding_dim: int, div_val: int, **options: Any) -> AdaptiveEmbedding:
-    shape = {"cutoffs": cutoffs, "embedding_dim": embedding_dim, "div_val": div_val}
+    shape: dict[str, Any] = {"cutoffs": cutoffs, "embedding_dim": embedding_dim, "div_val": div_val}
     return AdaptiveEmbedding(VOCABULARY, DIM, **shape, **options).double()
 
 

@@ -86,7 +86,8 @@ class MixerStates:
                 f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
                 f"({', '.join(sorted(tensors.keys() ^ expected)[:4])}); use states that this model saved."
             )
-        leaves = [tensors[name].to(leaf.device) for name, leaf in _named(self.layers)]
+        # Copies: tensors in a file's memory lie at other addresses, and products there may round differently.
+        leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
         return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._mixers)
 

@@ -1,0 +1,107 @@
+"""Losses over large vocabularies: exact, and without several copies of the scores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from longspan import LongspanConfig, LongspanForCausalLM
+from longspan.models import losses
+from longspan.models.losses import cross_entropies, in_chunks
+
+VOCABULARY, ROWS, LENGTH = 16000, 2, 64
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the elements of new storages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                # Held, so that no later storage takes the same address.
+                self._kept.append(storage)
+                self.sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        return out
+
+    def of_at_least(self, elements: int) -> int:
+        return sum(size >= elements for size in self.sizes.values())
+
+
+def model() -> LongspanForCausalLM:
+    shape: dict[str, Any] = {"vocab_size": VOCABULARY, "dim": 8, "heads": 2, "depth": 1, "causal": True}
+    return LongspanForCausalLM(LongspanConfig(**shape))
+
+
+def saved_bytes(run: Callable[[], Any]) -> int:
+    """Bytes that autograd keeps for the backward pass, each storage once."""
+    storages: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = run()
+    assert result is not None
+    return sum(storages.values())
+
+
+def test_training_holds_scores_of_a_part_of_the_positions_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 16 * VOCABULARY)
+    made, ids = model().train(), torch.randint(1, VOCABULARY, (ROWS, LENGTH))
+    all_scores = ROWS * LENGTH * VOCABULARY
+    with Allocations() as counted:
+        made(ids, labels=ids).loss.backward()
+    # The output weights have 8 columns: the largest tensors are the scores of 16 positions.
+    assert counted.of_at_least(16 * VOCABULARY + 1) == 0
+    assert saved_bytes(lambda: made(ids, labels=ids).loss) < all_scores
+
+
+def test_evaluation_holds_one_copy_of_the_logits_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 16 * VOCABULARY)
+    made, ids = model().eval(), torch.randint(1, VOCABULARY, (ROWS, LENGTH))
+    all_scores = ROWS * LENGTH * VOCABULARY
+    for kept, copies in ((0, 1), (1, 0)):
+        with torch.no_grad(), Allocations() as counted:
+            made(ids, labels=ids, logits_to_keep=kept)
+        assert counted.of_at_least(all_scores) == copies
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_parts_give_the_same_losses_and_gradients(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.randn(3, 5, 11).to(dtype)
+    targets = torch.randint(0, 11, (3, 5))
+    targets[1, 2] = -100
+    expected = torch.zeros(3, 5, dtype=torch.float64)
+    for row in range(3):
+        for i in range(5):
+            if targets[row, i] >= 0:
+                expected[row, i] = -scores[row, i].double().log_softmax(0)[targets[row, i]]
+    gradients = []
+    for chunk in (1 << 20, 4 * 11, 1):
+        monkeypatch.setattr(losses, "CHUNK", chunk)
+        leaf = scores.clone().requires_grad_()
+        found = in_chunks(cross_entropies, leaf, targets, 11)
+        assert found.shape == (3, 5)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+        (found * torch.arange(15).view(3, 5)).sum().backward()
+        gradients.append(leaf.grad)
+    assert gradients[0] is not None
+    for other in gradients[1:]:
+        torch.testing.assert_close(gradients[0], other, rtol=0, atol=0)
+
+
+def test_nothing_to_predict_costs_nothing() -> None:
+    found = in_chunks(cross_entropies, torch.zeros(0, 4), torch.zeros(0, dtype=torch.long), 4)
+    assert found.shape == (0,)

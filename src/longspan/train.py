@@ -68,7 +68,7 @@ def train(
     set_seed(arguments.seed)
     model, words = processes.in_each(lambda: _build_model(recipe, task, prepared))
     trainer = processes.in_each(lambda: task.make_trainer(model, arguments, recipe.training, prepared))
-    # Only now: a mistake in data or model neither costs an older run nor leaves a folder in the way of the next attempt.
+    # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: _open_run(recipe, run_dir, resume))
     # The first process has removed what a kill has left of the last save.
     checkpoint = processes.in_turn(lambda: last_checkpoint(run_dir / CHECKPOINTS))

@@ -30,6 +30,8 @@ class LongspanTrainer(Trainer):
         seconds_not_training: how long evaluations and saves have taken so far.
     """
 
+    control: TrainerControl
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.real_tokens = 0

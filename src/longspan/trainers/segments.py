@@ -1,7 +1,7 @@
 """Training a language model on streams of segments, with states that go on from one to the next."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,8 @@ class SegmentTrainer(LongspanTrainer):
         segment_length: tokens that a row reads in one step.
         end_id: the token around documents.
         pad_id: the token that fills up the last segment of a document.
-        eval_text: `characters` and `bytes` of the documents of `eval_dataset`.
-        kwargs: what `Trainer` takes. Data sets have the columns `input_ids` and `length`; a batch of
-            `per_device_train_batch_size` rows.
+        kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
+            those of `longspan.data.pieces.tokenize_documents`.
 
     Raises:
         UserError: from `train`, when a checkpoint lacks states that fit.
@@ -57,14 +56,11 @@ class SegmentTrainer(LongspanTrainer):
     # Losses are divided by the targets of all accumulated batches here, not in `Trainer.training_step`.
     loss_is_scaled_for_ga = True
 
-    def __init__(
-        self, *args: Any, segment_length: int, end_id: int, pad_id: int, eval_text: Mapping[str, int], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, segment_length: int, end_id: int, pad_id: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.segment_length = segment_length
         self.end_id = end_id
         self.pad_id = pad_id
-        self.eval_text = eval_text
         self.carries = carries(self.model)
         self._states: MixerStates | None = None
 
@@ -137,22 +133,17 @@ class SegmentTrainer(LongspanTrainer):
         with self.not_training():
             start = time.time()
             documents = self.eval_dataset if eval_dataset is None else eval_dataset
-            scores = self.scores(documents, self.eval_text)
-            logs = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
+            logs = {f"{metric_key_prefix}_{name}": score for name, score in self.scores(documents).items()}
             logs |= speed_metrics(metric_key_prefix, start, num_tokens=sum(documents["length"][:]) + len(documents))
             self.log(logs)
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
         return logs
 
-    def scores(self, dataset: Dataset, text: Mapping[str, int]) -> dict[str, float]:
+    def scores(self, dataset: Dataset) -> dict[str, float]:
         """Return what `longspan.metrics.language_scores` makes of the losses of documents.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
         windows of `segment_length` tokens that overlap by half.
-
-        Args:
-            dataset: documents, with the column `input_ids`.
-            text: their `characters` and `bytes`.
         """
         documents = token_arrays(dataset)
         ends = np.cumsum([len(document) + 1 for document in documents])
@@ -169,7 +160,7 @@ class SegmentTrainer(LongspanTrainer):
         for number, row in zip(own, found, strict=True):
             losses[ends[number] - len(row) : ends[number]] = row
         processes.sum_into(losses)
-        return language_scores(np.split(losses, ends[:-1]), text["characters"], text["bytes"])
+        return language_scores(np.split(losses, ends[:-1]), sum(dataset["characters"][:]), sum(dataset["bytes"][:]))
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

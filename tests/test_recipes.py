@@ -4,10 +4,11 @@ import dataclasses
 import tomllib
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan import LongspanConfig, recipes
+from longspan import LongspanConfig, recipes, tasks
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.recipes import values
@@ -31,21 +32,69 @@ def test_packaged_recipes_hold_only_what_differs_from_the_defaults(name):
     written = tomllib.loads(text)
     defaults = {
         "data": dataclasses.asdict(DataConfig()),
-        "model": LongspanConfig().to_dict() | {"classifier_dropout": None},
-        "training": recipes.TRAINING_DEFAULTS,
+        "model": LongspanConfig().to_dict() | {"classifier_dropout": None, "embedding_norm": None},
+        "training": recipes.TRAINING_DEFAULTS | tasks.load(recipe.task).TRAINING,
     }
     for table, known in defaults.items():
         same = [key for key, value in written.get(table, {}).items() if key in known and known[key] == value]
         assert not same, f"{name}: [{table}] repeats the defaults of {same}"
-    assert recipe.task == "classification"
 
 
-def test_only_the_quickstart_brings_its_own_data():
+def test_two_recipes_bring_their_own_data():
+    found = {}
+    for name in recipes.names():
+        recipe = recipes.load(name)
+        if not recipe.data.path:
+            what = "FOLDER .a folder with one" if recipe.task == "classification" else "FILE .a text file, a folder of"
+            with pytest.raises(UserError, match=f"recipe '{name}' needs data.path={what} .* but neither is set"):
+                recipe.require_data()
+        found[name] = recipe.data.path
+    assert {name for name, path in found.items() if path} == {"quickstart", "python-code"}
     recipes.load("quickstart").require_data()
-    for name in set(recipes.names()) - {"quickstart"}:
-        with pytest.raises(UserError, match=f"recipe '{name}' needs data.path=FOLDER"):
-            recipes.load(name).require_data()
     recipes.load("imdb", ["data.train=a.csv"]).require_data()
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "fewest", "most"),
+    [
+        ("shakespeare", 68, 3e6, 4e6),
+        # As Dai et al. 2019 report: 41 and 151 million.
+        ("enwik8-xl", 259, 40.5e6, 41.5e6),
+        ("wikitext103-xl", 267_737, 150.5e6, 151.5e6),
+    ],
+)
+def test_language_models_are_as_large_as_they_should_be(name, vocab_size, fewest, most):
+    recipe = recipes.load(name)
+    task = tasks.load(recipe.task)
+    with torch.device("meta"):
+        model = task.MODEL(task.configure(recipe.model, vocab_size=vocab_size))
+    assert fewest < model.num_parameters() < most
+
+
+def test_each_task_has_training_keys_of_its_own():
+    reviews, plays = recipes.load("imdb"), recipes.load("shakespeare", ["training.segment_length=9"])
+    assert reviews.training["batch_tokens"] == 32768
+    assert "segment_length" not in reviews.training
+    assert plays.training["segment_length"] == 9
+    assert "batch_tokens" not in plays.training
+    with pytest.raises(UserError, match=r"training.batch_tokens is not for task 'language_modelling': take it out"):
+        recipes.load("shakespeare", ["training.batch_tokens=9"])
+    with pytest.raises(UserError, match=r"training.segment_length is not for task 'classification': take it out"):
+        recipes.load("imdb", ["training.segment_length=9"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.causal=false", "would show the model the tokens that it is to predict"),
+        ("model.norm=pst", "did you mean .post"),
+        ("model.cutoffs=[5, 4]", "increasing cutoffs"),
+        ("data.tokens=", "data.tokens must be a name"),
+    ],
+)
+def test_language_models_that_cannot_be_built_are_named_before_data_are_read(override, message):
+    with pytest.raises(UserError, match=message):
+        recipes.load("shakespeare", [override])
 
 
 def test_overrides_are_typed():

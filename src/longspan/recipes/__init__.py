@@ -3,7 +3,8 @@
 A recipe has the tables `[data]` (fields of `longspan.data.config.DataConfig`), `[model]` (fields of
 `longspan.LongspanConfig`) and `[training]` (fields of `transformers.TrainingArguments`, and the few of our own in
 `OWN_TRAINING_KEYS`), besides the top-level keys `task` and `description`. Every key and type is checked before anything
-is read or trained.
+is read or trained. What a task needs besides is in its module: `TRAINING`, keys of its own with their defaults,
+`configure`, which makes a configuration of `[model]`, and `DATA`, what to say when no data are named.
 """
 
 import dataclasses
@@ -15,27 +16,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from longspan import tasks
 from longspan.data.config import DataConfig
-from longspan.errors import UserError, check_choice, suggestion
+from longspan.errors import UserError, suggestion
 from longspan.recipes.values import Raw, coerce, dumps, expectation, matches, split_override
 
-#: What a run does where its recipe says nothing; these differ from the defaults of `TrainingArguments`.
+#: What a run does where its recipe says nothing, whatever its task; these differ from the defaults of
+#: `TrainingArguments`.
 TRAINING_DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "num_train_epochs": 3,
     "per_device_train_batch_size": 32,
     "per_device_eval_batch_size": 32,
     "seed": 0,
-    "batch_tokens": 32768,
     "word_vectors": "",
 }
 
-#: Keys of `[training]` that `TrainingArguments` does not know: padded tokens in one batch at most (0: no limit)
-#: and a file of word vectors in GloVe's text format.
-OWN_TRAINING_KEYS: dict[str, type] = {"batch_tokens": int, "word_vectors": str}
+#: Keys of `[training]` that `TrainingArguments` does not know: a file of word vectors in GloVe's text format; for
+#: classification, padded tokens in one batch at most (0: no limit); for language modelling, tokens that a row reads in
+#: one step.
+OWN_TRAINING_KEYS: dict[str, type] = {"word_vectors": str, "batch_tokens": int, "segment_length": int}
 
 _TABLES = ("data", "model", "training")
 _FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
@@ -55,7 +58,7 @@ class Recipe:
         data: Where examples come from and how they become tokens.
         model: Arguments of `LongspanConfig`, without those that the data decide.
         training: Arguments of `transformers.TrainingArguments` and our own keys, defaults filled in.
-        task: What is learned; "classification".
+        task: What is learned; one of `longspan.tasks.names()`.
         description: One or two sentences for people.
     """
 
@@ -76,10 +79,7 @@ class Recipe:
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""
         if not self.data.path and not self.data.train:
-            raise UserError(
-                f"recipe {self.name!r} needs data.path=FOLDER (a folder with one sub-folder per class, or a csv, "
-                "tsv, jsonl or parquet file), or data.train=FILE, but neither is set."
-            )
+            raise UserError(f"recipe {self.name!r} needs {tasks.load(self.task).DATA}, but neither is set.")
 
 
 def names() -> list[str]:
@@ -117,16 +117,19 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
     for override in overrides:
         _override(tables, override)
     task = tables.get("task", "classification")
-    check_choice("task", task, tasks.names())
+    module = tasks.load(task)
     for table in _TABLES:
         tables[table] = _checked(table, tables.get(table, {}))
+    for key in tables["training"]:
+        if key in OWN_TRAINING_KEYS and key not in TRAINING_DEFAULTS | module.TRAINING:
+            raise UserError(f"training.{key} is not for task {task!r}: take it out of recipe {name!r}.")
     if tables["model"]:
-        _check_model(tables["model"])
+        _check_model(module, tables["model"])
     return Recipe(
         name=name,
         data=DataConfig(**tables["data"]),
         model=tables["model"],
-        training={**TRAINING_DEFAULTS, **tables["training"]},
+        training={**TRAINING_DEFAULTS, **module.TRAINING, **tables["training"]},
         task=task,
         description=tables.get("description", ""),
     )
@@ -212,11 +215,9 @@ def _model_keys() -> dict[str, Any]:
     }
 
 
-def _check_model(values: Mapping[str, Any]) -> None:
+def _check_model(task: ModuleType, values: dict[str, Any]) -> None:
     """Build the model without memory or values, so that every mistake in `[model]` shows before any data are read."""
     import torch
 
-    from longspan import LongspanConfig, LongspanForSequenceClassification
-
     with torch.device("meta"):
-        LongspanForSequenceClassification(LongspanConfig(**values))
+        task.MODEL(task.configure(values))

@@ -1,13 +1,12 @@
 """Document classification: one label per document."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalPrediction
 
 from longspan.data.config import DataConfig
+from longspan.data.prepared import Prepared
 from longspan.data.sources import load_splits
 from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
 from longspan.metrics import metrics
@@ -18,24 +17,11 @@ from longspan.trainers.lengths import Collator, LengthTrainer
 MODEL = LongspanForSequenceClassification
 SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration_error": "calibration error"}
 LOWER_IS_BETTER = False
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Documents ready for a model.
-
-    Attributes:
-        splits: "train", and "validation" and "test" where there are any: columns input_ids, labels, length, removed.
-        tokenizer: what made the tokens.
-        labels: class names; the position is the class number.
-        report: per split, how many documents and tokens there are and what was cut, and under "skipped" the rows
-            left out and why.
-    """
-
-    splits: dict[str, Dataset]
-    tokenizer: PreTrainedTokenizerBase
-    labels: list[str]
-    report: dict[str, Any]
+TRAINING = {"batch_tokens": 32768}
+DATA = (
+    "data.path=FOLDER (a folder with one sub-folder per class, or a csv, tsv, jsonl or parquet file), or "
+    "data.train=FILE"
+)
 
 
 def prepare(data: DataConfig) -> Prepared:
@@ -56,18 +42,26 @@ def prepare(data: DataConfig) -> Prepared:
     return Prepared(splits, tokenizer, names, {**report, "skipped": loaded.skipped})
 
 
+def configure(settings: dict[str, Any], **from_data: Any) -> LongspanConfig:
+    """Return the configuration that a recipe's `[model]` describes, with what the data decide.
+
+    Raises UserError for settings that cannot be.
+    """
+    return LongspanConfig(**settings, **from_data)
+
+
 def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForSequenceClassification:
     """Return a new model of the recipe's shape for these tokens and labels.
 
     Raises UserError when a document is longer than the model takes, before anything is trained.
     """
-    config = LongspanConfig(
+    config = configure(
+        settings,
         vocab_size=len(prepared.tokenizer),
         pad_token_id=prepared.tokenizer.pad_token_id,
         id2label=dict(enumerate(prepared.labels)),
         label2id={name: number for number, name in enumerate(prepared.labels)},
         problem_type="single_label_classification",
-        **settings,
     )
     model = LongspanForSequenceClassification(config)
     check_length(model, max(max(split["length"][:]) for split in prepared.splits.values()))

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from longspan.checkpoints.transformer_xl import TransformerXL, read_transformer_xl
@@ -17,7 +16,7 @@ from longspan.checkpoints.weights import load_settings, load_tensors
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.recipes import Recipe
+from longspan.recipes import TRAINING_DEFAULTS, Recipe
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pt")
 _SETTINGS = ("config.json", "args.json")
@@ -39,9 +38,9 @@ def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: b
 
     Returns:
         `checkpoint` and `folder`, their paths; `layout`, "transformers" or "authors", who wrote the checkpoint;
-        `parameters`, tied ones once; `layers`, `dim`, `heads`; `vocabulary`, how many words; `end` and `unknown`, the
-        words for a line's end and for unknown words, or None; `lowercase`; and the options of its attention,
-        `memory` (positions that it remembers), `same_length`, `clamp` and `start`.
+        `parameters`, tied ones once; `layers`, `dim`, `heads`; `vocabulary`, how many words; `end`, the word with
+        which documents begin and end; `unknown`, the one for unknown words, or None; `lowercase`; and the options of
+        its attention, `memory` (positions that it remembers), `same_length`, `clamp` and `start`.
 
     Raises:
         UserError: something is missing, damaged, of another model, of a variant that is not supported, or asks for code
@@ -62,7 +61,7 @@ def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: b
             )
         _advance(bar, "Building the model")
         tokenizer = build_tokenizer(vocabulary)
-        model = _model(found, tokenizer)
+        model = _model(found, vocabulary)
         _advance(bar, "Writing")
         with _written_whole(out) as fresh, _without_bars():
             model.save_pretrained(fresh)
@@ -79,7 +78,7 @@ def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: b
         "dim": found.config["dim"],
         "heads": found.config["heads"],
         "vocabulary": len(vocabulary.words),
-        "end": vocabulary.end,
+        "end": _end(vocabulary),
         "unknown": vocabulary.unknown,
         "lowercase": vocabulary.lowercase,
         **found.config["mixer_options"]["relative"],
@@ -132,8 +131,16 @@ def _optional(path: Path) -> dict[str, Any]:
     return load_settings(path) if path.is_file() else {}
 
 
-def _model(found: TransformerXL, tokenizer: PreTrainedTokenizerFast) -> LongspanForCausalLM:
-    end = tokenizer.eos_token_id
+def _end(vocabulary: Vocabulary) -> str:
+    """Return what documents begin and end with: where there is no word for it, the first, which is the most frequent.
+
+    In the authors' vocabularies of characters, which have no such word, that is the space.
+    """
+    return vocabulary.end or vocabulary.words[0]
+
+
+def _model(found: TransformerXL, vocabulary: Vocabulary) -> LongspanForCausalLM:
+    end = vocabulary.words.index(_end(vocabulary))
     # Without memory or values, which it gets from the checkpoint.
     with torch.device("meta"):
         model = LongspanForCausalLM(LongspanConfig(**found.config, bos_token_id=end, eos_token_id=end))
@@ -146,8 +153,13 @@ def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: d
     """Return what `longspan` needs beside the model, and what trains another of its shape."""
     data = DataConfig(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
     model = {key: value for key, value in found.config.items() if key not in ("vocab_size", "pad_token_id")}
-    length = settings.get("tgt_len", 128)
-    return Recipe(name, data, model, {"segment_length": length}, "language_modelling", "A converted Transformer-XL.")
+    length = settings.get("tgt_len")
+    training = TRAINING_DEFAULTS | {
+        "segment_length": length if isinstance(length, int) and length > 0 else 128,
+        # Each row has a memory of its own, which is large.
+        "per_device_eval_batch_size": 8,
+    }
+    return Recipe(name, data, model, training, "language_modelling", "A converted Transformer-XL.")
 
 
 @contextmanager

@@ -223,6 +223,8 @@ def test_learned_positions_end_where_their_table_does() -> None:
     states = model(tokens(2, 2), past_key_values=states).past_key_values
     with pytest.raises(UserError, match="learned positions reach to 10 tokens, got token 11"):
         model(tokens(2, 1), past_key_values=states)
+    # Padding after the last position is no position.
+    model(tokens(2, 3), attention_mask=torch.zeros(2, 3), past_key_values=states)
     # A row that starts anew counts from zero again.
     model(tokens(2, 1), past_key_values=states.reset(torch.tensor([True, True])))
 

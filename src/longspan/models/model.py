@@ -153,7 +153,9 @@ class LongspanModel(LongspanPreTrainedModel):
         if position_ids is not None:
             placed = self.positions.at(embedded, position_ids)
         elif states is not None:
-            placed = self.positions.at(embedded, states.seen.unsqueeze(1) + numbers)
+            numbers = states.seen.unsqueeze(1) + numbers
+            # Padding behind a full document would be one position too far.
+            placed = self.positions.at(embedded, numbers if mask is None else numbers.masked_fill(~mask, 0))
         else:
             placed = self.positions(embedded, numbers)
         x = self.dropout(self.embedding_norm(self.project(placed)))

@@ -53,7 +53,7 @@ def test_help_names_every_verb(capsys):
         cli.main([])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    for verb in ("list", "show", "train", "evaluate", "predict", "compare"):
+    for verb in ("list", "show", "train", "evaluate", "predict", "generate", "convert", "compare"):
         assert f"  {verb} " in text
 
 

@@ -12,22 +12,27 @@ from longspan.errors import UserError
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
 
 
+def finished(recipe, settings, run_dir):
+    """Write the files of a finished run."""
+    name, seed = run_dir.name.rsplit("-", 1)
+    if (name, int(seed)) not in ACCURACY:
+        return "the machine ran out of memory."
+    run_dir.mkdir()
+    (run_dir / "recipe.toml").write_text(recipes.load(recipe, settings).to_toml())
+    scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "calibration_error": 0.1, "per_class": {}}
+    metrics = {"validation": scores, "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
+    (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
+    return None
+
+
 @pytest.fixture
 def trained(monkeypatch):
-    """Replace the training process by one that writes the files of a finished run; collect what was asked."""
+    """Replace the training process; collect what was asked of it."""
     calls = []
 
     def train(recipe, settings, run_dir):
         calls.append(run_dir.name)
-        name, seed = run_dir.name.rsplit("-", 1)
-        if (name, int(seed)) not in ACCURACY:
-            return "the machine ran out of memory."
-        run_dir.mkdir()
-        (run_dir / "recipe.toml").write_text(recipes.load(recipe, settings).to_toml())
-        scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "calibration_error": 0.1, "per_class": {}}
-        metrics = {"validation": scores, "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
-        (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
-        return None
+        return finished(recipe, settings, run_dir)
 
     monkeypatch.setattr(module, "_train", train)
     return calls
@@ -49,6 +54,15 @@ def test_means_and_spreads(trained, tmp_path):
     assert (tmp_path / "cmp/comparison.png").stat().st_size > 1000
     saved = recipes.load(str(tmp_path / "cmp/additive-1/recipe.toml"))
     assert (saved.model["mixers"], saved.training["seed"], saved.model["depth"]) == (["additive"], 1, 1)
+
+
+def test_a_hybrid_is_one_of_the_compared(monkeypatch, tmp_path):
+    monkeypatch.setitem(ACCURACY, ("additive+softmax", 0), 0.6)
+    monkeypatch.setattr(module, "_train", finished)
+    result = compare("quickstart", ["additive", "additive+softmax"], 1, [], tmp_path)
+    assert [row["mixer"] for row in result["summary"]] == ["additive", "additive+softmax"]
+    saved = recipes.load(str(tmp_path / "additive+softmax-0/recipe.toml"))
+    assert saved.model["mixers"] == ["additive", "softmax"]
 
 
 def test_finished_runs_are_kept(trained, tmp_path):

@@ -36,6 +36,13 @@ def test_confusion_grows_with_the_classes(tmp_path, classes):
     assert height > 40 * min(classes, 30)
 
 
+@pytest.mark.parametrize("count", [1, 12])
+def test_loss_by_position(tmp_path, count):
+    rows = [{"from": 2**n, "to": 2 ** (n + 1) - 1, "tokens": 2**n, "loss": 3 - n / 10} for n in range(count)]
+    pictures.loss_by_position(rows, tmp_path / "position.png")
+    assert drawn(tmp_path / "position.png")[0] > drawn(tmp_path / "position.png")[1]
+
+
 def test_pictures_take_any_class_name(tmp_path):
     names = ["$5 to $x_{", "日本語", "%d\n"]
     pictures.confusion([[1, 0, 0], [0, 0, 0], [0, 1, 1]], names, tmp_path / "confusion.png")
@@ -63,3 +70,20 @@ def test_comparison(tmp_path, fastest):
     ]
     pictures.comparison(summary, ACCURACY, tmp_path / "comparison.png")
     drawn(tmp_path / "comparison.png")
+
+
+def test_comparison_says_which_way_is_better(tmp_path, monkeypatch):
+    labels = []
+
+    def save(figure, path):
+        labels.append(figure.axes[0].get_ylabel())
+        usual(figure, path)
+
+    usual = pictures._save
+    monkeypatch.setattr(pictures, "_save", save)
+    loss = {"mean": 1.5, "spread": 0.1}
+    summary = [{"mixer": "a+b", "test_loss": loss, "tokens_per_second": loss}]
+    for lower in (False, True):
+        pictures.comparison(summary, {"loss": "nats per token"}, tmp_path / "comparison.png", lower_is_better=lower)
+    drawn(tmp_path / "comparison.png")
+    assert labels == ["test nats per token", "test nats per token (lower is better)"]

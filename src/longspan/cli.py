@@ -82,10 +82,21 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     folder.add_argument("--resume", action="store_true", help="go on from the run folder's last checkpoint")
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
-    verb = add("evaluate", _evaluate, "score a trained model and draw its confusion and calibration")
+    verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
     verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
-    verb.add_argument("--data", metavar="PATH", help="other labelled data: a file or a folder per class")
+    verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
+    group = verb.add_argument_group("language models")
+    for flag, kind, text in (
+        ("--context", str, "carried: states go on through a document; sliding: each window begins anew"),
+        ("--window", int, "tokens in a sliding window (default: as in a training segment)"),
+        ("--stride", int, "tokens from one window to the next (default: half a window)"),
+        ("--attention-length", int, "positions that relative mixers remember (default: as in training)"),
+        ("--segment-length", int, "tokens read at a time with carried states (default: as in training)"),
+    ):
+        group.add_argument(
+            flag, metavar="N" if kind is int else "KIND", type=kind, default=argparse.SUPPRESS, help=text
+        )
 
     verb = add("predict", _predict, "label documents; prints one JSON line per document, in order")
     verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
@@ -97,9 +108,32 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         help="csv, tsv, jsonl, parquet, a txt file (one document), a folder of them, or - for one document per line",
     )
 
+    verb = add("generate", _generate, "continue a text with a language model, as long as you like")
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    prompt = verb.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to go on from (default: none)")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
+    verb.add_argument("--max-new-tokens", metavar="N", type=int, default=256, help="most tokens (default: 256)")
+    verb.add_argument("--temperature", metavar="T", type=float, default=1.0, help="below 1 plainer, above 1 wilder")
+    verb.add_argument(
+        "--top-k", metavar="K", type=int, default=0, help="draw from the K likeliest tokens (default: all)"
+    )
+    verb.add_argument("--top-p", metavar="P", type=float, default=1.0, help="or from those with probability P together")
+    verb.add_argument("--greedy", action="store_true", help="take the likeliest token each time")
+    verb.add_argument("--seed", metavar="N", type=int, default=0, help="another seed, another text (default: 0)")
+    verb.add_argument("--ignore-end", action="store_true", help="go on after the end of the document")
+    verb.add_argument("--stats", action="store_true", help="say at the end what it took, on standard error")
+
+    verb = add("convert", _convert, "make a published Transformer-XL checkpoint a run folder")
+    verb.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="folder of the checkpoint, or its weights")
+    verb.add_argument("out", metavar="OUT", type=Path, help="run folder to write")
+    verb.add_argument("--overwrite", action="store_true", help="replace the run folder OUT")
+
     verb = add("compare", _compare, "train several mixers on one recipe, several seeds each, and compare them")
     _add_recipe(verb)
-    verb.add_argument("--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas")
+    verb.add_argument(
+        "--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas; a hybrid as A+B"
+    )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     return parser, verbs
@@ -179,7 +213,9 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
-    result = evaluate(args.run, args.data, args.split)
+    flags = ("context", "window", "stride", "attention_length", "segment_length")
+    options = {flag: getattr(args, flag) for flag in flags if hasattr(args, flag)}
+    result = evaluate(args.run, args.data, args.split, **options)
     _emit(args, out, result, report.load(result["task"]).evaluation_summary(result))
 
 
@@ -198,6 +234,53 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
         print(json.dumps(answer, ensure_ascii=False), file=out, flush=True)
     if failed:
         raise UserError(f"{failed} of {total} documents could not be labelled; their lines say why.")
+
+
+def _generate(args: argparse.Namespace, out: TextIO) -> None:
+    prompt = args.prompt if args.prompt_file is None else _read_text(args.prompt_file)
+    from longspan.generate import Statistics, generate
+    from longspan.report.language_modelling import generation_summary
+
+    quieten_transformers()
+    use_fastest_exact_products()
+    names = ("temperature", "top_k", "top_p", "greedy", "seed", "ignore_end")
+    statistics = Statistics()
+    pieces = generate(
+        args.run,
+        prompt,
+        args.max_new_tokens,
+        **{name: getattr(args, name) for name in names},
+        statistics=statistics,
+    )
+    if args.json:
+        text = "".join(pieces)
+        print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)
+    else:
+        try:
+            for piece in pieces:
+                print(piece, end="", file=out, flush=True)
+        finally:
+            print(file=out, flush=True)
+            if args.stats:
+                print(generation_summary(statistics.summary()), file=sys.stderr)
+
+
+def _read_text(path: str) -> str:
+    try:
+        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"expected text in UTF-8 from {path!r}, but byte {error.start} is none: save it as UTF-8."
+        ) from None
+
+
+def _convert(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan.convert import convert
+    from longspan.report.language_modelling import conversion_summary
+
+    quieten_transformers()
+    result = convert(args.checkpoint, args.out, overwrite=args.overwrite)
+    _emit(args, out, result, conversion_summary(result))
 
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:

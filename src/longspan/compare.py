@@ -26,7 +26,7 @@ def compare(
 
     Args:
         recipe: Name or path of a recipe.
-        names: Mixers, each put in place of the recipe's own.
+        names: Mixers, each put in place of the recipe's own; "a+b" is a hybrid of the two.
         seeds: Runs of each mixer.
         overrides: As for `longspan.recipes.load`.
         folder: Where the runs, as MIXER-SEED, and the results go; default `runs/compare-RECIPE`.
@@ -47,13 +47,14 @@ def compare(
     if not names or seeds < 1:
         raise UserError(f"expected at least one mixer and one seed, but got {len(names)} and {seeds}.")
     for name in names:
-        mixers.load(name)
+        for mixer in name.split("+"):
+            mixers.load(mixer)
     plan = [(name, seed, _settings(name, seed, overrides)) for seed in range(seeds) for name in names]
     wanted = [recipes.load(recipe, settings) for *_, settings in plan]
     wanted[0].require_data()
     folder = folder or Path("runs") / f"compare-{wanted[0].name}"
     folder.mkdir(parents=True, exist_ok=True)
-    scores = tasks.load(wanted[0].task).SCORES
+    task = tasks.load(wanted[0].task)
     runs = []
     for number, ((name, seed, settings), resolved) in enumerate(zip(plan, wanted, strict=True), 1):
         run_dir = folder / f"{name}-{seed}"
@@ -61,8 +62,8 @@ def compare(
         done = _is_finished(run_dir, resolved)
         print(f"[{number}/{len(plan)}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
         error = None if done else _train(recipe, settings, run_dir)
-        runs.append(row | ({"error": error} if error else _outcome(run_dir, scores)))
-    summary = [found for name in names if (found := _summary(name, runs, scores))]
+        runs.append(row | ({"error": error} if error else _outcome(run_dir, task.SCORES)))
+    summary = [found for name in names if (found := _summary(name, runs, task.SCORES))]
     result: dict[str, Any] = {
         "recipe": recipe,
         "task": wanted[0].task,
@@ -75,12 +76,12 @@ def compare(
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0]['error']}")
     text = f"# Mixers compared on {wanted[0].name}\n\n{report.comparison_summary(result, 'github')}\n"
     (folder / "comparison.md").write_text(text, encoding="utf-8")
-    pictures.comparison(summary, scores, folder / "comparison.png")
+    pictures.comparison(summary, task.SCORES, folder / "comparison.png", lower_is_better=task.LOWER_IS_BETTER)
     return result
 
 
 def _settings(name: str, seed: int, overrides: Sequence[str]) -> list[str]:
-    return [*overrides, f"model.mixers=[{json.dumps(name)}]", f"training.seed={seed}"]
+    return [*overrides, f"model.mixers={json.dumps(name.split('+'))}", f"training.seed={seed}"]
 
 
 def _is_finished(run_dir: Path, wanted: recipes.Recipe) -> bool:

@@ -1,7 +1,7 @@
 """Scores of a document classifier, its confusion and its calibration; and what predicting shares with it."""
 
-import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.data.sources import load_splits
 from longspan.data.tokens import tokenize, truncation_table
 from longspan.errors import UserError
+from longspan.evaluation.splits import load_split
 from longspan.metrics import metrics
 from longspan.report import pictures
 from longspan.runs import Run
@@ -37,7 +38,8 @@ def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, 
     Raises:
         UserError: No such split, or a label the model was not trained on.
     """
-    documents, skipped, split = _documents(run, data, split)
+    load = partial(load_splits, training=False)
+    documents, skipped, split, source = load_split(run, data, split, load)
     unknown = sorted(set(documents.unique("label")) - set(run.labels))
     if unknown:
         known = ", ".join(run.labels[:20]) + (", ..." if len(run.labels) > 20 else "")
@@ -55,7 +57,7 @@ def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, 
     pictures.calibration(scores["reliability"], scores["calibration_error"], folder / "calibration.png")
     return {
         "split": split,
-        "data": data or getattr(run.recipe.data, split) or run.recipe.data.path,
+        "data": source,
         "documents": len(tokens),
         "labels": run.labels,
         **scores,
@@ -93,30 +95,3 @@ def logits(
         output = run.model(**{name: tensor.to(run.model.device) for name, tensor in padded.items()})
         result[batch] = output.logits.float().cpu()
     return result
-
-
-def _documents(run: Run, data: str | None, split: str) -> tuple[Dataset, Any, str]:
-    """The rows to score, those skipped, and the split's name."""
-    config = run.recipe.data
-    if data is not None:
-        config = dataclasses.replace(
-            config,
-            path=str(data),
-            train="",
-            validation="",
-            test="",
-            validation_fraction=0.0,
-            test_fraction=0.0,
-            classes=0,
-            files_per_class=0,
-        )
-    loaded = load_splits(config, training=False)
-    if data is not None and set(loaded.splits) == {"train"}:
-        return loaded.splits["train"], loaded.skipped, "all"
-    if split not in loaded.splits:
-        found = ", ".join(loaded.splits)
-        raise UserError(
-            f"{data or config.path or 'the data of this run'!r} has no split {split!r} but {found}: name one with "
-            "--split, or other data with --data."
-        )
-    return loaded.splits[split], loaded.skipped, split

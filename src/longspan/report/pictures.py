@@ -97,13 +97,33 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
     _save(figure, path)
 
 
-def comparison(summary: Sequence[Mapping[str, Any]], scores: Mapping[str, str], path: Path) -> None:
+def loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw the loss against the position in the document, on a logarithmic axis.
+
+    Args:
+        rows: What `longspan.metrics.loss_by_position` returns.
+        path: The PNG file to write.
+    """
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    edges = [row["from"] for row in rows] + [rows[-1]["to"] + 1]
+    axes.stairs([row["loss"] for row in rows], edges, baseline=None, linewidth=2)
+    axes.set(xscale="log", xlabel="position in the document (tokens)", ylabel="nats per token")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def comparison(
+    summary: Sequence[Mapping[str, Any]], scores: Mapping[str, str], path: Path, *, lower_is_better: bool = False
+) -> None:
     """Draw the first score, with its spread over seeds, against training speed; one point per mixer.
 
     Args:
         summary: The `summary` of `longspan.compare.compare`'s result; the test score is drawn if all rows have it.
         scores: The task's SCORES.
         path: The PNG file to write.
+        lower_is_better: Whether the best score is the least; the axis says so.
     """
     score, word = next(iter(scores.items()))
     split = "test" if all(f"test_{score}" in row for row in summary) else "validation"
@@ -129,7 +149,8 @@ def comparison(summary: Sequence[Mapping[str, Any]], scores: Mapping[str, str], 
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} {word}")
+    better = " (lower is better)" if lower_is_better else ""
+    axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} {word}{better}")
     if score in _SHARES:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     axes.grid(alpha=0.3)

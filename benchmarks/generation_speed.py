@@ -1,0 +1,116 @@
+"""Time per token and size of states after a short and a long context, for every causal mixer, interleaved.
+
+    python benchmarks/generation_speed.py [--contexts 1000,100000] [--tokens 32] [--repeats 15] [--dim 256] [--depth 2]
+                                          [--heads 8] [--mixers A,B,C] [--device cpu] [--json FILE]
+
+Each context is read once; then every mixer, after every context in turn, makes `tokens` tokens from there, `repeats`
+times. Times are medians over all of these tokens, and the ratio is that of the last context to the first: 1 where what
+a token costs does not depend on how many came before. Weights are random.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from longspan import LongspanConfig, LongspanForCausalLM, mixers
+from longspan.cli import use_fastest_exact_products
+from longspan.environment import environment
+from longspan.generate import read
+
+VOCABULARY = 256
+
+
+def model(arguments: argparse.Namespace, mixer: str) -> LongspanForCausalLM:
+    torch.manual_seed(0)
+    config = LongspanConfig(
+        mixers=[mixer],
+        causal=True,
+        position="none",
+        dim=arguments.dim,
+        depth=arguments.depth,
+        heads=arguments.heads,
+        vocab_size=VOCABULARY,
+    )
+    return LongspanForCausalLM(config).eval().to(arguments.device)
+
+
+def make(lm: LongspanForCausalLM, scores: torch.Tensor, states: Any, tokens: int) -> list[float]:
+    """Return the seconds that each of `tokens` tokens takes, from the states on."""
+    taken = []
+    for _ in range(tokens):
+        start = time.perf_counter()
+        scores, states = read(lm, [int(scores.argmax())], 1, states)
+        if scores.device.type != "cpu":
+            torch.accelerator.synchronize()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--contexts", default="1000,100000", help="tokens read before")
+    parser.add_argument("--tokens", type=int, default=32, help="tokens made at a time")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--depth", type=int, default=2)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--segment", type=int, default=512, help="tokens of the context read at a time")
+    parser.add_argument("--mixers", default="", help="separated by commas (default: all that can be causal)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    arguments = parser.parse_args()
+    use_fastest_exact_products()
+    causal = [name for name in mixers.names() if mixers.describe(name).causal and mixers.describe(name).streaming]
+    names = arguments.mixers.split(",") if arguments.mixers else causal
+    contexts = [int(length) for length in arguments.contexts.split(",")]
+    models = {name: model(arguments, name) for name in names}
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(3, VOCABULARY, (max(contexts),), generator=generator).tolist()
+    after = {
+        (name, context): read(models[name], tokens[:context], arguments.segment)
+        for name in names
+        for context in contexts
+    }
+    taken: dict[tuple[str, int], list[float]] = {key: [] for key in after}
+    for repeat in range(arguments.repeats + 1):
+        for (name, context), (scores, states) in after.items():
+            times = make(models[name], scores, states, arguments.tokens)
+            # The first round compiles and touches memory.
+            if repeat:
+                taken[name, context] += times
+    result = {
+        name: {
+            context: {
+                "milliseconds": 1000 * statistics.median(taken[name, context]),
+                "state_bytes": after[name, context][1].nbytes,
+            }
+            for context in contexts
+        }
+        for name in names
+    }
+    first, last = contexts[0], contexts[-1]
+    rows = [
+        [
+            name,
+            *(by_context[context]["milliseconds"] for context in contexts),
+            by_context[last]["milliseconds"] / by_context[first]["milliseconds"],
+            *(f"{by_context[context]['state_bytes']:,}" for context in contexts),
+            by_context[last]["state_bytes"] / by_context[first]["state_bytes"],
+        ]
+        for name, by_context in result.items()
+    ]
+    times_at, sizes_at = ([f"{what} at {context:,}" for context in contexts] for what in ("ms/token", "bytes"))
+    print(tabulate(rows, ["mixer", *times_at, "ratio", *sizes_at, "ratio"], floatfmt=".3f"))
+    if arguments.json:
+        written = {"result": result, "settings": vars(arguments) | {"json": None}, "environment": environment()}
+        arguments.json.write_text(json.dumps(written, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Scoring a run folder of a language model."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from language_runs import make_run
+from PIL import Image
+
+from longspan import cli
+from longspan.errors import UserError
+from longspan.evaluate import evaluate
+from longspan.runs import load_run
+
+TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12))
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run", TEXT)
+
+
+@torch.no_grad()
+def nats(run_dir: Path, text: str) -> np.ndarray:
+    """The losses of one document, its end included, from one forward pass."""
+    run = load_run(run_dir)
+    end = run.model.config.eos_token_id
+    ids = torch.tensor([end, *run.tokenizer.encode(text, add_special_tokens=False), end])
+    logits = run.model(ids[None, :-1]).logits[0]
+    found: np.ndarray = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0].double().numpy()
+    return found
+
+
+def test_scores_its_own_split(run_dir: Path) -> None:
+    """The end of the only document: 0.3 of its bytes."""
+    result = evaluate(run_dir)
+    raw = TEXT.encode()
+    text = raw[len(raw) - math.ceil(0.3 * len(raw)) :].decode()
+    losses = nats(run_dir, text)
+    assert (result["task"], result["split"], result["documents"]) == ("language_modelling", "test", 1)
+    assert (result["tokens"], result["characters"], result["bytes"]) == (len(text), len(text), len(text.encode()))
+    # The end of the document is predicted too. float32 products.
+    assert result["loss"] == pytest.approx(losses.sum() / (len(text) + 1), rel=1e-5)
+    assert result["perplexity"] == pytest.approx(math.exp(result["loss"]))
+    assert result["bits_per_character"] == pytest.approx(losses.sum() / math.log(2) / len(text), rel=1e-5)
+    assert result["bits_per_byte"] == pytest.approx(losses.sum() / math.log(2) / len(text.encode()), rel=1e-5)
+    assert (result["context"], result["segment_length"], result["attention_length"]) == ("carried", 8, None)
+    assert result["data"] == str(run_dir.parent / "text.txt")
+    assert json.loads((run_dir / "evaluation/metrics.json").read_text()) == result
+    with Image.open(run_dir / "evaluation/loss_by_position.png") as picture:
+        assert picture.width > picture.height
+    for row in result["by_position"]:
+        assert row["loss"] == pytest.approx(losses[row["from"] - 1 : row["to"]].mean(), rel=1e-5)
+    assert result["by_position"][-1]["to"] == len(text) + 1
+
+
+def test_scores_any_text_file(run_dir: Path, tmp_path: Path) -> None:
+    """Whole, although the recipe takes splits of its own data; with what the model does not know counted."""
+    text = "the fox & the dog §"
+    (tmp_path / "other.txt").write_text(text, encoding="utf-8")
+    result = evaluate(run_dir, str(tmp_path / "other.txt"))
+    assert (result["split"], result["documents"], result["tokens"], result["unknown"]) == ("all", 1, len(text), 2)
+    assert result["loss"] == pytest.approx(nats(run_dir, text).mean(), rel=1e-5)
+
+
+def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("the old fox", encoding="utf-8")
+    result = evaluate(run_dir, str(tmp_path / "other.txt"), context="sliding", window=4, stride=1)
+    run, losses = load_run(run_dir), []
+    end = run.model.config.eos_token_id
+    ids = [end, *run.tokenizer.encode("the old fox", add_special_tokens=False), end]
+    for at in range(1, len(ids)):
+        with torch.no_grad():
+            logits = run.model(torch.tensor([ids[max(0, at - 4) : at]])).logits[0, -1]
+        losses.append(-logits.log_softmax(-1)[ids[at]].item())
+    assert result["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert (result["window"], result["stride"]) == (4, 1)
+    assert "segment_length" not in result
+
+
+def test_models_whose_states_grow_are_scored_in_windows(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", TEXT, "softmax")
+    result = evaluate(run_dir)
+    assert (result["context"], result["window"], result["stride"]) == ("sliding", 8, 4)
+    carried = evaluate(run_dir, context="carried")
+    assert carried["context"] == "carried"
+    assert carried["loss"] == pytest.approx(nats(run_dir, TEXT.encode()[-carried["bytes"] :].decode()).mean(), rel=1e-5)
+
+
+def test_an_attention_length(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", TEXT, "relative", mixer_options={"relative": {"memory": 8}})
+    usual, longer = evaluate(run_dir), evaluate(run_dir, attention_length=200)
+    assert (usual["attention_length"], longer["attention_length"]) == (8, 200)
+    assert abs(usual["loss"] - longer["loss"]) > 1e-4
+    assert longer["loss"] == pytest.approx(nats(run_dir, TEXT.encode()[-longer["bytes"] :].decode()).mean(), rel=1e-5)
+    assert evaluate(run_dir, segment_length=5)["segment_length"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"context": "slidng"}, r"no context 'slidng'; did you mean 'sliding'\?"),
+        ({"window": 4}, "window=4 and stride=0 are for context='sliding'"),
+        ({"context": "sliding", "window": 2, "stride": 3}, "stride=3 would leave tokens out between windows of 2"),
+        ({"context": "sliding", "attention_length": 3}, "are for carried states, but the context is 'sliding'"),
+        ({"context": "sliding", "segment_length": 3}, "are for carried states, but the context is 'sliding'"),
+        ({"attention_length": 3}, "needs a model with `relative` mixers, but this one has none"),
+        ({"segment_length": -1}, "segment_length must be at least 1"),
+        ({"split": "tset"}, "has no split 'tset' but train, validation, test"),
+        ({"data": "nowhere.txt"}, "there is no file or folder 'nowhere.txt'"),
+    ],
+)
+def test_what_cannot_be(run_dir: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        evaluate(run_dir, **options)
+
+
+def test_positions_that_end(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", TEXT, position="learned", max_positions=12)
+    with pytest.raises(UserError, match=r"reach to 12 tokens, but a document has 1\d\d: score it in smaller windows, "):
+        evaluate(run_dir)
+    with pytest.raises(UserError, match=r"but a window has 13: .* with --context sliding --window 12"):
+        evaluate(run_dir, context="sliding", window=13)
+    assert evaluate(run_dir, context="sliding", window=12)["window"] == 12
+
+
+def test_options_of_another_task(run_dir: Path) -> None:
+    with pytest.raises(UserError, match=r"--labels is not for the task 'language_modelling' of .*: leave it out"):
+        evaluate(run_dir, labels=3)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = make_run(tmp_path / "run", TEXT, "relative")
+    assert cli.main(["evaluate", str(run_dir), "--attention-length", "16", "--segment-length", "4"]) == 0
+    shown = capsys.readouterr()
+    for part in ("bits per byte", "perplexity", "Documents were read 4 tokens at a time with carried states, with 16",
+                 "32 to 63", "have no bytes and no characters"):  # fmt: skip
+        assert part in shown.out
+    assert "Scoring" in shown.err
+    assert cli.main(["evaluate", str(run_dir), "--context", "sliding", "--window", "6", "--stride", "2"]) == 0
+    assert "predicted from at most 6 before it, in windows 2 apart" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run_dir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["task"] == "language_modelling"

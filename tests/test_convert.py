@@ -15,11 +15,12 @@ import torch
 from published_transformer_xl import Shape, log_probabilities, random_weights, start
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from longspan.convert import convert
 from longspan.errors import UserError
+from longspan.likelihood import token_losses
 from longspan.models import LongspanForCausalLM
+from longspan.runs import load_run
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "transformer_xl_parity.py"))
 CONFIGURATIONS: dict[str, dict[str, Any]] = BENCHMARK["CONFIGURATIONS"]
@@ -156,12 +157,31 @@ def test_says_what_it_did(checkpoint: Path) -> None:
     }
 
 
-def test_the_tokenizer_loads_beside_the_model(checkpoint: Path) -> None:
-    model = converted(checkpoint)
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint.parent / "out")
-    assert tokenizer("the cat\npurrs").input_ids == [2, 3, 0, 4]
-    assert len(tokenizer) == model.config.vocab_size
-    assert model.config.eos_token_id == model.config.bos_token_id == tokenizer.eos_token_id == 0
+def test_is_a_run_folder(tmp_path: Path) -> None:
+    weights = write(tmp_path / "checkpoint", tgt_len=5)
+    convert(tmp_path / "checkpoint", tmp_path / "out", progress=False)
+    run = load_run(tmp_path / "out")
+    assert (run.recipe.task, run.recipe.training["segment_length"]) == ("language_modelling", 5)
+    assert run.model.config.eos_token_id == run.model.config.bos_token_id == run.tokenizer.eos_token_id == 0
+    document = run.tokenizer("the cat\npurrs w1 w2 dog\nw114").input_ids
+    assert document == [2, 3, 0, 4, 6, 7, 1, 0, 119]
+    losses = token_losses(run.model, [document], rows=1, segment_length=run.recipe.training["segment_length"])
+    shape = dataclasses.replace(SHAPE, batch=1)
+    memory, expected = start(shape, "transformers"), []
+    for inputs, targets in (([0, *document[:4]], document[:5]), (document[4:], [*document[5:], 0])):
+        said, memory = log_probabilities(weights, shape, "transformers", torch.tensor([inputs]), memory)
+        expected += [-said[0, position, target].item() for position, target in enumerate(targets)]
+    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(expected), rtol=0, atol=3e-5)
+
+
+def test_a_vocabulary_without_an_end(checkpoint: Path) -> None:
+    """As of characters in the authors' code: documents begin with the most frequent word, and all of them are shown."""
+    (checkpoint / "vocab.txt").write_text("\n".join(f"{byte}" for byte in range(120)), encoding="utf-8")
+    result = convert(checkpoint, checkpoint.parent / "out", progress=False)
+    assert (result["end"], result["unknown"]) == ("0", None)
+    run = load_run(checkpoint.parent / "out")
+    assert run.model.config.eos_token_id == 0
+    assert run.tokenizer.decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
 
 
 # What is refused

@@ -227,21 +227,21 @@ class Additive(nn.Module):
     def _causal(self, x: Tensor, mask: Tensor | None, state: AdditiveState | None) -> tuple[Tensor, AdditiveState]:
         query, key = self._projected(self.query, x), self._projected(self.key, x)
         value = query if self.value is None else self._projected(self.value, x)
-        query_logits = query @ self._score_matrix(self.query_score).T
+        query_logits = self._logits(query, self.query_score)
         global_query, query_state = prefix_softmax_mean(
             self._split(query), query_logits, mask, state.query if state else None
         )
-        for_query, for_key = self._key_scores()
+        *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         if self.interaction == "product":
             met = global_query.flatten(2) * key
         elif self.interaction == "add":
             met = global_query.flatten(2) + key
         else:
             met = key
-        key_logits = met @ for_key.T
+        key_logits = self._logits(met, for_key)
         pooled = self._split(met)
-        if for_query is not None:
-            key_logits = key_logits + global_query.flatten(2) @ for_query.T
+        if for_query:
+            key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
             pooled = torch.cat((global_query, pooled), -1)
         global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key if state else None)
         if self.interaction == "product":
@@ -253,6 +253,14 @@ class Additive(nn.Module):
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
         y = self.output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
+
+    def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
+        """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""
+        width = self.dim // self.heads
+        if vectors.shape[1] == 1 and score.shape[1] == width:
+            # A step of a stream: not worth a matrix.
+            return (self._split(vectors) * score).sum(-1) / width**0.5
+        return vectors @ self._score_matrix(score).T
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.heads, -1))

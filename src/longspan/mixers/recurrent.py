@@ -49,31 +49,51 @@ class SteppedUnit(nn.Module):
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
-        inputs, hidden, cell = x.to(dtype), state.hidden.to(dtype).unsqueeze(0), state.cell.to(dtype).unsqueeze(0)
+        state = RecurrentState(state.hidden.to(dtype), state.cell.to(dtype))
+        with torch.autocast(x.device.type, enabled=False):
+            read = self._read_one if x.shape[1] == 1 else self._read
+            y, state = read(x.to(dtype), state, weights, mask)
+        return y.to(x.dtype), state
+
+    def _read_one(
+        self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
+        # A step of a stream: oneDNN's LSTM would lay out the weights anew for each.
+        if self.gates == 3:
+            after = state._replace(hidden=torch.gru_cell(x[:, 0], state.hidden, *weights))
+        else:
+            after = RecurrentState(*torch.lstm_cell(x[:, 0], (state.hidden, state.cell), *weights))
+        if mask is not None:
+            hidden, cell = (torch.where(mask, new, old) for new, old in zip(after, state, strict=True))
+            after = RecurrentState(hidden, cell)
+        return after.hidden.unsqueeze(1), after
+
+    def _read(
+        self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
+        hidden, cell = state.hidden.unsqueeze(0), state.cell.unsqueeze(0)
         if mask is not None and self.gates == 4:
             # One more input shuts the input gate and opens the forget gate: the cell stands still.
-            inputs = torch.cat((zero_padding(inputs, mask), (~mask).unsqueeze(-1).to(dtype)), -1)
-            shut = weights[0].new_full((self.weight_hh_l0.shape[1], 1), -SATURATED)
-            weights[0] = torch.cat((weights[0], torch.cat((shut, -shut, 0 * shut, 0 * shut))), 1)
+            x = torch.cat((zero_padding(x, mask), (~mask).unsqueeze(-1).to(x.dtype)), -1)
+            shut = weights[0].new_full((hidden.shape[2], 1), -SATURATED)
+            weights = [torch.cat((weights[0], torch.cat((shut, -shut, 0 * shut, 0 * shut))), 1), *weights[1:]]
         options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
-        with torch.autocast(x.device.type, enabled=False):
-            if self.gates == 3:
-                y, last = torch.gru(inputs, hidden, *options)
-                last = last if mask is None else _last(y, hidden, mask)
-                return y.to(x.dtype), state._replace(hidden=last[0])
+        if self.gates == 3:
+            y, last = torch.gru(x, hidden, *options)
+        else:
             if torch.compiler.is_dynamo_compiling():
                 # For inputs without gradient the compiler takes oneDNN's LSTM, and fails to give its weights any.
-                inputs = inputs + 0 * weights[0][0]
-            y, last, cell = torch.lstm(inputs, (hidden, cell), *options)
-        last = last if mask is None else _last(y, hidden, mask)
-        return y.to(x.dtype), RecurrentState(last[0], cell[0])
+                x = x + 0 * weights[0][0]
+            y, last, cell = torch.lstm(x, (hidden, cell), *options)
+        last = last[0] if mask is None else _last(y, state.hidden, mask)
+        return y, RecurrentState(last, cell[0])
 
 
 def _last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """Return the last real position's outputs, or those `before` where a row has no real position: (1, b, width)."""
-    count = mask.sum(1).view(-1, 1, 1)
-    last = y.gather(1, (count - 1).clamp_min(0).expand(-1, -1, y.shape[2]))
-    return torch.where(count > 0, last, before.transpose(0, 1)).transpose(0, 1)
+    """Return the last real position's outputs, or those `before` where a row has no real position: (b, width)."""
+    count = mask.sum(1, keepdim=True)
+    last = y.gather(1, (count - 1).clamp_min(0).unsqueeze(-1).expand(-1, -1, y.shape[2])).squeeze(1)
+    return torch.where(count > 0, last, before)
 
 
 class SimpleRecurrentUnit(nn.Module):

@@ -22,7 +22,7 @@ def attention(
     another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
     n, m = query.shape[2], key.shape[2]
-    if mask is None and (not causal or n == m):
+    if mask is None and (not causal or n in (1, m)):
         return scaled_dot_product_attention(query, key, value, is_causal=causal and n > 1)
     visible = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=query.device)
     if mask is not None:

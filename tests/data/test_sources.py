@@ -95,6 +95,12 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
     assert set(load(path).splits["train"]["text"]) == {"NEW"}
 
 
+def test_a_file_may_be_one_split_now_and_another_later(tmp_path: Path) -> None:
+    path, other = write_rows(tmp_path / "a.jsonl", balanced(20)), write_rows(tmp_path / "b.jsonl", balanced(20))
+    load(path, test=str(other))
+    assert counts(load(other, test=str(path)))["test"] == {"a": 10, "b": 10}
+
+
 def test_folder_of_classes_and_folders_of_splits(tmp_path: Path) -> None:
     assert counts(load(make_classes(tmp_path / "flat", 10))) == {
         "train": {"neg": 9, "pos": 9},

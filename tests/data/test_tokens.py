@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
 from longspan.data import tokens
-from longspan.data.config import DataConfig
+from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
 from longspan.errors import UserError
 
@@ -48,9 +48,10 @@ def test_bytes_have_fixed_ids() -> None:
     assert BYTES.get_vocab() == build("bytes").get_vocab()
 
 
-@pytest.mark.parametrize("kind", ["bytes", "words", "bpe"])
+@pytest.mark.parametrize("kind", TRAINED_TOKENS)
 def test_special_tokens_and_saving(tmp_path: Path, kind: str) -> None:
     tokenizer = build(kind)
+    assert tokenizer.eos_token is None
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 1)
     assert tokenizer.model_input_names == ["input_ids", "attention_mask"]
     tokenizer.save_pretrained(tmp_path / "saved")
@@ -66,6 +67,67 @@ def test_special_tokens_and_saving(tmp_path: Path, kind: str) -> None:
         assert len(loaded("word " * 5000).input_ids) >= 5000
     padded = loaded(["a b", "a"], padding=True, return_tensors="pt")
     assert padded["input_ids"].shape == padded["attention_mask"].shape
+
+
+@pytest.mark.parametrize("kind", TRAINED_TOKENS)
+def test_a_token_for_the_end_of_documents(tmp_path: Path, kind: str) -> None:
+    config = DataConfig(tokens=kind, vocab_size=300)
+    texts = [*TEXTS, "the end <|endoftext|> is near", "<|endoftext|>"]
+    tokenizer = build_tokenizer(config, iter(texts), end=True)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for found in (tokenizer, loaded):
+        assert (found.pad_token_id, found.unk_token_id, found.eos_token_id, found.bos_token_id) == (0, 1, 2, 2)
+        assert found.eos_token == found.bos_token == "<|endoftext|>"
+    found_ids = encode(loaded, texts, config)
+    assert found_ids == encode(tokenizer, texts, config) == [loaded(text).input_ids for text in texts]
+    # A document that speaks of padding or of its end does not end there.
+    assert not {0, 2} & {number for ids in found_ids for number in ids}
+    if kind not in ("words", "whitespace"):
+        assert [loaded.decode(ids) for ids in found_ids] == texts
+        assert loaded.decode([2, *found_ids[0], 2], skip_special_tokens=True) == texts[0]
+    plain = build_tokenizer(config, iter(texts))
+    assert plain.get_vocab().keys() | {"<|endoftext|>"} >= tokenizer.get_vocab().keys()
+    assert len(tokenizer) - len(plain) in (0, 1)
+
+
+CHARACTERS = build_tokenizer(DataConfig(tokens="characters"), ["ab\n \r\t\u3000ç\u0327😀漢<|endoftext|>"], end=True)
+
+
+@given(st.text(alphabet="ab\n \r\t\u3000ç\u0327😀漢<|endoftext>", max_size=50))
+def test_characters_are_one_token_each_and_decode_exactly(text: str) -> None:
+    (ids,) = encode(CHARACTERS, [text], DataConfig(tokens="characters"))
+    assert len(ids) == len(text)
+    assert CHARACTERS.decode(ids) == text
+
+
+def test_characters_are_numbered_by_frequency() -> None:
+    config = DataConfig(tokens="characters", vocab_size=6)
+    tokenizer = build_tokenizer(config, ["bb", "abc", "cdb"], end=True)
+    assert tokenizer.get_vocab() == {"<pad>": 0, "<unk>": 1, "<|endoftext|>": 2, "b": 3, "c": 4, "a": 5}
+    assert encode(tokenizer, ["abed", "A"], config) == [[5, 3, 1, 1], [1]]
+    lower = build_tokenizer(DataConfig(tokens="characters", lowercase=True), ["ΑΣ", "İ"])
+    assert encode(lower, ["ΑΣ", "İ"], config) == encode(lower, ["ασ", "i̇"], config)
+    assert 1 not in encode(lower, ["ΑΣ İ".replace(" ", "")], config)[0]
+
+
+def test_whitespace_keeps_words_as_they_stand_and_line_breaks() -> None:
+    config = DataConfig(tokens="whitespace")
+    texts = [" = Title = \n \n the @-@ <unk> , the\u3000end.\n", "a<pad>\n"]
+    tokenizer = build_tokenizer(config, texts, end=True)
+    found = [tokenizer.convert_ids_to_tokens(ids) for ids in encode(tokenizer, texts, config)]
+    assert found[0] == ["=", "Title", "=", "\n", "\n", "the", "@-@", "<unk>", ",", "the", "end.", "\n"]
+    # What would be taken for a special token falls apart; only the unknown token means itself.
+    assert found[1] == ["a", "<", "pad>", "\n"]
+    words = ["\n", "=", "the", ",", "<", "@-@", "Title", "a", "end.", "pad>"]
+    assert tokenizer.convert_ids_to_tokens(list(range(13))) == ["<pad>", "<unk>", "<|endoftext|>", *words]
+
+
+@pytest.mark.parametrize(("kind", "smallest"), [("bpe", 259), ("characters", 4), ("whitespace", 4), ("words", 4)])
+def test_a_vocabulary_that_special_tokens_fill(kind: str, smallest: int) -> None:
+    with pytest.raises(UserError, match=f"at least {smallest} for tokens='{kind}', but is {smallest - 1}"):
+        build_tokenizer(DataConfig(tokens=kind, vocab_size=smallest - 1), TEXTS, end=True)
+    assert len(build_tokenizer(DataConfig(tokens=kind, vocab_size=smallest), TEXTS, end=True)) == smallest
 
 
 def test_words_split_off_punctuation_and_keep_the_most_frequent() -> None:
@@ -93,7 +155,7 @@ def test_bpe_decodes_exactly_and_is_learned_the_same_again() -> None:
     assert tokenizer.decode(encode(tokenizer, [text], DataConfig())[0]) == text
 
 
-@pytest.mark.parametrize("kind", ["words", "bpe"])
+@pytest.mark.parametrize("kind", ["characters", "words", "whitespace", "bpe"])
 def test_what_was_learned_is_kept_for_the_same_texts(kind: str) -> None:
     config = DataConfig(tokens=kind, vocab_size=300)
     first = build_tokenizer(config, iter(TEXTS), cache_key="one")
@@ -101,9 +163,11 @@ def test_what_was_learned_is_kept_for_the_same_texts(kind: str) -> None:
     again = build_tokenizer(config, remaining, cache_key="one")
     assert len(list(remaining)) == len(TEXTS)
     assert tokens._hash(first) == tokens._hash(again)
-    other = build_tokenizer(DataConfig(tokens=kind, vocab_size=290), remaining, cache_key="one")
+    other = build_tokenizer(config, remaining, cache_key="one", end=True)
     assert list(remaining) == []
     assert tokens._hash(first) != tokens._hash(other)
+    smaller = build_tokenizer(DataConfig(tokens=kind, vocab_size=265), iter(TEXTS), cache_key="one")
+    assert len(smaller) == min(265, len(first))
 
 
 def word_ids(texts: list[str], **settings: Any) -> list[list[str]]:
@@ -168,6 +232,25 @@ def test_a_padding_token_is_added(tmp_path: Path) -> None:
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path / "gpt")
     assert build_tokenizer(DataConfig(tokens=str(tmp_path / "gpt")), []).pad_token_id is not None
+
+
+def test_pretrained_tokenizers_end_documents_with_their_own_token_or_ours(tmp_path: Path, byt5: str) -> None:
+    own = build_tokenizer(DataConfig(tokens=byt5), [], end=True)
+    assert own.eos_token == "</s>"
+    build("bpe").save_pretrained(tmp_path / "none")
+    ours = build_tokenizer(DataConfig(tokens=str(tmp_path / "none")), [], end=True)
+    assert (ours.eos_token, ours.bos_token) == ("<|endoftext|>", "<|endoftext|>")
+    assert ours.eos_token_id == 300
+    gpt2 = build_tokenizer(DataConfig(tokens="bpe", vocab_size=300), TEXTS, end=True)
+    gpt2.split_special_tokens = False
+    gpt2.init_kwargs["split_special_tokens"] = False
+    gpt2.save_pretrained(tmp_path / "gpt2")
+    config = DataConfig(tokens=str(tmp_path / "gpt2"))
+    assert build_tokenizer(config, [])("a<|endoftext|>").input_ids[-1] == 2
+    loaded = build_tokenizer(config, [], end=True)
+    assert 2 not in encode(loaded, ["a<|endoftext|>"], config)[0]
+    loaded.save_pretrained(tmp_path / "run")
+    assert 2 not in AutoTokenizer.from_pretrained(tmp_path / "run")("a<|endoftext|>").input_ids
 
 
 def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ __all__ = ["Row", "Splits", "load_splits", "read_rows"]
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
-_ROWS_VERSION = 1
+_ROWS_VERSION = 2
 """Raise this when the same files would give other rows, so that what is in users' caches is not used."""
 
 _FEATURES = {"text": "large_string", "label": "string", "where": "string", "problem": "string"}
@@ -247,7 +247,8 @@ def _hub_split(dataset: Dataset, name: str, columns: dict[str, str]) -> Source:
 
 def cached(source: Source, split: str) -> Dataset:
     """Write the rows to the cache unless they are there, bad ones included so that they need not be found again."""
-    facts = [_ROWS_VERSION, source.facts] if source.labelled else [_ROWS_VERSION, source.facts, "no labels"]
+    # A file is found again only as the same split.
+    facts = [_ROWS_VERSION, split, source.labelled, source.facts]
     fingerprint = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     features = {name: kind for name, kind in _FEATURES.items() if source.labelled or name != "label"}
 

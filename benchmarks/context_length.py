@@ -10,7 +10,7 @@ All runs are scored on the same tokens, so they need the same tokenizer.
   (or as many as the window has, where that is fewer; 1 is exact). The relative effective context length of Dai et al.
   2019 (`longspan.metrics.relative_context_lengths`) is that of these losses, with the runs as the group of models.
 - "carried": states carried through the document, in segments as in training; for `relative` with memories of so many
-  positions, for mixers whose states have one size once, as "whole document".
+  positions besides the segment, for other mixers whose states have one size once, as "whole document".
 
 Beyond the segment length of training, marked in the picture, a model that generalises goes on improving.
 """

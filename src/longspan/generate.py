@@ -162,15 +162,16 @@ def _continue(
     start = time.perf_counter()
     scores, states = read(run.model, tokens, segment_length)
     told.prompt_seconds = time.perf_counter() - start
-    told.state_bytes = states.nbytes
+    token = None
     for _ in range(count):
         start = time.perf_counter()
+        if token is not None:
+            scores, states = read(run.model, [token], 1, states)
+        told.state_bytes = states.nbytes
         token = choose(scores)
         if token == end:
             told.ended = True
             break
-        scores, states = read(run.model, [token], 1, states)
-        told.state_bytes = states.nbytes
         told.add(time.perf_counter() - start)
         if piece := text.add(token):
             yield piece
@@ -262,7 +263,8 @@ def _check_known(run: Run, prompt: str, tokens: Sequence[int]) -> None:
 
 def _check_length(model: PreTrainedModel, read: int, new: int) -> None:
     for limit in limits(model):
-        if read + new > limit.tokens:
+        # The last token is not read.
+        if read + new - 1 > limit.tokens:
             raise UserError(
                 f"{limit.part} reach to {limit.tokens} tokens, but the prompt has {read} with the start of the "
                 f"document, and {new} are to follow: shorten the prompt or ask for fewer."

@@ -40,7 +40,7 @@ def evaluation_summary(result: Mapping[str, Any]) -> str:
     parts = [
         data_table({split: result}),
         scores_table({split: result}),
-        f"{_context(result)} The ends of documents count as tokens, but have no bytes and no characters.",
+        f"{_context(result)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
         table(["position", "tokens", "nats per token"], positions),
         f"written to {result['folder']}",
     ]

@@ -1,0 +1,72 @@
+"""The benchmark scripts for language models still run; what they measure is for RESULTS.md, not for tests."""
+
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from language_runs import make_run
+from PIL import Image
+from transformers.utils import logging
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SMALL = ["--dim", "16", "--depth", "1", "--heads", "2", "--repeats", "1"]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Run a script as from a shell; what it sets for the whole process is set back."""
+    precision, verbosity, bars = (
+        torch.get_float32_matmul_precision(),
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+    )
+
+    def script(name: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
+
+    yield script
+    torch.set_float32_matmul_precision(precision)
+    logging.set_verbosity(verbosity)
+    if bars:
+        logging.enable_progress_bar()
+
+
+def test_evaluation_time(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("evaluation_time.py", "--lengths", "8,16", "--segment", "4", *SMALL, "--json", str(tmp_path / "times.json"))
+    assert "ratio of Dai et al." in capsys.readouterr().out
+    result = json.loads((tmp_path / "times.json").read_text())["result"]
+    assert {(length, *sorted(row)) for length, row in result.items()} == {
+        ("8", "carried", "vanilla"),
+        ("16", "carried", "vanilla"),
+    }
+
+
+def test_generation_speed(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--contexts", "10,80", "--tokens", "2", "--segment", "32", "--mixers", "additive,softmax", *SMALL]
+    run("generation_speed.py", *given, "--json", str(tmp_path / "speed.json"))
+    assert "ms/token at 80" in capsys.readouterr().out
+    result = json.loads((tmp_path / "speed.json").read_text())["result"]
+    assert result["additive"]["10"]["state_bytes"] == result["additive"]["80"]["state_bytes"]
+    assert result["softmax"]["10"]["state_bytes"] < result["softmax"]["80"]["state_bytes"]
+
+
+def test_context_length(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "the quick brown fox jumps over the lazy dog.\n" * 4
+    runs = [str(make_run(tmp_path / mixer / "run", text, mixer)) for mixer in ("relative", "softmax", "additive")]
+    given = ["--data", str(tmp_path / "relative/text.txt"), "--lengths", "4,16", "--tokens", "60"]
+    run("context_length.py", *runs, *given, "--picture", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json"))
+    shown = capsys.readouterr().out
+    for part in ("relative/run, carried", "softmax/run, window", "whole document", "effective length", "4 to 16"):
+        assert part in shown
+    curves = json.loads((tmp_path / "a.json").read_text())["result"]["curves"]
+    relative, softmax, additive = (curves[path] for path in runs)
+    assert relative["carried"].keys() == {"4", "16"}
+    assert (softmax["carried"], softmax["whole"], additive["carried"]) == ({}, None, {})
+    assert additive["whole"] > 0
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width > picture.height

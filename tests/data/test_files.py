@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,11 +73,12 @@ def test_parquet(tmp_path: Path, kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "text,label\nä,1\n"), ("a.jsonl", '{"text":"ä","label":1}')])
-def test_gzip(tmp_path: Path, name: str, content: str) -> None:
-    packed = write(tmp_path / f"{name}.gz", gzip.compress(content.encode()))
-    assert [row[:2] for row in rows(packed)] == [("ä", "1")]
-    with pytest.raises(UserError, match="no complete gzip file"):
-        rows(write(tmp_path / f"cut.{name}.gz", gzip.compress(content.encode() * 999)[:-20]))
+def test_packed_files(tmp_path: Path, name: str, content: str) -> None:
+    for suffix, kind, pack in ((".gz", "gzip", gzip.compress), (".XZ", "xz", lzma.compress)):
+        packed = write(tmp_path / f"{name}{suffix}", pack(content.encode()))
+        assert [row[:2] for row in rows(packed)] == [("ä", "1")]
+        with pytest.raises(UserError, match=f"no complete {kind} file"):
+            rows(write(tmp_path / f"cut.{name}{suffix}", pack(content.encode() * 999)[:-20]))
 
 
 def test_without_label_column(tmp_path: Path) -> None:

@@ -199,12 +199,14 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe.require_data()
     from longspan import report
     from longspan.train import train
+    from longspan.trainers import processes
 
     quieten_transformers()
     use_fastest_exact_products()
     run_dir = args.run or Path("runs") / recipe.name
     result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
-    _emit(args, out, result, report.load(recipe.task).training_summary(result, run_dir))
+    if processes.rank() == 0:
+        _emit(args, out, result, report.load(recipe.task).training_summary(result, run_dir))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:

@@ -1,5 +1,6 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
+import contextlib
 import json
 import resource
 import shutil
@@ -67,7 +68,7 @@ def train(
     prepared = processes.in_turn(lambda: _prepare(recipe, task))
     set_seed(arguments.seed)
     model, words = processes.in_each(lambda: _build_model(recipe, task, prepared))
-    trainer = processes.in_each(lambda: task.make_trainer(model, arguments, recipe.training, prepared))
+    trainer = _make_trainer(recipe, task, model, arguments, prepared)
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: _open_run(recipe, run_dir, resume))
     # The first process has removed what a kill has left of the last save.
@@ -117,6 +118,23 @@ def _build_model(recipe: Recipe, task: ModuleType, prepared: Any) -> tuple[PreTr
     path = recipe.training.get("word_vectors")
     words = load_word_vectors(model.get_input_embeddings(), prepared.tokenizer, Path(path)) if path else None
     return model, words
+
+
+def _make_trainer(
+    recipe: Recipe, task: ModuleType, model: PreTrainedModel, arguments: TrainingArguments, prepared: Any
+) -> LongspanTrainer:
+    try:
+        made: LongspanTrainer = processes.in_each(
+            lambda: task.make_trainer(model, arguments, recipe.training, prepared)
+        )
+    except Exception:
+        # The Trainer makes its folder at once.
+        checkpoints = Path(arguments.output_dir)
+        for folder in (checkpoints, checkpoints.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    return made
 
 
 def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> None:
@@ -170,6 +188,9 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
         "disable_tqdm": not progress,
         # Otherwise processes without a GPU would not find each other.
         "use_cpu": not torch.accelerator.is_available(),
+        # All weights take part in each step.
+        "ddp_find_unused_parameters": False,
+        "log_level_replica": "error",
         "remove_unused_columns": False,
     }
     try:

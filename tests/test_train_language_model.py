@@ -1,0 +1,259 @@
+"""Training language models from a recipe: carried states survive being stopped in every way, to the bit."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longspan import recipes
+from longspan.cli import main, use_fastest_exact_products
+from longspan.errors import UserError
+from longspan.evaluate import evaluate
+from longspan.train import Interrupted, train
+from longspan.trainers.base import last_checkpoint
+from longspan.trainers.segments import SegmentTrainer
+
+RECIPE = """
+task = "language_modelling"
+
+[data]
+tokens = "characters"
+validation_fraction = 0.2
+test_fraction = 0.1
+
+[model]
+dim = 16
+depth = 2
+heads = 2
+mixers = ["relative", "additive"]
+mixer_options.relative.memory = 20
+initializer_range = 0.2
+dropout = 0.1
+
+[training]
+segment_length = 8
+num_train_epochs = 2
+per_device_train_batch_size = 4
+per_device_eval_batch_size = 3
+learning_rate = 0.01
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_on_the_command_line() -> Iterator[None]:
+    """Runs of the command line and runs in this process must agree to the bit."""
+    before = torch.get_float32_matmul_precision()
+    use_fastest_exact_products()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe beside its data, twelve documents."""
+    folder = tmp_path_factory.mktemp("stories")
+    random = np.random.default_rng(0)
+    words = ["the", "cat", "sat", "on", "mats", "and", "saw", "a", "dog"]
+    documents = [" ".join(random.choice(words, size)) for size in (50, 12, 3, 30, 1, 20, 44, 9, 17, 25, 8, 31)]
+    (folder / "stories.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
+    (folder / "tiny.toml").write_text(RECIPE.replace("[data]", f'[data]\npath = "{folder / "stories.jsonl"}"'))
+    return folder / "tiny.toml"
+
+
+def recipe(written: Path, *more: str) -> recipes.Recipe:
+    return recipes.load(str(written), more)
+
+
+@pytest.fixture(scope="module")
+def whole(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run that nothing interrupted."""
+    torch.set_num_threads(1)
+    run = tmp_path_factory.mktemp("whole") / "run"
+    return run, train(recipe(written), run, progress=False)
+
+
+def same_result(run: Path, whole: Path) -> None:
+    """The weights to the bit, and every validation score."""
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
+    for result in (one, other):
+        result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
+    for key in ("validation", "test", "history", "kept_epoch", "steps"):
+        assert one[key] == other[key], key
+
+
+def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
+    run, result = whole
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "learning_curve.png"):
+        assert (run / name).stat().st_size > 0, name
+    for split in ("validation", "test"):
+        scores, text = result[split], result["data"][split]
+        assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
+        bits = scores["loss"] / np.log(2) * (text["tokens"] + text["documents"])
+        assert scores["bits_per_character"] == pytest.approx(bits / text["characters"])
+    losses = [entry["validation_loss"] for entry in result["history"] if "validation_loss" in entry]
+    assert len(losses) == 2
+    assert result["validation"]["loss"] == min(losses)
+    assert result["tokens_per_second"] > 0
+    assert 0 < result["padding_fraction"] < 0.2
+
+
+def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, dict[str, Any]]) -> None:
+    run, result = whole
+    again = evaluate(run, split="test")
+    for score, value in result["test"].items():
+        assert again[score] == pytest.approx(value, rel=1e-6), score
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
+    """Make the process receive a signal in the middle of a training step."""
+    usual = SegmentTrainer.training_step
+
+    def training_step(self: SegmentTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.state.global_step == step:
+            os.kill(os.getpid(), number)
+        return usual(self, *args, **kwargs)
+
+    monkeypatch.setattr(SegmentTrainer, "training_step", training_step)
+
+
+def interrupted(written: Path, run: Path, step: int, number: int = signal.SIGINT, *more: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(step, patch, number)
+        with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
+            train(recipe(written, *more), run, progress=False)
+    assert not (run / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 39)])
+def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
+    number: int, step: int, written: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    steps = whole[1]["steps"] // 2
+    assert (step + 1) % steps
+    assert (step > steps) == (step == 39)
+    interrupted(written, tmp_path / "run", step, number)
+    train(recipe(written), tmp_path / "run", resume=True, progress=False)
+    same_result(tmp_path / "run", whole[0])
+
+
+def test_without_its_states_a_training_would_not_resume_to_the_same_result(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+) -> None:
+    """The tests above would notice."""
+    interrupted(written, tmp_path / "run", 7)
+    monkeypatch.setattr(SegmentTrainer, "_read_states", lambda self, path: self._no_states())
+    train(recipe(written), tmp_path / "run", resume=True, progress=False)
+    with pytest.raises(AssertionError):
+        same_result(tmp_path / "run", whole[0])
+
+
+def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) -> None:
+    more = [f"training.{what}_strategy=steps" for what in ("save", "eval")]
+    more += ["training.eval_steps=10", "training.save_steps=10", "training.gradient_accumulation_steps=2"]
+    steps = train(recipe(written, *more), tmp_path / "whole", progress=False)["steps"]
+    assert 10 % (steps // 2)
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "longspan", "train", str(written), *more, "--run", str(run)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (run / "metrics.json").exists()
+    # What a kill in the middle of a save leaves behind: states, but not yet the file that comes last.
+    kept = last_checkpoint(run / "checkpoints")
+    assert kept is not None
+    shutil.copytree(kept, run / "checkpoints/checkpoint-999")
+    (run / "checkpoints/checkpoint-999/trainer_state.json").unlink()
+    train(recipe(written, *more), run, resume=True, progress=False)
+    same_result(run, tmp_path / "whole")
+
+
+def test_a_training_of_so_many_steps_makes_no_more_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
+    """Known failure elsewhere: resumed behind its last step, within an epoch, a training takes one step more."""
+    train(recipe(written, "training.max_steps=10"), tmp_path / "whole", progress=False)
+    interrupted(written, tmp_path / "run", 9, signal.SIGINT, "training.max_steps=10")
+    train(recipe(written, "training.max_steps=10"), tmp_path / "run", resume=True, progress=False)
+    same_result(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_finished_training_is_only_written_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
+    ten = recipe(written, "training.max_steps=10")
+    train(ten, tmp_path / "run", progress=False)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    (tmp_path / "again/metrics.json").unlink()
+    train(ten, tmp_path / "again", resume=True, progress=False)
+    same_result(tmp_path / "again", tmp_path / "run")
+
+
+def test_lost_states_are_a_sentence(written: Path, tmp_path: Path) -> None:
+    interrupted(written, tmp_path / "run", 7)
+    (tmp_path / "run/checkpoints/checkpoint-8/states-0.safetensors").unlink()
+    with pytest.raises(UserError, match=r"expected .*states-0.safetensors to hold .* start again with --overwrite"):
+        train(recipe(written), tmp_path / "run", resume=True, progress=False)
+
+
+class Forgetful(torch.nn.Module):
+    """A causal mixer without states."""
+
+    def __init__(self, dim: int, *, causal: bool = False) -> None:
+        super().__init__()
+        self.causal = causal
+        self.weight = torch.nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["training.segment_length=0"], "training.segment_length, how many tokens a row reads in one step, got 0"),
+        (["training.per_device_train_batch_size=400"], "tokens to train on"),
+        (
+            ["model.mixers=test_train_language_model.Forgetful", "model.mixer_options={}"],
+            "Forgetful without them; choose another mixer",
+        ),
+        (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
+        (["model.position=learned", "model.max_positions=30"], r"but a document has \d+, its end included; set model"),
+        (
+            ["model.position=learned", "model.max_positions=6", "model.mixers=softmax", "model.mixer_options={}"],
+            "reach to 6 tokens, but a segment has 8, its end included; set model.max_positions=8",
+        ),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(
+    settings: list[str], told: str, written: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=told):
+        train(recipe(written, *settings), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_learned_positions_need_to_reach_over_a_segment_where_nothing_is_carried(written: Path, tmp_path: Path) -> None:
+    more = ["model.position=learned", "model.max_positions=8", "model.mixers=softmax", "model.mixer_options={}"]
+    result = train(recipe(written, *more, "training.max_steps=2"), tmp_path / "run", progress=False)
+    assert np.isfinite(result["test"]["loss"])
+
+
+def test_the_command_line_trains_a_language_model(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "run")
+    assert main(["train", str(written), "training.max_steps=3", "training.bf16=true", "--run", run]) == 0
+    printed = capsys.readouterr().out
+    assert "bits per character" in printed
+    assert "tokens/s" in printed

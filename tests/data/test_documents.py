@@ -112,6 +112,7 @@ def test_files_that_are_splits(tmp_path: Path) -> None:
         write(tmp_path / "wiki" / f"wiki.{name}.tokens", name)
         write(tmp_path / "plain" / f"{name}.txt", name)
         write(tmp_path / "tests" / f"test_{name}.py", name)
+    write(tmp_path / "plain" / "README.md", "about it")
     expected = {"train": ["train"], "validation": ["valid"], "test": ["test"]}
     assert texts(load(tmp_path / "wiki")) == texts(load(tmp_path / "plain")) == expected
     # These are three tests, and what they are about.

@@ -2,8 +2,8 @@
 
 A text file is one document, whatever its suffix, unless that is one of a table's; .gz and .xz are unpacked. A folder's
 documents are its text files (`TEXT`), also in folders within. Folders train/, valid/ (validation/, dev/) and test/ are
-splits; so are files with these words in their names, such as wiki.train.tokens, where the folder has one of each and no
-other text. In tables and data sets of the Hub each row is a document, or the line of one (`join_rows`).
+splits; so are files with these words in their names, such as wiki.train.tokens, where the folder has one of each and,
+but for a README, no other text. In tables and data sets of the Hub each row is a document, or the line of one (`join_rows`).
 """
 
 import math
@@ -104,6 +104,8 @@ def _splits(files: Sequence[ClassFile]) -> dict[str, list[ClassFile]]:
         return splits
     for file in _texts(files):
         folder, inside, name = file.where.rpartition("/")
+        if name.lower().startswith("readme"):
+            continue
         words = {folder.partition("/")[0]} if inside else set(re.split(r"[._-]", name))
         named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
         # A folder of tests, test_a.py and test_b.py, is no split.

@@ -3,7 +3,8 @@
 A text file is one document, whatever its suffix, unless that is one of a table's; .gz and .xz are unpacked. A folder's
 documents are its text files (`TEXT`), also in folders within. Folders train/, valid/ (validation/, dev/) and test/ are
 splits; so are files with these words in their names, such as wiki.train.tokens, where the folder has one of each and,
-but for a README, no other text. In tables and data sets of the Hub each row is a document, or the line of one (`join_rows`).
+but for a README, no other text. In tables and data sets of the Hub each row is a document, or the line of one
+(`join_rows`).
 """
 
 import math

@@ -86,4 +86,4 @@ def test_comparison_says_which_way_is_better(tmp_path, monkeypatch):
     for lower in (False, True):
         pictures.comparison(summary, {"loss": "nats per token"}, tmp_path / "comparison.png", lower_is_better=lower)
     drawn(tmp_path / "comparison.png")
-    assert labels == ["test nats per token", "test nats per token (lower is better)"]
+    assert labels == ["test nats per token", "test nats per token, lower is better"]

@@ -8,6 +8,8 @@ from longspan.recipes import Recipe
 from longspan.report import count, duration, scored, share, size, table, training_cost
 from longspan.tasks.language_modelling import SCORES
 
+_STARTS = {"zeros": "as zeros that are seen", "empty": "empty"}
+
 
 def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
     """Return the table of splits: documents and their tokens, characters and bytes."""
@@ -77,14 +79,15 @@ def generation_summary(statistics: Mapping[str, Any]) -> str:
 
 def conversion_summary(result: Mapping[str, Any]) -> str:
     """Return what `longspan convert` prints, from the result of `longspan.convert.convert`."""
-    reach = f"{count(result['memory'])} positions of memory" + (", same length for all" * result["same_length"])
-    clamp = f", distances clamped at {count(result['clamp'])}" if result["clamp"] else ""
+    attention = [f"{count(result['memory'])} positions of memory, which starts {_STARTS[result['start']]}"]
+    attention += ["every position sees as many"] if result["same_length"] else []
+    attention += [f"distances up to {count(result['clamp'])}"] if result["clamp"] else []
     return "\n".join(
         [
             f"{result['checkpoint']}: a checkpoint of {result['layout']}",
             f"{result['layers']} layers of width {result['dim']} with {result['heads']} heads, "
             f"{count(result['parameters'])} parameters, {count(result['vocabulary'])} words",
-            f"{reach}{clamp}; memories start {result['start']}",
+            "; ".join(attention),
             f"written to {result['folder']}",
         ]
     )

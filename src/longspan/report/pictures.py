@@ -149,7 +149,7 @@ def comparison(
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    better = " (lower is better)" if lower_is_better else ""
+    better = ", lower is better" if lower_is_better else ""
     axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} {word}{better}")
     if score in _SHARES:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))

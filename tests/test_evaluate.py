@@ -14,6 +14,7 @@ from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
 from longspan.evaluation.classification import logits, make_batches
+from longspan.generate import generate
 from longspan.runs import load_run
 
 WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
@@ -91,6 +92,13 @@ def test_an_unknown_label(run_dir, tmp_path):
 def test_an_unknown_split(run_dir):
     with pytest.raises(UserError, match="no split 'tset' but train, "):
         evaluate(run_dir, split="tset")
+
+
+def test_what_is_for_language_models(run_dir):
+    with pytest.raises(UserError, match=r"--window is not for the task 'classification' of .*: leave it out"):
+        evaluate(run_dir, window=4)
+    with pytest.raises(UserError, match=r"a run of the task 'language_modelling' .* is one of 'classification'"):
+        generate(run_dir, "purr")
 
 
 def test_order_and_batches_do_not_matter(made):

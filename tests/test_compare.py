@@ -56,6 +56,16 @@ def test_means_and_spreads(trained, tmp_path):
     assert (saved.model["mixers"], saved.training["seed"], saved.model["depth"]) == (["additive"], 1, 1)
 
 
+def test_options_go_to_the_mixers_they_are_for(trained, tmp_path):
+    overrides = ["model.mixer_options.additive.interaction=add"]
+    compare("quickstart", ["additive", "softmax"], 1, overrides, tmp_path / "cmp")
+    one, other = (recipes.load(str(tmp_path / f"cmp/{name}-0/recipe.toml")).model for name in ("additive", "softmax"))
+    assert one["mixer_options"] == {"additive": {"interaction": "add"}}
+    assert not other["mixer_options"]
+    compare("imdb-80", ["additive"], 1, ["data.path=reviews"], tmp_path / "other")
+    assert not recipes.load(str(tmp_path / "other/additive-0/recipe.toml")).model["mixer_options"]
+
+
 def test_a_hybrid_is_one_of_the_compared(monkeypatch, tmp_path):
     monkeypatch.setitem(ACCURACY, ("additive+softmax", 0), 0.6)
     monkeypatch.setattr(module, "_train", finished)

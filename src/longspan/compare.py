@@ -13,6 +13,7 @@ from typing import Any
 
 from longspan import mixers, recipes, report, tasks
 from longspan.errors import UserError
+from longspan.recipes.values import literal
 from longspan.report import pictures
 
 
@@ -49,7 +50,8 @@ def compare(
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)
-    plan = [(name, seed, _settings(name, seed, overrides)) for seed in range(seeds) for name in names]
+    options = _options(recipe, names, overrides)
+    plan = [(name, seed, _settings(name, seed, overrides, options)) for seed in range(seeds) for name in names]
     wanted = [recipes.load(recipe, settings) for *_, settings in plan]
     wanted[0].require_data()
     folder = folder or Path("runs") / f"compare-{wanted[0].name}"
@@ -80,8 +82,20 @@ def compare(
     return result
 
 
-def _settings(name: str, seed: int, overrides: Sequence[str]) -> list[str]:
-    return [*overrides, f"model.mixers={json.dumps(name.split('+'))}", f"training.seed={seed}"]
+def _options(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the options that recipe and overrides hold for any of the compared mixers."""
+    used = [*recipes.load(recipe).model.get("mixers", []), *(mixer for name in names for mixer in name.split("+"))]
+    found: dict[str, Any] = recipes.load(recipe, [f"model.mixers={json.dumps(used)}", *overrides]).model.get(
+        "mixer_options", {}
+    )
+    return found
+
+
+def _settings(name: str, seed: int, overrides: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    used = name.split("+")
+    # A model refuses options for mixers that it does not have.
+    own = literal({mixer: values for mixer, values in options.items() if mixer in used})
+    return [*overrides, f"model.mixer_options={own}", f"model.mixers={json.dumps(used)}", f"training.seed={seed}"]
 
 
 def _is_finished(run_dir: Path, wanted: recipes.Recipe) -> bool:

@@ -127,10 +127,10 @@ def _choice(names: list[str], value: Any) -> str:
 
 def dumps(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
     """Write TOML: the keys of `top`, then one table for each of `tables`. None is left out, as TOML has no null."""
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in top.items() if value is not None]
+    lines = [f"{_key(key)} = {literal(value)}" for key, value in top.items() if value is not None]
     for name, values in tables.items():
         lines += ["", f"[{name}]"]
-        lines += [f"{_key(key)} = {_value(value)}" for key, value in values.items() if value is not None]
+        lines += [f"{_key(key)} = {literal(value)}" for key, value in values.items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
@@ -143,13 +143,14 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _value(value: Any) -> str:
+def literal(value: Any) -> str:
+    """Return a value as TOML writes it, tables in one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(literal(item) for item in value) + "]"
     return repr(value)

@@ -167,15 +167,6 @@ def test_sharing_saves_parameters() -> None:
     assert count("head-wise") == 256 + 2 * 64 + scores
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_one_long_document_in_bfloat16(causal: bool) -> None:
-    mixer = additive.Additive(16, heads=4, causal=causal)
-    x = torch.randn(1, 65536, 16)
-    expected = mixer.double()(x.double())
-    y = mixer.bfloat16()(x.bfloat16())
-    torch.testing.assert_close(y.double(), expected, rtol=0.1, atol=0.05)
-
-
 @pytest.mark.parametrize("option", ["interaction", "sharing", "output", "scoring"])
 def test_unknown_values_name_the_known_ones(option: str) -> None:
     options: dict[str, Any] = {option: "nothing"}

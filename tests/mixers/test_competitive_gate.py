@@ -76,42 +76,6 @@ def test_the_causal_form_is_exact() -> None:
     torch.testing.assert_close(mixer(x), expected)
 
 
-@both_forms
-def test_logits_of_ten_thousand(causal: bool) -> None:
-    """Known failure elsewhere: unshifted exp is infinite at 89 in float32; one global maximum gives 0/0 early on."""
-    mixer = CompetitiveGate(4, heads=2, causal=causal)
-    with torch.no_grad():
-        mixer.score.weight.copy_(torch.tensor([[1e4, 0.0, -1e4, 1.0], [-1e4, 1e4, 0.0, 2.0]]))
-    x = torch.eye(4)[torch.arange(50) * 7 % 4].unsqueeze(0).requires_grad_()
-    y = mixer(x)
-    y.sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    torch.testing.assert_close(y.double(), naive(mixer.double(), x.double()), rtol=1e-5, atol=1e-5)
-
-
-@both_forms
-@pytest.mark.parametrize("place", [0, 20, 39])
-def test_one_real_token_among_padding(causal: bool, place: int) -> None:
-    mixer = CompetitiveGate(8, heads=2, causal=causal)
-    x = torch.full((1, 40, 8), 1e3)
-    x[0, place] = torch.randn(8)
-    mask = torch.arange(40).unsqueeze(0) == place
-    y = mixer(x, mask)
-    torch.testing.assert_close(y[:, place], mixer(x[:, place : place + 1])[:, 0])
-    assert (y[~mask] == 0).all()
-
-
-@both_forms
-def test_one_long_document_in_bfloat16(causal: bool) -> None:
-    mixer = CompetitiveGate(8, heads=2, causal=causal)
-    x = torch.randn(1, 65536, 8)
-    with torch.inference_mode():
-        expected = mixer.double()(x.double())
-        y = mixer.bfloat16()(x.bfloat16())
-    torch.testing.assert_close(y.double(), expected, rtol=0.1, atol=0.05)
-
-
 def flops(module: nn.Module, t: int) -> int:
     x = torch.zeros(1, t, 256, requires_grad=True)
     with FlopCounterMode(display=False) as counter:

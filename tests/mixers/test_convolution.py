@@ -61,12 +61,6 @@ def test_a_masked_position_keeps_its_place_and_counts_as_zero() -> None:
     torch.testing.assert_close(mixer(hidden, mask)[mask], mixer(zero)[mask])
 
 
-def test_one_real_token_among_padding_sees_only_itself() -> None:
-    mixer = Convolution(6, kernel_size=5)
-    x, mask = torch.randn(1, 30, 6), torch.arange(30).view(1, 30) == 17
-    torch.testing.assert_close(mixer(x, mask)[:, 17:18], mixer(x[:, 17:18]))
-
-
 @pytest.mark.parametrize("options", [{"kernel_size": 4}, {"kernel_size": 0}, {"kernel_size": 0, "causal": True}])
 def test_kernel_sizes_without_a_middle_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"kernel_size={options['kernel_size']}"):

@@ -48,15 +48,6 @@ def test_holes_do_not_move_tokens_to_other_columns() -> None:
     torch.testing.assert_close(mixer(x, mask)[mask], mixer(x[mask].unsqueeze(0))[0])
 
 
-def test_logits_of_ten_thousand_stay_right() -> None:
-    mixer = Linformer(12, heads=3, rank=5, max_length=10)
-    x = 1e3 * torch.randn(1, 10, 12)
-    y = mixer(x)
-    assert y.isfinite().all()
-    expected = naive(mixer.double(), x.double())
-    torch.testing.assert_close(y.double() / expected.abs().max(), expected / expected.abs().max(), rtol=0, atol=1e-3)
-
-
 def test_keys_and_values_are_summed_before_they_are_projected() -> None:
     """The paper's order costs 2·t·dim² more."""
     t, dim, rank = 128, 16, 8

@@ -138,12 +138,6 @@ def test_extreme_inputs_saturate_and_stay_finite(cell: str, scale: float) -> Non
     assert x.grad.isfinite().all()
 
 
-@every_cell
-def test_one_real_token_among_padding_is_a_sequence_of_one(cell: str) -> None:
-    mixer, x = Recurrent(6, cell=cell), torch.randn(1, 30, 6)
-    torch.testing.assert_close(mixer(x, torch.arange(30).view(1, 30) == 17)[:, 17:18], mixer(x[:, 17:18]))
-
-
 def test_an_sru_reads_65536_positions() -> None:
     mixer, x = Recurrent(6, cell="sru"), torch.randn(1, 65536, 6)
     with torch.inference_mode():

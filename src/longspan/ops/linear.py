@@ -151,7 +151,10 @@ def linear_attention_naive(
             if causal:
                 visible[i + 1 :] = False
             if visible.any():
-                features = torch.nn.functional.elu(query[row, :, i : i + 1]) + 1
+                asked = query[row, :, i : i + 1]
+                # A factor of the query's own, which the normaliser cancels: without it, all of its features may vanish.
+                features = torch.nn.functional.elu(asked - asked.amax(-1, keepdim=True).clamp_max(0)) + 1
                 weights = features @ (torch.nn.functional.elu(key[row][:, visible]) + 1).mT
-                out[row, :, i] = (weights / weights.sum(-1, keepdim=True) @ value[row][:, visible])[:, 0]
+                weights = weights / weights.sum(-1, keepdim=True).clamp_min(TINY)
+                out[row, :, i] = (weights @ value[row][:, visible])[:, 0]
     return out

@@ -252,8 +252,12 @@ def test_packed_documents_are_separate_calls(name: str, causal: bool, data: st.D
         with pytest.raises(TypeError):
             mixer(x, segments=segments)
         return
-    separate = torch.cat([mixer(x[:, start:end]) for start, end in itertools.pairwise(cuts)], 1)
-    close(mixer(x, segments=segments), separate)
+    masked = torch.tensor(data.draw(st.lists(st.booleans(), min_size=2 * t, max_size=2 * t))).view(2, t)
+    for mask in (torch.ones_like(masked), masked):
+        parts = [slice(start, end) for start, end in itertools.pairwise(cuts)]
+        separate = torch.cat([mixer(x[:, part], mask[:, part]) for part in parts], 1)
+        close(mixer(x, mask, segments=segments), separate)
+    close(mixer(x, segments=segments), mixer(x, torch.ones_like(masked), segments=segments))
 
 
 @every

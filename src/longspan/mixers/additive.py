@@ -11,7 +11,7 @@ from longspan.errors import check_choice
 from longspan.mixers import check_causal
 from longspan.ops.attention import check_context, served
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.packing import by_segment, document_starts, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
 
 INTERACTIONS = ("product", "add", "concat")
@@ -118,12 +118,12 @@ class Additive(nn.Module):
         context_mask: Bool[Tensor, "b m"] | None = None,
     ) -> Float[Tensor, "b n d"]:
         check_context(self.causal, segments, context, context_mask)
-        if segments is not None:
+        if segments is not None and not self.causal:
             return by_segment(self, x, segments, mask)
         if not self.attends:
             y = self._projected(self.query, x)
         elif self.causal:
-            y, _ = self._causal(x, mask, None)
+            y, _ = self._causal(x, mask, None, None if segments is None else document_starts(segments, mask))
         elif context is None:
             y = self._bidirectional(x, mask, x, mask)
         else:
@@ -224,12 +224,14 @@ class Additive(nn.Module):
             constant = constant if b_q is None else constant + b_q
         return x @ matrix.mT + constant.unsqueeze(1)
 
-    def _causal(self, x: Tensor, mask: Tensor | None, state: AdditiveState | None) -> tuple[Tensor, AdditiveState]:
+    def _causal(
+        self, x: Tensor, mask: Tensor | None, state: AdditiveState | None, starts: Tensor | None = None
+    ) -> tuple[Tensor, AdditiveState]:
         query, key = self._projected(self.query, x), self._projected(self.key, x)
         value = query if self.value is None else self._projected(self.value, x)
         query_logits = self._logits(query, self.query_score)
         global_query, query_state = prefix_softmax_mean(
-            self._split(query), query_logits, mask, state.query if state else None
+            self._split(query), query_logits, mask, state.query if state else None, starts
         )
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         if self.interaction == "product":
@@ -243,7 +245,7 @@ class Additive(nn.Module):
         if for_query:
             key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
             pooled = torch.cat((global_query, pooled), -1)
-        global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key if state else None)
+        global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key if state else None, starts)
         if self.interaction == "product":
             used = global_key.flatten(2) * value
         elif self.interaction == "add":

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from longspan.mixers import check_causal
 from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.packing import by_segment, document_starts, zero_padding
 from longspan.ops.pooling import empty_prefix
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
 
@@ -78,11 +78,12 @@ class CompetitiveGate(nn.Module):
         mask: Bool[Tensor, "b t"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
     ) -> Float[Tensor, "b t d"]:
+        if self.causal:
+            starts = None if segments is None else document_starts(segments, mask)
+            y, _ = self._causal(x, mask, self.init_state(x.shape[0]), starts)
+            return zero_padding(y, mask)
         if segments is not None:
             return by_segment(self, x, segments, mask)
-        if self.causal:
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
-            return zero_padding(y, mask)
         for_shares, for_mean, for_gates = reads(x, *[self.heads] * 3)
         mean = pool(for_mean, position_softmax(score(for_shares, self.score.weight), mask))
         query = project_heads(mean, self.query.weight, self.query.bias)
@@ -107,15 +108,15 @@ class CompetitiveGate(nn.Module):
         return zero_padding(y, mask), state
 
     def _causal(
-        self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None = None
     ) -> tuple[Tensor, CompetitiveGateState]:
         competing = self.score(x)
         if mask is not None:
             competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
         # The weight of a position within its own prefix is all that both means need.
-        shares, normaliser = softmax_gates(competing, state.normaliser)
-        query, last_query = lerp_scan(self._split(self.query(x)), shares, state.query)
-        value, last_value = lerp_scan(self._split(self.value(x)), shares, state.value)
+        shares, normaliser = softmax_gates(competing, state.normaliser, starts)
+        query, last_query = lerp_scan(self._split(self.query(x)), shares, state.query, starts)
+        value, last_value = lerp_scan(self._split(self.value(x)), shares, state.value, starts)
         met = query * self._split(self.key(x))
         gates = met.sum(-1, dtype=accumulation_dtype(met.dtype)).relu().to(value.dtype)
         y = (gates.unsqueeze(-1) * value).flatten(2)

@@ -17,7 +17,7 @@ from longspan.ops.competition import (
     score,
 )
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.packing import by_segment, document_starts, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
 
@@ -85,11 +85,12 @@ class CompetitiveLookup(nn.Module):
         mask: Bool[Tensor, "b t"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
     ) -> Float[Tensor, "b t d"]:
+        if self.causal:
+            starts = None if segments is None else document_starts(segments, mask)
+            y, _ = self._causal(x, mask, self.init_state(x.shape[0]), starts)
+            return zero_padding(y, mask)
         if segments is not None:
             return by_segment(self, x, segments, mask)
-        if self.causal:
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
-            return zero_padding(y, mask)
         for_shares, for_query, for_keys, for_answer = reads(x, *[self.heads] * 4)
         shares = position_softmax(score(for_shares, self.score.weight), mask)
         query = project_heads(pool(for_query, shares), self.query.weight, self.query.bias)
@@ -113,17 +114,17 @@ class CompetitiveLookup(nn.Module):
         return zero_padding(y, mask), state
 
     def _causal(
-        self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None = None
     ) -> tuple[Tensor, CompetitiveLookupState]:
         competing = self.score(x)
         if mask is not None:
             competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
         # The weight of a position within its own prefix is its share, and the gate of the running query.
-        shares, normaliser = softmax_gates(competing, state.query.normaliser)
-        query, last = lerp_scan(self._split(self.query(x)), shares, state.query.mean)
+        shares, normaliser = softmax_gates(competing, state.query.normaliser, starts)
+        query, last = lerp_scan(self._split(self.query(x)), shares, state.query.mean, starts)
         met = query * self._split(self.key(x))
         logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / self.width**0.5
-        answer, answer_state = prefix_softmax_mean(self._split(self.value(x)), logits, mask, state.answer)
+        answer, answer_state = prefix_softmax_mean(self._split(self.value(x)), logits, mask, state.answer, starts)
         y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
         return self.output(y), CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
 

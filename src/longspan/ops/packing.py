@@ -49,9 +49,33 @@ def by_segment(
     padded on the right to the longest, so the cost is that of separate calls in one batch. Raises ValueError when a
     document's tokens do not stand together.
     """
+    starts, first = _starts(segments)
+    row = starts.flatten().cumsum(0) - 1
+    column = torch.arange(row.shape[0], device=x.device) - first[row]
+    lengths = torch.bincount(row)
+    rows = x.new_zeros(first.shape[0], int(lengths.max()), x.shape[2]).index_put((row, column), x.flatten(0, 1))
+    real = torch.ones_like(row, dtype=torch.bool) if mask is None else mask.flatten()
+    rows_mask = torch.zeros(rows.shape[:2], dtype=torch.bool, device=x.device).index_put((row, column), real)
+    return mix(rows, rows_mask)[row, column].view_as(x)
+
+
+def document_starts(segments: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Bool[Tensor, "b t"]:
+    """Return where a scan has to begin anew: at the first real position of each packed document.
+
+    `segments` numbers the document of each token. Raises ValueError when a document's tokens do not stand together.
+    """
+    starts, _ = _starts(segments)
+    if mask is None:
+        return starts
+    # How many real positions came before the document, and how many before this position and with it.
+    before = ((mask.cumsum(1) - mask.long()) * starts).cummax(1).values
+    return mask & (mask.cumsum(1) - before == 1)
+
+
+def _starts(segments: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where documents begin, (b, t), and the numbers of these positions, all rows taken as one."""
     starts = torch.ones_like(segments, dtype=torch.bool)
     starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    row = starts.flatten().cumsum(0) - 1
     first = starts.flatten().nonzero().squeeze(1)
     owners = torch.stack((first // segments.shape[1], segments.flatten()[first]), 1)
     if owners.unique(dim=0).shape[0] != owners.shape[0]:
@@ -59,9 +83,4 @@ def by_segment(
             "expected the tokens of each packed document to stand together in `segments`, got a number that returns "
             "after another; give each document a number of its own"
         )
-    column = torch.arange(row.shape[0], device=x.device) - first[row]
-    lengths = torch.bincount(row)
-    rows = x.new_zeros(first.shape[0], int(lengths.max()), x.shape[2]).index_put((row, column), x.flatten(0, 1))
-    real = torch.ones_like(row, dtype=torch.bool) if mask is None else mask.flatten()
-    rows_mask = torch.zeros(rows.shape[:2], dtype=torch.bool, device=x.device).index_put((row, column), real)
-    return mix(rows, rows_mask)[row, column].view_as(x)
+    return starts, first

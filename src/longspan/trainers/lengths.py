@@ -7,6 +7,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 
 from longspan.data.batches import LengthBatches, pad, padding_fraction
+from longspan.errors import UserError
 from longspan.trainers.base import LongspanTrainer
 
 
@@ -15,10 +16,18 @@ class LengthTrainer(LongspanTrainer):
 
     Args:
         batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
+
+    Raises:
+        UserError: when there are several processes, which batches of no fixed size cannot be dealt out to evenly.
     """
 
     def __init__(self, *args: Any, batch_tokens: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.args.world_size > 1:
+            raise UserError(
+                f"training in batches by length takes one process, got {self.args.world_size}: start it without "
+                "torchrun."
+            )
         self.batch_tokens = batch_tokens
 
     def get_train_dataloader(self) -> DataLoader:

@@ -3,6 +3,7 @@ project's shape annotations are checked at run time."""
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 _HOME = tempfile.TemporaryDirectory(prefix="longspan-tests-")
 os.environ |= {"HF_HOME": _HOME.name, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 
+import jaxtyping  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
@@ -27,6 +29,14 @@ settings.load_profile("longspan")
 def _repeatable() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -1,92 +1,43 @@
 """The contract every mixer keeps. A new mixer is found by name and runs through all of it."""
 
 import copy
-import importlib
 import inspect
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
+from contract import (
+    DIM,
+    TOLERANCE,
+    both_precisions,
+    build,
+    causal_only,
+    close,
+    count_flops,
+    crossing,
+    cuts,
+    every,
+    inputs,
+    known,
+    lengths,
+    linear,
+    masks,
+    naive_form,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
 from torch.utils._pytree import tree_map
-from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import mixers
 from longspan.errors import UserError
-
-DIM, HEADS = 16, 4
-# Float32 sums in another order differ by a few units in the last place; bfloat16 keeps eight bits.
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 6e-2}
-
-
-def variants() -> Iterator[Any]:
-    """Every mixer, and its causal form where it has one."""
-    for name in mixers.names():
-        for causal in (False, True) if mixers.describe(name).causal else (False,):
-            yield pytest.param(name, causal, id=f"{name}-causal" if causal else name)
-
-
-every = pytest.mark.parametrize(("name", "causal"), list(variants()))
-linear = pytest.mark.parametrize("name", [n for n in mixers.names() if "t²" not in mixers.describe(n).cost])
-crossing = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).cross])
-causal_only = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).causal])
-both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-
-
-def known(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the options that the mixer has."""
-    return {option: value for option, value in options.items() if option in mixers.options(name)}
-
-
-def build(name: str, causal: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    torch.manual_seed(0)
-    return mixers.build(name, DIM, **known(name, {"heads": HEADS, "causal": causal}) | options).to(dtype)
-
-
-def inputs(b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(b, t, DIM, generator=torch.Generator().manual_seed(b * 1000 + t)).to(dtype)
-
-
-def close(actual: Tensor, expected: Tensor, dtype: torch.dtype | None = None) -> None:
-    tolerance = TOLERANCE[dtype or actual.dtype]
-    torch.testing.assert_close(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
-
-
-lengths = st.integers(1, 70)
-
-
-@st.composite
-def masks(draw: st.DrawFn) -> Tensor:
-    """Any pattern of real tokens: padding left, right, between, and rows without any."""
-    b, t = draw(st.integers(1, 3)), draw(lengths)
-    kind = draw(st.sampled_from(["left", "right", "any", "empty", "one"]))
-    mask = torch.ones(b, t, dtype=torch.bool)
-    for row in range(b):
-        cut = draw(st.integers(0, t))
-        if kind == "left":
-            mask[row, :cut] = False
-        elif kind == "right":
-            mask[row, cut:] = False
-        elif kind == "any":
-            mask[row] = torch.tensor(draw(st.lists(st.booleans(), min_size=t, max_size=t)))
-        elif kind == "one":
-            mask[row] = torch.arange(t) == cut
-    if kind == "empty":
-        mask[0] = False
-    return mask
 
 
 @every
 @given(mask=masks())
 def test_agrees_with_the_naive_form_in_float64(name: str, causal: bool, mask: Tensor) -> None:
     mixer = build(name, causal, torch.float64)
-    naive = importlib.import_module(f"longspan.mixers.{name}").naive
+    naive = naive_form(name)
     b, t = mask.shape
     x = inputs(b, t, torch.float64)
     close(mixer(x, mask), naive(mixer, x, mask))
@@ -127,7 +78,7 @@ def test_65536_positions_are_as_right_as_few(name: str, dtype: torch.dtype) -> N
 @given(mask=masks(), m=lengths, data=st.data())
 def test_cross_attention_agrees_with_the_naive_form(name: str, mask: Tensor, m: int, data: st.DataObject) -> None:
     mixer = build(name, dtype=torch.float64)
-    naive = importlib.import_module(f"longspan.mixers.{name}").naive
+    naive = naive_form(name)
     b, n = mask.shape
     x, context = inputs(b, n, torch.float64), inputs(b, m, torch.float64)
     context_mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=b * m, max_size=b * m))).view(b, m)
@@ -244,20 +195,18 @@ def test_rows_of_padding_give_zeros_and_finite_gradients(name: str, causal: bool
 @given(data=st.data(), t=lengths)
 def test_packed_documents_are_separate_calls(name: str, causal: bool, data: st.DataObject, t: int) -> None:
     mixer, x = build(name, causal), inputs(2, t)
-    cuts = data.draw(st.lists(st.integers(1, t), max_size=4).map(lambda c: sorted({0, t, *c})))
-    segments = torch.zeros(2, t, dtype=torch.long)
-    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
-        segments[:, start:end] = 7 - number
+    sizes = data.draw(cuts(t))
+    segments = (7 - torch.arange(len(sizes))).repeat_interleave(torch.tensor(sizes)).expand(2, -1)
     if "segments" not in inspect.signature(mixer.forward).parameters:
         with pytest.raises(TypeError):
             mixer(x, segments=segments)
         return
+    full = torch.ones(2, t, dtype=torch.bool)
     masked = torch.tensor(data.draw(st.lists(st.booleans(), min_size=2 * t, max_size=2 * t))).view(2, t)
-    for mask in (torch.ones_like(masked), masked):
-        parts = [slice(start, end) for start, end in itertools.pairwise(cuts)]
-        separate = torch.cat([mixer(x[:, part], mask[:, part]) for part in parts], 1)
-        close(mixer(x, mask, segments=segments), separate)
-    close(mixer(x, segments=segments), mixer(x, torch.ones_like(masked), segments=segments))
+    for mask in (full, masked):
+        documents = zip(x.split(sizes, 1), mask.split(sizes, 1), strict=True)
+        close(mixer(x, mask, segments=segments), torch.cat([mixer(part, real) for part, real in documents], 1))
+    close(mixer(x, segments=segments), mixer(x, full, segments=segments))
 
 
 @every
@@ -293,10 +242,7 @@ def test_streaming_in_any_segments_is_the_whole(
 ) -> None:
     mixer, (b, t) = build(name, True, dtype), mask.shape
     x = inputs(b, t, dtype).masked_fill(~mask.unsqueeze(-1), 1e3)
-    sizes: list[int] = []
-    while sum(sizes) < t:
-        sizes.append(data.draw(st.integers(1, t - sum(sizes))))
-    state, parts = mixer.init_state(b), []
+    sizes, state, parts = data.draw(cuts(t)), mixer.init_state(b), []
     for part, real in zip(x.split(sizes, 1), mask.split(sizes, 1), strict=True):
         # Where nothing is masked, with and without saying so.
         y, state = mixer.step(part, state, None if real.all() and data.draw(st.booleans()) else real)
@@ -360,14 +306,6 @@ def test_step_without_causal_says_so(name: str, causal: bool) -> None:
             mixer.step(inputs(1, 1), mixer.init_state(1))
 
 
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @every
 @pytest.mark.usefixtures("no_shape_checks")
 def test_compiles_without_graph_breaks(name: str, causal: bool) -> None:
@@ -428,7 +366,7 @@ def test_extreme_logits_are_right(name: str, causal: bool, scale: float) -> None
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    naive = importlib.import_module(f"longspan.mixers.{name}").naive
+    naive = naive_form(name)
     with torch.no_grad():
         expected = naive(mixer.double(), x.double())
     size = expected[:, :60].abs().max()
@@ -451,13 +389,6 @@ def test_describes_itself(name: str, causal: bool) -> None:
     assert description.cost
     assert "http" in description.source
     assert "Equations" in description.docstring
-
-
-def count_flops(mixer: nn.Module, t: int) -> int:
-    # The plain kernel: the fused ones are not counted on a CPU.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        mixer(torch.zeros(1, t, DIM))
-    return counter.get_total_flops()
 
 
 @every

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -163,14 +162,6 @@ def test_rows_of_padding_beside_long_rows_give_zeros_and_finite_gradients() -> N
     assert x.grad is not None
     assert x.grad.isfinite().all()
     assert (x.grad[1] == 0).all()
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """The compiler cannot trace the checks that the suite adds."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -1,9 +1,7 @@
 """Attention over edges against the dense form, and what graphs demand of it."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -189,14 +187,6 @@ def test_scores_of_ten_thousand_are_right(dtype: torch.dtype) -> None:
     rows = mixer.double()(x.double(), edges=edges)
     if dtype == torch.float32:
         torch.testing.assert_close(y.double() / 300, rows / 300, rtol=1e-3, atol=1e-3)
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -1,8 +1,5 @@
 """Local attention against the local-attention package, and its window to the position."""
 
-from collections.abc import Iterator
-
-import jaxtyping
 import pytest
 import torch
 from local_attention import LocalAttention
@@ -77,14 +74,6 @@ def test_the_cache_never_exceeds_the_radius(holes: bool) -> None:
         assert state.key.shape[2] <= 6
         assert state.visible.shape[1] == (state.key.shape[2] if holes else 0)
     torch.testing.assert_close(torch.cat(parts, 1), mixer(x, mask))
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """The compiler cannot trace the checks that the suite adds."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

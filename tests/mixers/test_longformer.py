@@ -1,8 +1,5 @@
 """Longformer's attention against transformers', and its global tokens wherever they stand."""
 
-from collections.abc import Iterator
-
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -73,14 +70,6 @@ def test_who_sees_whom() -> None:
     near = (place.view(-1, 1) - place).abs() <= 5
     expected = near | first | first.view(-1, 1)
     assert torch.equal(sees, expected & real & real.view(-1, 1))
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """The compiler cannot trace the checks that the suite adds."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -1,9 +1,7 @@
 """Transformer-XL's attention against the paper's formulas, and what goes wrong with its memory elsewhere."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -267,14 +265,6 @@ def test_several_blocks_run_under_autocast(memory: int) -> None:
     torch.testing.assert_close(y.float(), mixer(x), rtol=6e-2, atol=6e-2)
     (half,) = torch.autograd.grad(stream(mixer, x, [25, 4, 1]).sum(), x)
     torch.testing.assert_close(x.grad, half, rtol=1e-1, atol=1e-1)
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("small_blocks", "no_shape_checks")

@@ -15,6 +15,7 @@ SMALL = [
     "model.dim=16",
     "model.heads=2",
     "data.vocab_size=300",
+    "model.depth=2",
     "training.num_train_epochs=1",
     "training.per_device_train_batch_size=16",
 ]
@@ -33,6 +34,8 @@ def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the README speaks of."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "reviews.csv").write_text(animals.read_text())
+    lines = [f"{name}:\nSpeak, number {i}.\n" for i in range(120) for name in ("ROMEO", "JULIET")]
+    (folder / "input.txt").write_text("\n".join(lines))
     (folder / "new.jsonl").write_text('{"text": "purr meow"}\n{"text": "bark"}\n')
     for block in blocks("toml"):
         (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)

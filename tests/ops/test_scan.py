@@ -213,3 +213,9 @@ def test_the_benchmark_runs(path: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", [script.name, "--positions", "64", "--repeats", "1", "--json", str(written)])
     runpy.run_path(str(script), run_name="__main__")
     assert json.loads(written.read_text())["result"]["lerp_scan forward"] > 0
+
+
+def test_the_last_output_keeps_no_other_alive() -> None:
+    values, gates, _ = recurrence(2, 50, False)
+    _, last = scan.lerp_scan(values, gates)
+    assert last.untyped_storage().nbytes() == last.numel() * last.element_size()

@@ -212,7 +212,8 @@ def _lerp_scan_in_torch(values: Tensor, gates: Tensor, initial: Tensor) -> tuple
     _, outputs = _associative_scan(
         lambda left, right: (left[0] * right[0], right[1] + right[0].to(right[1].dtype) * left[1]), (kept, added)
     )
-    return outputs, outputs[:, -1]
+    # A copy: a state that is a view would keep all outputs alive.
+    return outputs, outputs[:, -1].clone()
 
 
 def _softmax_gates_in_torch(logits: Tensor, initial: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:

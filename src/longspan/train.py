@@ -44,7 +44,8 @@ def train(
     """Train `recipe` and fill `run_dir` with the trained model, its scores, and all that is needed to repeat it.
 
     The model kept is that of the best epoch on the validation split, or the last with `load_best_model_at_end=false`;
-    the test split, where there is one, is scored once, at the end.
+    the test split, where there is one, is scored once, at the end. Under `torchrun` each process calls this: they share
+    the work, and the first one alone reads the data anew and writes `run_dir`.
     Returns what `metrics.json` holds: scores per split, `history`, `tokens_per_second` (real tokens, evaluation and
     saving not counted), `peak_memory_bytes`, `parameters`, `seconds`, `padding_fraction` and the `data` table.
 
@@ -62,7 +63,7 @@ def train(
     """
     began = time.perf_counter()
     task = tasks.load(recipe.task)
-    # This is also what connects processes.
+    processes.connect()
     arguments = _arguments(recipe, run_dir, task, progress)
     processes.on_first(lambda: _check_run(recipe, run_dir, resume, overwrite))
     prepared = processes.in_turn(lambda: _prepare(recipe, task))
@@ -190,6 +191,7 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
         "use_cpu": not torch.accelerator.is_available(),
         # All weights take part in each step.
         "ddp_find_unused_parameters": False,
+        "ddp_timeout": int(processes.PATIENCE.total_seconds()),
         "log_level_replica": "error",
         "remove_unused_columns": False,
     }

@@ -4,7 +4,9 @@ What goes wrong in one process ends the others too: each of `on_first`, `in_turn
 in all. An error elsewhere closes the connections of the process it ends, which raises in those that wait for it.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +16,19 @@ import torch.distributed as dist
 from longspan.errors import UserError
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)
+"""How long processes wait for each other: while the first reads data, or one scores the only document, for example. One
+that ends, for whatever reason, is noticed at once."""
+
+
+def connect() -> None:
+    """Connect the processes that `torchrun` has started, if there are no GPUs, by which the Trainer would do it.
+
+    Without GPUs its own way has a fixed patience of half an hour.
+    """
+    if "LOCAL_RANK" in os.environ and not torch.accelerator.is_available() and not _several():
+        dist.init_process_group("gloo", timeout=PATIENCE)
 
 
 def count() -> int:

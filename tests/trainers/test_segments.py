@@ -175,6 +175,8 @@ def test_memory_and_history_do_not_grow_with_the_segments_seen(tmp_path: Path) -
             for tensor in torch.utils._pytree.tree_leaves(self._states.layers):
                 assert tensor.grad_fn is None
                 assert not tensor.requires_grad
+                # No view that keeps a whole segment alive.
+                assert tensor.untyped_storage().nbytes() == tensor.nbytes
             return loss
 
     short = {"local": {"radius": 20}, "relative": {"memory": 20}}

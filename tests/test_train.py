@@ -102,6 +102,13 @@ def test_the_last_model_is_kept_where_the_recipe_says_so(animals: Path, tmp_path
     assert result["validation"]["accuracy"] == pytest.approx(last["validation_accuracy"])
 
 
+def test_without_evaluations_the_last_model_is_kept(animals: Path, tmp_path: Path) -> None:
+    chosen = ("training.eval_strategy=no", "training.num_train_epochs=1")
+    result = train(recipe(animals, *chosen), tmp_path / "run", progress=False)
+    assert result["kept_epoch"] == 1
+    assert result["validation"]["accuracy"] > 0
+
+
 def test_the_run_folder_is_a_pipeline(whole: tuple[Path, dict[str, Any]]) -> None:
     classify = pipeline("text-classification", model=str(whole[0]), device="cpu")
     cat, dog = classify(["word1 purr meow whisker word2", "bark wag fetch"])
@@ -253,7 +260,7 @@ def test_documents_longer_than_learned_positions_are_named_before_training(anima
 
 def test_training_arguments_that_contradict_each_other_are_a_sentence(animals: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[training\] does not fit together"):
-        train(recipe(animals, "training.eval_strategy=no"), tmp_path / "run")
+        train(recipe(animals, "training.eval_strategy=no", "training.load_best_model_at_end=true"), tmp_path / "run")
 
 
 def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from longspan.data.files import BROKEN, Row, missing, read_rows
 from longspan.data.tokens import encode
 from longspan.errors import UserError
 from longspan.evaluation.classification import logits, make_batches
+from longspan.models.limits import limits
 from longspan.runs import Run, load_run
 
 #: One window of documents is read, grouped by length and labelled at a time.
@@ -139,7 +140,7 @@ def _problem(run: Run, row: Row, length: int) -> str:
         return row.problem or "no text"
     if not length or not row.text.strip():
         return "empty document"
-    config = run.model.config
-    if config.position == "learned" and length > config.max_positions:
-        return f"{length} tokens, but learned positions reach to {config.max_positions}"
+    for limit in limits(run.model):
+        if length > limit.tokens:
+            return f"{length} tokens, but {limit.part} reach to {limit.tokens}"
     return ""

@@ -174,12 +174,14 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool) -> None:
 
 def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) -> TrainingArguments:
     chosen = {key: value for key, value in recipe.training.items() if key not in OWN_TRAINING_KEYS}
+    evaluated = chosen.get("eval_strategy", "epoch")
     defaults = {
         "eval_strategy": "epoch",
-        "save_strategy": "epoch",
+        # What is saved is what was scored; without scores there is no best model.
+        "save_strategy": "epoch" if evaluated == "no" else evaluated,
         "logging_strategy": "steps",
         "logging_steps": 0.02,
-        "load_best_model_at_end": True,
+        "load_best_model_at_end": evaluated != "no",
         "metric_for_best_model": next(iter(task.SCORES)),
         "greater_is_better": not task.LOWER_IS_BETTER,
         # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.

@@ -1,0 +1,141 @@
+"""Language models of Shakespeare's characters: mechanisms at equal parameters and equal time, and at equal steps.
+
+    python benchmarks/shakespeare.py INPUT.TXT --out FOLDER [--minutes 15] [--steps 0] [--only NAME,...] [--seed 0]
+
+Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
+or more parameters, up to PARAMETERS. With `--minutes`, a short training measures the speed of each, and the number of
+steps is what fits into the time; with `--steps`, all make as many. The learning rate rises and falls over exactly these
+steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the score. Softmax
+attention, which cannot carry its state from segment to segment, reads segments of the same length one by one and is
+scored in sliding windows that overlap by half. Runs that are finished are not repeated, and unfinished ones go on.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from longspan import LongspanConfig, LongspanForCausalLM
+from longspan.environment import environment
+from longspan.recipes.values import literal
+
+PARAMETERS = 2_000_000
+SHAPE = {"dim": 192, "depth": 4, "heads": 8, "dropout": 0.1}
+ROWS, SEGMENT = 16, 256
+TRAINING = {
+    "per_device_train_batch_size": ROWS,
+    "segment_length": SEGMENT,
+    "learning_rate": 2e-3,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 100,
+    "weight_decay": 0.1,
+    "adam_beta2": 0.99,
+    "load_best_model_at_end": False,
+    "eval_strategy": "steps",
+    "save_strategy": "steps",
+    "eval_steps": 0.2,
+    "save_steps": 0.2,
+    "num_train_epochs": 1000,
+}
+# Mixers and their options; without relative positions or a recurrence, sinusoids tell where a token stands.
+ENTRIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    "relative": (["relative"], {"relative": {"memory": SEGMENT}}, "none"),
+    "additive": (["additive"], {}, "sinusoidal"),
+    "messages": (["messages"], {}, "sinusoidal"),
+    "competitive_gate": (["competitive_gate"], {}, "sinusoidal"),
+    "local": (["local"], {}, "sinusoidal"),
+    "linear": (["linear"], {}, "sinusoidal"),
+    "local+additive": (["local", "additive"], {}, "sinusoidal"),
+    "lstm": (["recurrent"], {"recurrent": {"cell": "lstm"}}, "none"),
+    "softmax": (["softmax"], {}, "sinusoidal"),
+}
+
+
+def shape_of(name: str, parameters: int) -> dict[str, Any]:
+    """Return the `[model]` settings of an entry, as large as `parameters` allow."""
+    mixers, options, position = ENTRIES[name]
+    settings = {**SHAPE, "mixers": mixers, "mixer_options": options, "position": position}
+
+    def size(width: int) -> int:
+        with torch.device("meta"):
+            config = LongspanConfig(**settings, causal=True, vocab_size=68, feed_forward_dim=width)
+            return LongspanForCausalLM(config).num_parameters()
+
+    width = 8
+    while size(width + 8) <= parameters:
+        width += 8
+    return {**settings, "feed_forward_dim": width}
+
+
+def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+    """Train in a process of its own, unless that is done, and return what its metrics.json holds."""
+    if not (run / "metrics.json").exists():
+        overrides = [f"data.path={data}"]
+        overrides += [f"model.{key}={literal(value)}" for key, value in model.items()]
+        overrides += [f"training.{key}={literal(value)}" for key, value in training.items()]
+        command = [sys.executable, "-m", "longspan", "train", "shakespeare", *overrides, "--run", str(run), "--json"]
+        command += ["--resume"] if (run / "recipe.toml").exists() else []
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    result: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    return result
+
+
+def measure(data: Path, out: Path, name: str, minutes: float, steps: int, seed: int, parameters: int) -> dict[str, Any]:
+    """Train one entry and return its row of the table."""
+    model = shape_of(name, parameters)
+    if not steps:
+        trial = train(data, out / f"{name}-trial", model, {**TRAINING, "max_steps": 60, "eval_strategy": "no"})
+        steps = int(minutes * 60 * trial["tokens_per_second"] / (ROWS * SEGMENT))
+    found = train(data, out / f"{name}-{steps}-{seed}", model, {**TRAINING, "max_steps": steps, "seed": seed})
+    curve = [(row["step"], round(row["validation_loss"], 4)) for row in found["history"] if "validation_loss" in row]
+    return {
+        "name": name,
+        "nats": found["validation"]["loss"],
+        "steps": steps,
+        "tokens": steps * ROWS * SEGMENT,
+        "tokens_per_second": found["tokens_per_second"],
+        "minutes": steps * ROWS * SEGMENT / found["tokens_per_second"] / 60,
+        "parameters": found["parameters"],
+        "peak_memory_bytes": found["peak_memory_bytes"],
+        "feed_forward_dim": model["feed_forward_dim"],
+        "curve": curve,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--steps", type=int, default=0, help="equal steps instead of equal time")
+    parser.add_argument("--only", default=",".join(ENTRIES))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parameters", type=int, default=PARAMETERS)
+    args = parser.parse_args()
+    rows = []
+    for name in args.only.split(","):
+        rows.append(measure(args.data.resolve(), args.out, name, args.minutes, args.steps, args.seed, args.parameters))
+        (args.out / "results.json").write_text(json.dumps({"rows": rows, "environment": environment()}, indent=2))
+        headers = ["mixer", "nats", "steps", "million tokens", "tokens/s", "minutes", "parameters"]
+        cells = [
+            [
+                row["name"],
+                f"{row['nats']:.4f}",
+                f"{row['steps']:,}",
+                f"{row['tokens'] / 1e6:.1f}",
+                f"{row['tokens_per_second']:,.0f}",
+                f"{row['minutes']:.1f}",
+                f"{row['parameters']:,}",
+            ]
+            for row in rows
+        ]
+        print(tabulate(cells, headers, tablefmt="github", disable_numparse=True), flush=True)
+
+
+if __name__ == "__main__":
+    main()

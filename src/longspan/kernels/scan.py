@@ -245,7 +245,9 @@ def _lerp_backward(
     read, written = values.reshape(b, t, h * e), outputs.reshape(b, t, h * e)
     given, grad_read = grad_outputs.reshape(b, t, h * e), grad_values.reshape(b, t, h * e)
     start = initial.reshape(b, h * e)
-    carry, gate, grad_gate = np.empty(h * e), np.empty(h * e), np.empty(h * e)
+    carry, gate = np.empty(h * e), np.empty(h * e)
+    # Products and sums over the channels of one position need no more digits than what they are made of.
+    weight, grad_gate = np.empty(h * e, values.dtype), np.empty(h * e, values.dtype)
     # Memory is read upwards, which processors foresee, though the recurrence runs downwards: block by block, the
     # gradients are gathered, turned into G in place, and used. Measured: 1.7 times as fast as row by row.
     block = max(1, min(t, BLOCK_BYTES // (values.itemsize * h * e)))
@@ -262,11 +264,11 @@ def _lerp_backward(
                 _spread(gates, row, begin + k, low, high, e, gate)
                 _accumulate(gathered[k, own], gate[own], carry[own])
             for i in range(begin, end):
-                _spread(gates, row, i, low, high, e, gate)
+                _spread(gates, row, i, low, high, e, weight)
                 before = written[row, i - 1, own] if i else start[row, own]
                 _distribute(
                     gathered[i - begin, own],
-                    gate[own],
+                    weight[own],
                     read[row, i, own],
                     before,
                     grad_read[row, i, own],

@@ -1,5 +1,6 @@
 """Attention by distance against its pair-by-pair form."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,16 +11,33 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from longspan.ops import relative
+from longspan.ops import relative, relative_parts
 from longspan.ops.relative import distance_encoding, distance_range, relative_attention, relative_attention_naive
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+# The form that runs, and the one that is compiled and has gradients of gradients.
+both_forms = pytest.mark.parametrize("form", [relative_attention, relative._in_plain_operations])
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks, the last of them shorter, at lengths that the naive form can bear."""
+    """Several blocks, the last of them shorter, at lengths that the naive form can bear; one head and row a part."""
     monkeypatch.setattr(relative, "BLOCK", 4)
+    monkeypatch.setattr(relative_parts, "TILE", 1)
+
+
+@pytest.fixture
+def blocks_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+
+@pytest.fixture
+def fast_products() -> Iterator[None]:
+    """The command line's setting, by which other routines multiply matrices."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def arguments(n: int, m: int, causal: bool, window: int | None, shared: bool = False) -> Given:
@@ -43,28 +61,107 @@ def arguments(n: int, m: int, causal: bool, window: int | None, shared: bool = F
     window=st.none() | st.integers(0, 12),
     shared=st.booleans(),
     density=st.sampled_from([0.0, 0.3, 1.0]),
+    tile=st.sampled_from([1, 60, 200, 2000]),
 )
 def test_is_the_sum_over_pairs(
-    n: int, before: int, causal: bool, window: int | None, shared: bool, density: float
+    n: int, before: int, causal: bool, window: int | None, shared: bool, density: float, tile: int
 ) -> None:
     tensors = arguments(n, n + before, causal, window, shared)
     mask = torch.rand(2, n + before) < density
-    for visible in (None, mask):
-        actual = relative_attention(*tensors, visible, causal, window)
-        expected = relative_attention_naive(*tensors, visible, causal, window)
-        torch.testing.assert_close(actual, expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relative_parts, "TILE", tile)
+        for visible in (None, mask):
+            actual = relative_attention(*tensors, visible, causal, window)
+            expected = relative_attention_naive(*tensors, visible, causal, window)
+            torch.testing.assert_close(actual, expected)
+            torch.testing.assert_close(relative._in_plain_operations(*tensors, visible, causal, window), expected)
 
 
-@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 5)])
+@both_forms
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (False, 4), (True, None), (True, 5)])
 @pytest.mark.parametrize("shared", [False, True])
-def test_gradients_are_those_of_the_sum_over_pairs(causal: bool, window: int | None, shared: bool) -> None:
+@pytest.mark.parametrize("tile", [1, 80, 130, 2000])
+def test_gradients_are_those_of_the_sum_over_pairs(
+    form: Callable[..., Tensor],
+    causal: bool,
+    window: int | None,
+    shared: bool,
+    tile: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether a part is a row of a head, all rows of a head, or all rows of two or three."""
+    monkeypatch.setattr(relative_parts, "TILE", tile)
     tensors = arguments(9, 12, causal, window, shared)
     mask = torch.ones(2, 12, dtype=torch.bool)
-    mask[0, :5] = mask[1, 7] = False
+    # The first row's first queries see nothing when causal, the second row's last blocks nothing hidden.
+    mask[0, :5] = mask[1, 0] = False
     probe = torch.randn(2, 3, 9, 6, dtype=torch.float64)
-    actual = torch.autograd.grad(relative_attention(*tensors, mask, causal, window), tensors, probe)
+    actual = torch.autograd.grad(form(*tensors, mask, causal, window), tensors, probe)
     expected = torch.autograd.grad(relative_attention_naive(*tensors, mask, causal, window), tensors, probe)
     torch.testing.assert_close(actual, expected)
+
+
+def test_gradients_have_gradients() -> None:
+    mask = torch.tensor([[False, True, True, True, True, True], [True] * 6])
+
+    def attend(content: Tensor, position: Tensor, key: Tensor, value: Tensor, distance_key: Tensor) -> Tensor:
+        return relative_attention(content, position, key, value, distance_key, mask, True)
+
+    content, position, key, value, distance_key = arguments(5, 6, True, None)
+    assert torch.autograd.gradgradcheck(attend, (content, position, key, value, distance_key), fast_mode=True)
+    # Also when some of them are not asked for.
+    position, value = position.detach(), value.detach()
+    assert torch.autograd.gradgradcheck(attend, (content, position, key, value, distance_key), fast_mode=True)
+
+
+@pytest.mark.usefixtures("blocks_as_they_are", "fast_products")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("n", "m"), [(150, 400), (300, 300)])
+def test_full_blocks_in_low_precision_stay_near_float64(dtype: torch.dtype, n: int, m: int) -> None:
+    """Also through the routines for matrices that other settings choose, which copy what does not lie as they like."""
+    exact = arguments(n, m, True, None)
+    content, position, key, value, distance_key = (tensor.detach().to(dtype).requires_grad_() for tensor in exact)
+    tensors = content, position, key, value, distance_key
+    mask = torch.ones(2, m, dtype=torch.bool)
+    mask[0, : m - n + 3] = False
+    probe = torch.randn(2, 3, n, 6, dtype=torch.float64)
+    out, expected = relative_attention(*tensors, mask, True), relative._in_plain_operations(*exact, mask, True, None)
+    gradients = torch.autograd.grad(out, tensors, probe.to(dtype))
+    # Sums of several hundred terms, each of which bfloat16 rounds to eight bits.
+    tolerance = 1e-5 if dtype == torch.float32 else 6e-2
+    for actual, wanted in zip((out, *gradients), (expected, *torch.autograd.grad(expected, exact, probe)), strict=True):
+        assert actual.dtype == dtype
+        assert (actual - wanted).norm() < tolerance * wanted.norm()
+
+
+class Operations(TorchDispatchMode):
+    """Remembers the names of all operations, and how many numbers each of them gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.done.append((func._overloadpacket.__name__, tensor.numel()))
+        return out
+
+
+def test_masks_cost_only_where_they_hide_something() -> None:
+    """A row without padding pays nothing for one with it, and keys that all queries of a block see pay nothing."""
+    tensors, mask = arguments(64, 64, True, None), torch.ones(2, 64, dtype=torch.bool)
+    limited = []
+    for hidden in (0, 4):
+        mask[1, 64 - hidden :] = False
+        with Operations() as operations:
+            relative_attention(*tensors, mask, True).sum().backward()
+        limited.append([size for name, size in operations.done if name == "clamp_max_"])
+    # Forwards and again backwards, for three heads: a triangle in 4 x 3 for each of 16 blocks of two rows,
+    assert sum(limited[0]) == 2 * 3 * 16 * 2 * (4 * 3)
+    # and all keys of the last block in one row.
+    assert sum(limited[1]) == sum(limited[0]) + 2 * 3 * (4 * 64)
 
 
 def test_fewer_queries_than_keys_continue_the_keys() -> None:
@@ -132,27 +229,14 @@ def kept_for_backward(n: int, causal: bool, window: int | None) -> int:
     return sum(storages.values())
 
 
-class Largest(TorchDispatchMode):
-    """Remembers the largest tensor that any operation gave."""
-
-    size = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(tensor, Tensor):
-                self.size = max(self.size, tensor.numel())
-        return out
-
-
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 9)])
 def test_weights_of_all_pairs_are_never_held(causal: bool, window: int | None) -> None:
     """Neither for the backward pass, in all blocks together, nor at any moment."""
     assert kept_for_backward(128, causal, window) <= 2.2 * kept_for_backward(64, causal, window)
     tensors = arguments(128, 128, causal, window)
-    with Largest() as largest:
+    with Operations() as operations:
         relative_attention(*tensors, None, causal, window).sum().backward()
-    assert largest.size < 2 * 3 * 128 * 128 / 8
+    assert max(size for _, size in operations.done) < 2 * 3 * 128 * 128 / 8
 
 
 def test_a_window_makes_the_cost_linear() -> None:

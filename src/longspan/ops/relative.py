@@ -8,13 +8,16 @@ backward pass computes a block's weights again.
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from longspan.ops.pooling import FLOOR, accumulation_dtype
+from longspan.ops.relative_parts import Scores, attend, gradients, shift
 
 # Queries per block: with fewer, the products are small; with more, the weights of a block outgrow the activations.
 BLOCK = 128
@@ -59,14 +62,79 @@ def relative_attention(
     than `window` positions before it. A query that sees no key gives zeros.
 
     Products are taken in the type of `value`, softmax in at least float32. Cost: n·m·(e + p + v) time, and beside the
-    arguments BLOCK·(m + BLOCK) memory for each head; with a window, m is at most window + 2·BLOCK.
+    arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time; with a window,
+    m is at most window + 2·BLOCK.
     """
-    n, m, dtype = content.shape[2], key.shape[-2], value.dtype
+    dtype = value.dtype
     content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))
+    given = (content, position, key, value, distance_key, mask, causal, window)
+    if torch.compiler.is_compiling():
+        # Compilers trace a hand-written gradient only by making use of what torch itself has deprecated, and can do
+        # more with plain operations.
+        return _in_plain_operations(*given)
+    out: Tensor = _Attention.apply(*given)
+    return out
+
+
+class _Attention(Function):
+    """`relative_attention` with a gradient written by hand."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> Tensor:
+        with torch.autocast(arguments[0].device.type, enabled=False):
+            return attend(_scores(*arguments))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.causal, ctx.window = inputs
+        ctx.save_for_backward(*tensors, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        content, position, key, value, distance_key, mask, out = ctx.saved_tensors
+        given = (content, position, key, value, distance_key)
+        options = (mask, ctx.causal, ctx.window)
+        with torch.autocast(gradient.device.type, enabled=False):
+            if not torch.is_grad_enabled():
+                return *gradients(_scores(*given, *options), gradient, out), None, None, None
+            # The gradient is to have a gradient itself.
+            needed = [tensor for tensor in given if tensor.requires_grad]
+            found = torch.autograd.grad(_in_plain_operations(*given, *options), needed, gradient, create_graph=True)
+            rest = iter(found)
+            return *(next(rest) if tensor.requires_grad else None for tensor in given), None, None, None
+
+
+def _scores(
+    content: Tensor,
+    position: Tensor,
+    key: Tensor,
+    value: Tensor,
+    distance_key: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    window: int | None,
+) -> Scores:
+    largest, _ = distance_range(content.shape[2], key.shape[-2], causal, window)
+    arguments = (content, position, key, value, distance_key, mask, causal, window)
+    return Scores(*arguments, block=BLOCK, largest=largest)
+
+
+def _in_plain_operations(
+    content: Tensor,
+    position: Tensor,
+    key: Tensor,
+    value: Tensor,
+    distance_key: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    window: int | None,
+) -> Tensor:
+    """Compute `relative_attention` from operations that compilers know and whose gradients have gradients."""
+    n, m = content.shape[2], key.shape[-2]
     largest, _ = distance_range(n, m, causal, window)
     # The keys are cut at every start of a block of queries, and as often before the first; or not at all.
-    piece, shift = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)
-    cuts = [*(max(0, at - shift) for at in range(0, m + shift, piece)), m]
+    piece, offset = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)
+    cuts = [*(max(0, at - offset) for at in range(0, m + offset, piece)), m]
     # Views of pieces, not slices of the whole: the gradient of a slice is as long as what it was cut from.
     sizes = [end - start for start, end in itertools.pairwise(cuts)]
     keys, values = key.split(sizes, -2), value.split(sizes, -2)
@@ -78,8 +146,8 @@ def relative_attention(
         for number, (contents, positions) in enumerate(queries):
             first = m - n + number * BLOCK
             last = first + contents.shape[2] - 1
-            from_piece = 0 if window is None else (max(0, first - window) + shift) // piece
-            to_piece = (last + shift) // piece + 1 if causal else len(sizes)
+            from_piece = 0 if window is None else (max(0, first - window) + offset) // piece
+            to_piece = (last + offset) // piece + 1 if causal else len(sizes)
             low, high = cuts[from_piece], cuts[to_piece]
             # From the distance between the last query and the first key; one more than there are, for rows to shift.
             skipped = largest - (last - low)
@@ -116,7 +184,7 @@ def _block(
     key, value = (pieces[0] if len(pieces) == 1 else torch.cat(tuple(pieces), -2) for pieces in (keys, values))
     heads, distance_heads = ("bh", "h") if key.ndim == 4 else ("b", "")
     scores = torch.einsum(f"bhne,{heads}me->bhnm", content, key).to(accumulation_dtype(key.dtype))
-    scores = scores + _shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
+    scores = scores + shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
     n, m = scores.shape[-2:]
     visible = torch.ones(1, 1, 1, m, dtype=torch.bool, device=key.device) if mask is None else mask[:, None, None]
     distance = torch.arange(first, first + n, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
@@ -127,12 +195,6 @@ def _block(
     weights = scores.masked_fill(~visible, FLOOR).softmax(-1).to(value.dtype)
     out = torch.einsum(f"bhnm,{heads}mv->bhnv", weights, value)
     return out.masked_fill(~visible.any(-1, keepdim=True), 0)
-
-
-def _shift(columns: Tensor) -> Tensor:
-    """Turn (..., n, m + n) scores by distance into (..., n, m) scores by key: row a starts n - 1 - a columns later."""
-    n, width = columns.shape[-2:]
-    return columns.flatten(-2)[..., n - 1 : n * width - 1].unflatten(-1, (n, width - 1))[..., : width - n]
 
 
 def relative_attention_naive(

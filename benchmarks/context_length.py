@@ -78,10 +78,11 @@ def measure(run: Run, documents: list[np.ndarray], lengths: list[int], stride: i
 
 def draw(curves: dict[str, dict[str, Any]], path: Path) -> None:
     """Draw nats per token against context length, one colour per run."""
-    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    figure = Figure(figsize=(8, 5.4), layout="constrained")
     axes = figure.subplots()
-    for number, (name, curve) in enumerate(curves.items()):
-        colour = f"C{number}"
+    for number, (path_of_run, curve) in enumerate(curves.items()):
+        # Paths may be of any length, and would leave the picture no room.
+        name, colour = f"…{path_of_run[-30:]}" if len(path_of_run) > 31 else path_of_run, f"C{number}"
         axes.plot(curve["window"].keys(), curve["window"].values(), "o-", color=colour, label=f"{name}, window")
         if curve["carried"]:
             axes.plot(curve["carried"].keys(), curve["carried"].values(), "s--", color=colour, label=f"{name}, carried")
@@ -92,7 +93,7 @@ def draw(curves: dict[str, dict[str, Any]], path: Path) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set(xlabel="tokens seen (dotted: segment length in training)", ylabel="nats per token")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=120)
 
 

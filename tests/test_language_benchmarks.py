@@ -57,8 +57,10 @@ def test_generation_speed(run: Callable[..., None], tmp_path: Path, capsys: pyte
 
 def test_context_length(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "the quick brown fox jumps over the lazy dog.\n" * 4
-    runs = [str(make_run(tmp_path / mixer / "run", text, mixer)) for mixer in ("relative", "softmax", "additive")]
-    given = ["--data", str(tmp_path / "relative/text.txt"), "--lengths", "4,16", "--tokens", "60"]
+    # Paths so long that they once left the picture no room.
+    folder = tmp_path / ("deep" * 30)
+    runs = [str(make_run(folder / mixer / "run", text, mixer)) for mixer in ("relative", "softmax", "additive")]
+    given = ["--data", str(folder / "relative/text.txt"), "--lengths", "4,16", "--tokens", "60"]
     run("context_length.py", *runs, *given, "--picture", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json"))
     shown = capsys.readouterr().out
     for part in ("relative/run, carried", "softmax/run, window", "whole document", "effective length", "4 to 16"):

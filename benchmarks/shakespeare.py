@@ -35,6 +35,7 @@ TRAINING = {
     "warmup_steps": 100,
     "weight_decay": 0.1,
     "adam_beta2": 0.99,
+    "bf16": True,
     "load_best_model_at_end": False,
     "eval_strategy": "steps",
     "save_strategy": "steps",

@@ -78,15 +78,36 @@ class Positions(nn.Module):
                 "model.position."
             )
         # The encodings of 0 .. t-1 once, then looked up: cheaper than b·t·w sines.
-        steps = torch.arange(length, device=embedded.device)
+        table = self._encode(torch.arange(length, device=embedded.device), embedded.shape[2])
+        return self._join(embedded, nn.functional.embedding(positions, table.to(embedded.dtype)))
+
+    def at(self, embedded: Float[Tensor, "b n w"], positions: Int[Tensor, "#b #n"]) -> Float[Tensor, "b n w2"]:
+        """Encode a part of a document, whose numbers may lie beyond the length of the batch, each for itself.
+
+        Raises UserError for a number that learned positions do not reach.
+        """
+        if self.name == "none":
+            return embedded
+        positions = positions.expand(embedded.shape[:2])
+        if self.name == "learned" and (last := int(positions.max())) >= self.max_positions:
+            raise UserError(
+                f"learned positions reach to {self.max_positions} tokens, got token {last + 1} of a sequence; stop "
+                "there, or train with a larger model.max_positions or another model.position."
+            )
+        return self._join(embedded, self._encode(positions, embedded.shape[2]).to(embedded.dtype))
+
+    def _encode(self, positions: Int[Tensor, "*n"], width: int) -> Float[Tensor, "*n w"]:
         if self.name == "learned":
-            table = self.table.weight[:length]
+            # Padding may go on where the table ends.
+            encoded: Tensor = self.table(positions.clamp_max(self.max_positions - 1))
         elif self.name == "sinusoidal":
-            table = sinusoid(steps, embedded.shape[2]) * self.scale
+            encoded = sinusoid(positions, width) * self.scale
         else:
-            coordinates = (steps.float() * (math.pi / self.max_positions)).unsqueeze(-1)
-            table = self.project(fourier_features(coordinates, self.levels).to(self.project.weight.dtype))
-        encoded = nn.functional.embedding(positions, table.to(embedded.dtype))
+            coordinates = (positions.float() * (math.pi / self.max_positions)).unsqueeze(-1)
+            encoded = self.project(fourier_features(coordinates, self.levels).to(self.project.weight.dtype))
+        return encoded
+
+    def _join(self, embedded: Tensor, encoded: Tensor) -> Tensor:
         return torch.cat((embedded, encoded), -1) if self.combine == "concat" else embedded + encoded
 
 

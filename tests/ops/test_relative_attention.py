@@ -214,6 +214,21 @@ def test_logits_of_ten_thousand_do_not_overflow(dtype: torch.dtype) -> None:
     assert content.grad.isfinite().all()
 
 
+@both_forms
+def test_large_bfloat16_scores_are_not_rounded_to_bfloat16(form: Callable[..., Tensor]) -> None:
+    """Near 1e4 bfloat16 has steps of 64: rounded to it, scores that are ten apart would weigh the same."""
+    given = [tensor.detach() for tensor in arguments(7, 7, True, None)]
+    content, position, key, value, distance_key = (tensor.to(torch.bfloat16) for tensor in given)
+    # The first of four components gives every score about 1e4, the others what tells keys apart.
+    content[..., 0], key[..., 0] = 100.0, 100.0
+    position[..., 0], distance_key[..., 0] = 10.0, 10.0
+    tensors = content, position, key, value, distance_key
+    out = form(*tensors, None, True, None)
+    exact = relative_attention_naive(*(tensor.double() for tensor in tensors), None, True, None)
+    # What rounding of the weights, of the values' sum and of float32 scores near 1e4 (steps of 1e-3) leaves.
+    torch.testing.assert_close(out.double(), exact, rtol=2**-7, atol=2**-6)
+
+
 def kept_for_backward(n: int, causal: bool, window: int | None) -> int:
     """Count the numbers that wait for the backward pass, each storage once."""
     storages: dict[int, int] = {}

@@ -13,10 +13,9 @@ from longspan.backbone import Backbone
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.config import LongspanConfig
-from longspan.models.positions import ContinuedPositions
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
-from longspan.positions import count_positions
+from longspan.positions import Positions, count_positions
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -70,7 +69,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 div_val=config.div_val,
                 padding_idx=config.pad_token_id,
             )
-        self.positions = ContinuedPositions(
+        self.positions = Positions(
             config.position, width, combine=config.position_combine, max_positions=config.max_positions
         )
         joined = self.positions.output_dim

@@ -61,7 +61,7 @@ def relative_attention(
     smallest. Keys where `mask` is False are not seen; `causal` hides the keys after a query, and `window` those more
     than `window` positions before it. A query that sees no key gives zeros.
 
-    Products are taken in the type of `value`, softmax in at least float32. Cost: n·m·(e + p + v) time, and beside the
+    Scores and their softmax have at least float32, other products the type of `value`. Cost: n·m·(e + p + v) time, and beside the
     arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time; with a window,
     m is at most window + 2·BLOCK.
     """
@@ -183,7 +183,10 @@ def _block(
     """Attend from a block of queries, the first of which stands at number `first` of the keys, given in pieces."""
     key, value = (pieces[0] if len(pieces) == 1 else torch.cat(tuple(pieces), -2) for pieces in (keys, values))
     heads, distance_heads = ("bh", "h") if key.ndim == 4 else ("b", "")
-    scores = torch.einsum(f"bhne,{heads}me->bhnm", content, key).to(accumulation_dtype(key.dtype))
+    # Before the products: scores rounded to half precision would be wrong by several units where they are large.
+    exact = accumulation_dtype(key.dtype)
+    content, position, wide, distance_key = (tensor.to(exact) for tensor in (content, position, key, distance_key))
+    scores = torch.einsum(f"bhne,{heads}me->bhnm", content, wide)
     scores = scores + shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
     n, m = scores.shape[-2:]
     visible = torch.ones(1, 1, 1, m, dtype=torch.bool, device=key.device) if mask is None else mask[:, None, None]

@@ -120,6 +120,14 @@ class Scores:
             self._room[name] = self.key.new_empty(size, dtype=dtype)
         return self._room[name][:size].view(shape)
 
+    def exact_product(self, left: Tensor, right: Tensor, name: str) -> Tensor:
+        """Return left @ right in the type of scores, never rounded to half precision, in the room of that name."""
+        if left.is_cuda and left.dtype != self.exact:
+            return torch.bmm(left, right, out_dtype=self.exact)
+        room = self.room(name, *left.shape[:2], right.shape[2], dtype=self.exact)
+        # The factors are small beside the product; nothing is lost and little is spent by widening them.
+        return torch.bmm(left.to(self.exact), right.to(self.exact), out=room)
+
     def weights(self, part: Part) -> Tensor:
         """Return what each key weighs for each query of a part, (heads · rows, sharing heads · queries, keys)."""
         content, position = (self.of_queries(tensor, part) for tensor in (self.content, self.position))
@@ -127,8 +135,8 @@ class Scores:
         (key, _), distance_key = self.seen(part), self.distance_key[part.heads, part.distances]
         together, queries, m = heads * rows, sharing * n, key.shape[1]
         content, position = content.reshape(together, queries, -1), position.reshape(heads, rows * queries, -1)
-        columns = torch.bmm(position, distance_key.mT, out=self.room("columns", heads, rows * queries, n + m))
-        scores = torch.bmm(content, key.mT, out=self.room("scores", together, queries, m)).to(self.exact)
+        columns = self.exact_product(position, distance_key.mT, "columns")
+        scores = self.exact_product(content, key.mT, "scores")
         by_place = scores.view(together, sharing, n, m)
         by_place.add_(shift(columns.view(together, sharing, n, n + m)))
         for places, limit in part.limits:
@@ -181,7 +189,7 @@ def gradients(scores: Scores, gradient: Tensor, out: Tensor) -> tuple[Tensor, ..
             given = given.reshape(together, queries, -1)
             _add_product(to_value[part.heads, part.rows, :, part.keys], given.mT, weights.to(dtype))
             # In place of the scores, which have done their work.
-            to_scores = torch.bmm(given, value.mT, out=scores.room("scores", together, queries, m)).to(scores.exact)
+            to_scores = scores.exact_product(given, value.mT, "scores")
             to_scores = to_scores.sub_(off.reshape(together, queries, 1)).mul_(weights).to(dtype)
             content = content.reshape(together, queries, -1)
             _add_product(to_key[part.heads, part.rows, :, part.keys], content.mT, to_scores)

@@ -1,16 +1,21 @@
-"""Time per token and size of states after a short and a long context, for every causal mixer, interleaved.
+"""Time per token and memory after a short and a long context, for every causal mixer.
 
     python benchmarks/generation_speed.py [--contexts 1000,100000] [--tokens 32] [--repeats 15] [--dim 256] [--depth 2]
                                           [--heads 8] [--mixers A,B,C] [--device cpu] [--json FILE]
 
 Each context is read once; then every mixer, after every context in turn, makes `tokens` tokens from there, `repeats`
-times. Times are medians over all of these tokens, and the ratio is that of the last context to the first: 1 where what
-a token costs does not depend on how many came before. Weights are random.
+times, interleaved. Times are medians over all of these tokens, and the ratio is that of the last context to the first:
+1 where what a token costs does not depend on how many came before. Weights are random.
+
+Before that, a process for each mixer reads on from context to context and makes `tokens` tokens after each: peak MiB is
+the most memory that it ever used up to there, of the GPU where there is one, otherwise of the process.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +27,7 @@ from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
 from longspan.generate import read
+from longspan.train import peak_memory
 
 VOCABULARY = 256
 
@@ -52,6 +58,33 @@ def make(lm: LongspanForCausalLM, scores: torch.Tensor, states: Any, tokens: int
     return taken
 
 
+def context_tokens(length: int) -> list[int]:
+    generator = torch.Generator().manual_seed(0)
+    tokens: list[int] = torch.randint(3, VOCABULARY, (length,), generator=generator).tolist()
+    return tokens
+
+
+def peaks(arguments: argparse.Namespace, mixer: str, contexts: list[int]) -> list[int]:
+    """Return the most bytes used until tokens were made after each context, in a process that does nothing else."""
+    lm, tokens = model(arguments, mixer), context_tokens(max(contexts))
+    states: Any = None
+    at = 0
+    found: list[int] = []
+    for context in sorted(contexts):
+        scores, states = read(lm, tokens[at:context], arguments.segment, states)
+        make(lm, scores, states, arguments.tokens)
+        found.append(peak_memory())
+        at = context
+    return found
+
+
+def peaks_in_a_process(mixer: str) -> list[int]:
+    command = [sys.executable, __file__, *sys.argv[1:], "--peaks-of", mixer]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: list[int] = json.loads(ran.stdout)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--contexts", default="1000,100000", help="tokens read before")
@@ -64,14 +97,18 @@ def main() -> None:
     parser.add_argument("--mixers", default="", help="separated by commas (default: all that can be causal)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path, help="write the result here")
+    parser.add_argument("--peaks-of", metavar="MIXER", help="print the peaks of this one in bytes, and nothing else")
     arguments = parser.parse_args()
     use_fastest_exact_products()
     causal = [name for name in mixers.names() if mixers.describe(name).causal and mixers.describe(name).streaming]
     names = arguments.mixers.split(",") if arguments.mixers else causal
     contexts = [int(length) for length in arguments.contexts.split(",")]
+    if arguments.peaks_of:
+        print(json.dumps(peaks(arguments, arguments.peaks_of, contexts)))
+        return
+    memory = {name: dict(zip(sorted(contexts), peaks_in_a_process(name), strict=True)) for name in names}
     models = {name: model(arguments, name) for name in names}
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(3, VOCABULARY, (max(contexts),), generator=generator).tolist()
+    tokens = context_tokens(max(contexts))
     after = {
         (name, context): read(models[name], tokens[:context], arguments.segment)
         for name in names
@@ -89,6 +126,7 @@ def main() -> None:
             context: {
                 "milliseconds": 1000 * statistics.median(taken[name, context]),
                 "state_bytes": after[name, context][1].nbytes,
+                "peak_bytes": memory[name][context],
             }
             for context in contexts
         }
@@ -101,12 +139,15 @@ def main() -> None:
             *(by_context[context]["milliseconds"] for context in contexts),
             by_context[last]["milliseconds"] / by_context[first]["milliseconds"],
             *(f"{by_context[context]['state_bytes']:,}" for context in contexts),
-            by_context[last]["state_bytes"] / by_context[first]["state_bytes"],
+            *(by_context[context]["peak_bytes"] / 2**20 for context in contexts),
+            by_context[last]["peak_bytes"] / by_context[first]["peak_bytes"],
         ]
         for name, by_context in result.items()
     ]
-    times_at, sizes_at = ([f"{what} at {context:,}" for context in contexts] for what in ("ms/token", "bytes"))
-    print(tabulate(rows, ["mixer", *times_at, "ratio", *sizes_at, "ratio"], floatfmt=".3f"))
+    times_at, sizes_at, peaks_at = (
+        [f"{what} at {context:,}" for context in contexts] for what in ("ms/token", "state bytes", "peak MiB")
+    )
+    print(tabulate(rows, ["mixer", *times_at, "ratio", *sizes_at, *peaks_at, "ratio"], floatfmt=".3f"))
     if arguments.json:
         written = {"result": result, "settings": vars(arguments) | {"json": None}, "environment": environment()}
         arguments.json.write_text(json.dumps(written, indent=2) + "\n")

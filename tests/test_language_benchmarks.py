@@ -53,6 +53,8 @@ def test_generation_speed(run: Callable[..., None], tmp_path: Path, capsys: pyte
     result = json.loads((tmp_path / "speed.json").read_text())["result"]
     assert result["additive"]["10"]["state_bytes"] == result["additive"]["80"]["state_bytes"]
     assert result["softmax"]["10"]["state_bytes"] < result["softmax"]["80"]["state_bytes"]
+    # More than an interpreter with torch, and a peak never sinks.
+    assert all(100 * 2**20 < row["10"]["peak_bytes"] <= row["80"]["peak_bytes"] for row in result.values())
 
 
 def test_context_length(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

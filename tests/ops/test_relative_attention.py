@@ -224,7 +224,8 @@ def test_large_bfloat16_scores_are_not_rounded_to_bfloat16(form: Callable[..., T
     position[..., 0], distance_key[..., 0] = 10.0, 10.0
     tensors = content, position, key, value, distance_key
     out = form(*tensors, None, True, None)
-    exact = relative_attention_naive(*(tensor.double() for tensor in tensors), None, True, None)
+    content, position, key, value, distance_key = (tensor.double() for tensor in tensors)
+    exact = relative_attention_naive(content, position, key, value, distance_key, None, True, None)
     # What rounding of the weights, of the values' sum and of float32 scores near 1e4 (steps of 1e-3) leaves.
     torch.testing.assert_close(out.double(), exact, rtol=2**-7, atol=2**-6)
 

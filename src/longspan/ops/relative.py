@@ -61,9 +61,9 @@ def relative_attention(
     smallest. Keys where `mask` is False are not seen; `causal` hides the keys after a query, and `window` those more
     than `window` positions before it. A query that sees no key gives zeros.
 
-    Scores and their softmax have at least float32, other products the type of `value`. Cost: n·m·(e + p + v) time, and beside the
-    arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time; with a window,
-    m is at most window + 2·BLOCK.
+    Scores and their softmax have at least float32, other products the type of `value`. Cost: n·m·(e + p + v) time, and
+    beside the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time; with
+    a window, m is at most window + 2·BLOCK.
     """
     dtype = value.dtype
     content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))

@@ -9,9 +9,8 @@ is forward and backward, inference forward alone without gradients.
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from local_attention import LocalAttention
 from tabulate import tabulate
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from turns import medians
 
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
@@ -48,14 +48,12 @@ def candidates(radius: int, causal: bool, full: bool) -> dict[str, Callable[[Ten
     return chosen
 
 
-def milliseconds(attend: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor | None) -> float:
-    """Return the time of a forward pass and, given the output's gradient, of the backward pass after it."""
-    start = time.perf_counter()
+def turn(attend: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor | None) -> None:
+    """Run forward and, given the output's gradient, backward."""
     with torch.set_grad_enabled(gradient is not None):
         out = attend(*inputs)
         if gradient is not None:
             torch.autograd.grad(out, inputs, gradient)
-    return 1e3 * (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -80,12 +78,8 @@ def main() -> None:
             compared = candidates(arguments.radius, causal, t <= arguments.full)
             torch.testing.assert_close(compared[OURS](*inputs), compared[THEIRS](*inputs), rtol=1e-4, atol=1e-5)
             for work, given in (("training", gradient), ("inference", None)):
-                turns = [
-                    {name: milliseconds(attend, inputs, given) for name, attend in compared.items()}
-                    for _ in range(arguments.repeats + 1)
-                ]
-                # The first turn is for warming up.
-                taken = {name: statistics.median(turn[name] for turn in turns[1:]) for name in compared}
+                turns = {name: partial(turn, attend, inputs, given) for name, attend in compared.items()}
+                taken = medians(turns, arguments.repeats)
                 result.append(
                     {"positions": t, "window": "causal" if causal else "both sides", "work": work}
                     | {"milliseconds": taken, "times_faster": taken[THEIRS] / taken[OURS]}

@@ -10,14 +10,14 @@ for huge pages.
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from tabulate import tabulate
 from torch import nn
+from turns import medians
 
 from longspan import mixers
 from longspan.cli import use_fastest_exact_products
@@ -45,20 +45,16 @@ def linear_variants(chosen: list[str], longest: int) -> dict[str, Callable[[], n
     return variants
 
 
-def milliseconds(module: nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> float:
-    """Return the time of one forward and backward pass."""
-    x = x.detach().requires_grad_()
+def turn(module: nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Run forward and backward."""
     module.zero_grad()
-    start = time.perf_counter()
-    module(x).backward(gradient)
-    return 1e3 * (time.perf_counter() - start)
+    module(x.detach().requires_grad_()).backward(gradient)
 
 
-def medians(modules: dict[str, nn.Module], b: int, t: int, repeats: int) -> dict[str, float]:
-    """Return the median milliseconds of each module at (b, t, DIM), taking turns; the first turn is for warming up."""
+def timed(modules: dict[str, nn.Module], b: int, t: int, repeats: int) -> dict[str, float]:
+    """Return the median milliseconds of each module at (b, t, DIM)."""
     x, gradient = torch.randn(b, t, DIM), torch.randn(b, t, DIM)
-    turns = [{name: milliseconds(module, x, gradient) for name, module in modules.items()} for _ in range(repeats + 1)]
-    return {name: statistics.median(turn[name] for turn in turns[1:]) for name in modules}
+    return medians({name: partial(turn, module, x, gradient) for name, module in modules.items()}, repeats)
 
 
 def main() -> None:
@@ -78,7 +74,7 @@ def main() -> None:
     candidates = {LAYER: nn.Linear(DIM, DIM)} | {name: mixers.build(name, DIM) for name in POOLING}
     pooling = []
     for b, t in ((2, arguments.short), (1, arguments.long)):
-        taken = medians(candidates, b, t, arguments.repeats)
+        taken = timed(candidates, b, t, arguments.repeats)
         pooling += [
             {"mixer": name, "shape": f"{b} x {t:,}", "ms": ms, "of_linear": ms / taken[LAYER]}
             for name, ms in taken.items()
@@ -87,8 +83,8 @@ def main() -> None:
 
     variants = linear_variants(arguments.mixers.split(","), arguments.long)
     modules = {LAYER: candidates[LAYER]} | {name: build() for name, build in variants.items()}
-    short = medians(modules, 1, arguments.short, arguments.repeats)
-    long = medians(modules, 1, arguments.long, arguments.repeats)
+    short = timed(modules, 1, arguments.short, arguments.repeats)
+    long = timed(modules, 1, arguments.long, arguments.repeats)
     growth = []
     for name in modules:
         each = [1e3 * short[name] / arguments.short, 1e3 * long[name] / arguments.long]

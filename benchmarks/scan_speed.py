@@ -9,14 +9,13 @@ the other columns their ratios. The prefix softmax mean is the scan with the gat
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from tabulate import tabulate
+from turns import medians
 
 from longspan.environment import environment
 from longspan.kernels import scan as kernels
@@ -82,16 +81,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=31, help="timed runs of each operation")
     parser.add_argument("--json", type=Path, help="write the result here")
     arguments = parser.parse_args()
-    timed = operations(arguments.positions, arguments.dim, arguments.heads)
-    taken: dict[str, list[float]] = {name: [] for name in timed}
-    for repeat in range(arguments.repeats + 1):
-        for name, operation in timed.items():
-            start = time.perf_counter()
-            operation()
-            # The first round compiles and touches memory.
-            if repeat:
-                taken[name].append(1000 * (time.perf_counter() - start))
-    result = {name: statistics.median(times) for name, times in taken.items()}
+    result = medians(operations(arguments.positions, arguments.dim, arguments.heads), arguments.repeats)
     copy, forward = result["copy_"], result["loop forward"]
     print(
         tabulate(

@@ -2,8 +2,10 @@
 project's shape annotations are checked at run time."""
 
 import os
+import runpy
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,28 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def run_benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Run a script of `benchmarks/` as from a shell; what it sets for the whole process is set back."""
+    # Most tests never need it.
+    from transformers.utils import logging
+
+    folder = Path(__file__).parent.parent / "benchmarks"
+    precision = torch.get_float32_matmul_precision()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    monkeypatch.syspath_prepend(str(folder))
+
+    def run(name: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(folder / name), run_name="__main__")
+
+    yield run
+    torch.set_float32_matmul_precision(precision)
+    logging.set_verbosity(verbosity)
+    if bars:
+        logging.enable_progress_bar()
 
 
 @pytest.fixture(scope="session")

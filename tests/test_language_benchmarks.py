@@ -1,43 +1,21 @@
 """The benchmark scripts for language models still run; what they measure is for RESULTS.md, not for tests."""
 
 import json
-import runpy
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from language_runs import make_run
 from PIL import Image
-from transformers.utils import logging
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+Script = Callable[..., None]
 SMALL = ["--dim", "16", "--depth", "1", "--heads", "2", "--repeats", "1"]
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Run a script as from a shell; what it sets for the whole process is set back."""
-    precision, verbosity, bars = (
-        torch.get_float32_matmul_precision(),
-        logging.get_verbosity(),
-        logging.is_progress_bar_enabled(),
+def test_evaluation_time(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_benchmark(
+        "evaluation_time.py", "--lengths", "8,16", "--segment", "4", *SMALL, "--json", str(tmp_path / "times.json")
     )
-
-    def script(name: str, *arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
-
-    yield script
-    torch.set_float32_matmul_precision(precision)
-    logging.set_verbosity(verbosity)
-    if bars:
-        logging.enable_progress_bar()
-
-
-def test_evaluation_time(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("evaluation_time.py", "--lengths", "8,16", "--segment", "4", *SMALL, "--json", str(tmp_path / "times.json"))
     assert "ratio of Dai et al." in capsys.readouterr().out
     result = json.loads((tmp_path / "times.json").read_text())["result"]
     assert {(length, *sorted(row)) for length, row in result.items()} == {
@@ -46,9 +24,9 @@ def test_evaluation_time(run: Callable[..., None], tmp_path: Path, capsys: pytes
     }
 
 
-def test_generation_speed(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generation_speed(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--contexts", "10,80", "--tokens", "2", "--segment", "32", "--mixers", "additive,softmax", *SMALL]
-    run("generation_speed.py", *given, "--json", str(tmp_path / "speed.json"))
+    run_benchmark("generation_speed.py", *given, "--json", str(tmp_path / "speed.json"))
     assert "ms/token at 80" in capsys.readouterr().out
     result = json.loads((tmp_path / "speed.json").read_text())["result"]
     assert result["additive"]["10"]["state_bytes"] == result["additive"]["80"]["state_bytes"]
@@ -57,13 +35,15 @@ def test_generation_speed(run: Callable[..., None], tmp_path: Path, capsys: pyte
     assert all(100 * 2**20 < row["10"]["peak_bytes"] <= row["80"]["peak_bytes"] for row in result.values())
 
 
-def test_context_length(run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_context_length(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "the quick brown fox jumps over the lazy dog.\n" * 4
     # Paths so long that they once left the picture no room.
     folder = tmp_path / ("deep" * 30)
     runs = [str(make_run(folder / mixer / "run", text, mixer)) for mixer in ("relative", "softmax", "additive")]
     given = ["--data", str(folder / "relative/text.txt"), "--lengths", "4,16", "--tokens", "60"]
-    run("context_length.py", *runs, *given, "--picture", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json"))
+    run_benchmark(
+        "context_length.py", *runs, *given, "--picture", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json")
+    )
     shown = capsys.readouterr().out
     for part in ("relative/run, carried", "softmax/run, window", "whole document", "effective length", "4 to 16"):
         assert part in shown

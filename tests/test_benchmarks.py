@@ -34,3 +34,16 @@ def test_local_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callable
 def test_relative_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     run_benchmark("relative_speed.py", "--shapes", "2x5x7,1x150x0", "--repeats", "1")
     assert "faster than published" in capsys.readouterr().out
+
+
+def test_scan_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    written = tmp_path / "speed.json"
+    run_benchmark("scan_speed.py", "--positions", "64", "--repeats", "1", "--json", str(written))
+    assert json.loads(written.read_text())["result"]["lerp_scan forward"] > 0
+
+
+def test_segment_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    tiny = "--marks 2,3 --rows 2 --segment 8 --dim 16 --heads 2"
+    run_benchmark("segment_memory.py", *tiny.split(), "--mixers", "softmax carried")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines[2:]] == ["2", "3"]

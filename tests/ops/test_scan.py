@@ -1,10 +1,7 @@
 """The gated recurrence and the softmax gates: compiled loops and plain torch, both against the naive forms."""
 
-import json
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,16 +200,6 @@ def test_numba_waits_for_the_first_scan(path: str) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "True"]
-
-
-def test_the_benchmark_runs(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path == "torch":
-        pytest.skip("it measures both")
-    script = Path(__file__).parents[2] / "benchmarks" / "scan_speed.py"
-    written = tmp_path / "speed.json"
-    monkeypatch.setattr(sys, "argv", [script.name, "--positions", "64", "--repeats", "1", "--json", str(written)])
-    runpy.run_path(str(script), run_name="__main__")
-    assert json.loads(written.read_text())["result"]["lerp_scan forward"] > 0
 
 
 def test_the_last_output_keeps_no_other_alive() -> None:

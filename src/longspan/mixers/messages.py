@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from longspan.errors import UserError
 from longspan.mixers import check_causal
 from longspan.ops.attention import check_context
+from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import pool, position_softmax, reads, score
 from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
@@ -139,7 +140,7 @@ class Messages(nn.Module):
                 contents, slots = prefix_softmax_mean(sent, gathering, None, state.gathered)
                 y = (handing - handed).exp().to(wide.dtype) @ contents[:, 0]
             else:
-                y, slots = _hand_out_prefixes(wide, gathering, weights, state.gathered)
+                y, slots = carried_through_blocks(_hand_out_prefixes, 1, state.gathered, wide, gathering, weights)
         return y.to(values.dtype), MessagesState(slots, handed[:, -1].to(state.handed.dtype))
 
 
@@ -148,7 +149,7 @@ def _handed(weights: Tensor, slots: Tensor) -> Tensor:
 
 
 def _hand_out_prefixes(
-    values: Tensor, gathering: Tensor, handing: Tensor, before: PrefixMean
+    before: PrefixMean, values: Tensor, gathering: Tensor, handing: Tensor
 ) -> tuple[Tensor, PrefixMean]:
     """Return y_t = Σ_{j<=t} Σ_k exp(gathering_jk + handing_tk) values_j, and the slots after the last position.
 

@@ -4,6 +4,7 @@ With weights φ(q_i)·φ(k_j), Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·(Σ_j φ(k
 matrix that no longer knows how many there were.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
 
+from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.pooling import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks take CHUNK numbers per position and head, sums before
@@ -43,11 +45,23 @@ def linear_attention(
 
     A query that meets no key gives zeros. Cost: (n + m)·e·v, with sums in at least float32.
     """
+    # As the keys have theirs: (b, 1, m, 1).
+    real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
-        queries, keys = _query_features(query), _key_features(key, mask)
-        sums, weights = keys.mT @ value.to(keys.dtype), keys.sum(2)
-        out = queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
-    return out.to(value.dtype)
+        parts = block_by_block(_sums, 2, key, value, real)
+        sums, weights = (functools.reduce(torch.add, each) for each in zip(*parts, strict=True))
+        out = block_by_block(functools.partial(_answers, sums, weights), 2, query)
+    return (out[0] if len(out) == 1 else torch.cat(out, 2)).to(value.dtype)
+
+
+def _sums(key: Tensor, value: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    keys = _key_features(key, real)
+    return keys.mT @ value.to(keys.dtype), keys.sum(2)
+
+
+def _answers(sums: Tensor, weights: Tensor, query: Tensor) -> Tensor:
+    queries = _query_features(query)
+    return queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
 
 
 def causal_linear_attention(
@@ -59,29 +73,34 @@ def causal_linear_attention(
 ) -> tuple[Float[Tensor, "b h t e"], LinearSums]:
     """Return the same over the keys up to each query, and the sums after the last; `state` continues an earlier call.
 
-    Chunk by chunk, all chunks at once: a masked product within, the sums of all earlier chunks before. Cost:
+    Chunk by chunk, all chunks of a block at once: a masked product within, the sums of all earlier chunks before. Cost:
     2·t·e·(CHUNK + e) per head, with sums in at least float32.
     """
-    t = query.shape[2]
+    real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
-        if t == 1:
-            # A step of a stream: not worth the chunks.
-            queries, keys = _query_features(query), _key_features(key, mask)
-            sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
-            out = queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
-            return out.to(value.dtype), LinearSums(sums, weights)
-        queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
-        values = _chunks(value).to(keys.dtype)
-        if mask is not None or t % keys.shape[3]:
-            real = mask if mask is not None else torch.ones_like(query[:, 0, :, 0], dtype=torch.bool)
-            keys = keys * _chunks(real[:, None, :, None])
-        before, sums = _running(keys.mT @ values, state.values)
-        weights_before, weights = _running(keys.sum(3), state.weights)
-        scores = (queries @ keys.mT).tril_()
-        normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
-        out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
-        out = (out * _inverse(normaliser)).flatten(2, 3)[:, :, :t]
-    return out.to(value.dtype), LinearSums(sums, weights)
+        out, state = carried_through_blocks(_causal_block, 2, state, query, key, value, real)
+    return out.to(value.dtype), state
+
+
+def _causal_block(
+    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None
+) -> tuple[Tensor, LinearSums]:
+    t = query.shape[2]
+    if t == 1:
+        # A step of a stream: not worth the chunks.
+        keys = _key_features(key, real)
+        sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
+        return _answers(sums, weights, query), LinearSums(sums, weights)
+    queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
+    values = _chunks(value).to(keys.dtype)
+    if real is not None or t % keys.shape[3]:
+        keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
+    before, sums = _running(keys.mT @ values, state.values)
+    weights_before, weights = _running(keys.sum(3), state.weights)
+    scores = (queries @ keys.mT).tril_()
+    normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
+    out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
+    return (out * _inverse(normaliser)).flatten(2, 3)[:, :, :t], LinearSums(sums, weights)
 
 
 def _query_features(query: Tensor) -> Tensor:
@@ -91,9 +110,9 @@ def _query_features(query: Tensor) -> Tensor:
     return _features(query - query.detach().amax(-1, keepdim=True).clamp_max(0))
 
 
-def _key_features(key: Tensor, mask: Tensor | None) -> Tensor:
+def _key_features(key: Tensor, real: Tensor | None) -> Tensor:
     features = _features(key.to(accumulation_dtype(key.dtype)))
-    return features if mask is None else features * mask[:, None, :, None]
+    return features if real is None else features * real
 
 
 def _features(x: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Description:
 
 def names() -> list[str]:
     """Return the names of the built-in mixers, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def load(name: str) -> type[nn.Module]:

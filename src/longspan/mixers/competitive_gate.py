@@ -3,15 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from longspan.mixers import check_causal
+from longspan.mixers._competing import CompetingQueries
 from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
-from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, document_starts, zero_padding
 from longspan.ops.pooling import empty_prefix
-from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
 
 class CompetitiveGateState(NamedTuple):
@@ -22,7 +19,7 @@ class CompetitiveGateState(NamedTuple):
     value: Tensor
 
 
-class CompetitiveGate(nn.Module):
+class CompetitiveGate(CompetingQueries):
     """Positions compete for one query and one value per head; each key gates how much of the value it receives.
 
     Equations (per head, of width e = dim / heads; softmax over positions):
@@ -58,32 +55,10 @@ class CompetitiveGate(nn.Module):
         UserError: when `heads` does not divide `dim`.
     """
 
-    def __init__(
-        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
-    ) -> None:
-        super().__init__()
-        self.width = head_width("competitive_gate", dim, heads)
-        self.heads = heads
-        self.causal = causal
-        self.score = nn.Linear(dim, heads, bias=False)
-        self.query = nn.Linear(dim, dim, bias=bias)
-        self.key = nn.Linear(dim, dim, bias=bias)
-        self.value = nn.Linear(dim, dim, bias=bias)
-        self.output = nn.Linear(dim, dim, bias=False) if output_projection else nn.Identity()
-        nn.init.normal_(self.score.weight, std=dim**-0.5)
+    NAME = "competitive_gate"
+    KEY_BIAS = True
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if self.causal:
-            starts = None if segments is None else document_starts(segments, mask)
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]), starts)
-            return zero_padding(y, mask)
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for_shares, for_mean, for_gates = reads(x, *[self.heads] * 3)
         mean = pool(for_mean, position_softmax(score(for_shares, self.score.weight), mask))
         query = project_heads(mean, self.query.weight, self.query.bias)
@@ -99,31 +74,17 @@ class CompetitiveGate(nn.Module):
         normaliser, mean = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
         return CompetitiveGateState(normaliser, mean, mean)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: CompetitiveGateState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], CompetitiveGateState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
-        y, state = self._causal(x, mask, state)
-        return zero_padding(y, mask), state
-
-    def _causal(
-        self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None = None
+    def mix_causally(
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveGateState]:
-        competing = self.score(x)
-        if mask is not None:
-            competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
         # The weight of a position within its own prefix is all that both means need.
-        shares, normaliser = softmax_gates(competing, state.normaliser, starts)
-        query, last_query = lerp_scan(self._split(self.query(x)), shares, state.query, starts)
-        value, last_value = lerp_scan(self._split(self.value(x)), shares, state.value, starts)
-        met = query * self._split(self.key(x))
+        shares, normaliser = softmax_gates(self.competing(x, mask), state.normaliser, starts)
+        query, last_query = lerp_scan(self.split(self.query(x)), shares, state.query, starts)
+        value, last_value = lerp_scan(self.split(self.value(x)), shares, state.value, starts)
+        met = query * self.split(self.key(x))
         gates = met.sum(-1, dtype=accumulation_dtype(met.dtype)).relu().to(value.dtype)
         y = (gates.unsqueeze(-1) * value).flatten(2)
         return self.output(y), CompetitiveGateState(normaliser, last_query, last_value)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.heads, -1))
 
 
 def naive(mixer: CompetitiveGate, x: Tensor, mask: Tensor | None = None) -> Tensor:

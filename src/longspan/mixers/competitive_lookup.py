@@ -3,23 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from longspan.mixers import check_causal
-from longspan.ops.competition import (
-    against_keys,
-    hand_out,
-    pool,
-    position_softmax,
-    project_heads,
-    reads,
-    score,
-)
-from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, document_starts, zero_padding
+from longspan.mixers._competing import CompetingQueries
+from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
-from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
 
 class CompetitiveLookupState(NamedTuple):
@@ -29,7 +18,7 @@ class CompetitiveLookupState(NamedTuple):
     answer: PrefixMean
 
 
-class CompetitiveLookup(nn.Module):
+class CompetitiveLookup(CompetingQueries):
     """Positions compete for one query per head, which looks up one answer, and each receives its share of it.
 
     Equations (per head, of width e = dim / heads; softmax over positions):
@@ -65,32 +54,10 @@ class CompetitiveLookup(nn.Module):
         UserError: when `heads` does not divide `dim`.
     """
 
-    def __init__(
-        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
-    ) -> None:
-        super().__init__()
-        self.width = head_width("competitive_lookup", dim, heads)
-        self.heads = heads
-        self.causal = causal
-        self.score = nn.Linear(dim, heads, bias=False)
-        self.query = nn.Linear(dim, dim, bias=bias)
-        self.key = nn.Linear(dim, dim, bias=False)
-        self.value = nn.Linear(dim, dim, bias=bias)
-        self.output = nn.Linear(dim, dim, bias=False) if output_projection else nn.Identity()
-        nn.init.normal_(self.score.weight, std=dim**-0.5)
+    NAME = "competitive_lookup"
+    KEY_BIAS = False
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if self.causal:
-            starts = None if segments is None else document_starts(segments, mask)
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]), starts)
-            return zero_padding(y, mask)
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for_shares, for_query, for_keys, for_answer = reads(x, *[self.heads] * 4)
         shares = position_softmax(score(for_shares, self.score.weight), mask)
         query = project_heads(pool(for_query, shares), self.query.weight, self.query.bias)
@@ -105,31 +72,17 @@ class CompetitiveLookup(nn.Module):
         empty = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
         return CompetitiveLookupState(empty, empty)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: CompetitiveLookupState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], CompetitiveLookupState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
-        y, state = self._causal(x, mask, state)
-        return zero_padding(y, mask), state
-
-    def _causal(
-        self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None = None
+    def mix_causally(
+        self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveLookupState]:
-        competing = self.score(x)
-        if mask is not None:
-            competing = competing.masked_fill(~mask.unsqueeze(-1), FLOOR)
         # The weight of a position within its own prefix is its share, and the gate of the running query.
-        shares, normaliser = softmax_gates(competing, state.query.normaliser, starts)
-        query, last = lerp_scan(self._split(self.query(x)), shares, state.query.mean, starts)
-        met = query * self._split(self.key(x))
+        shares, normaliser = softmax_gates(self.competing(x, mask), state.query.normaliser, starts)
+        query, last = lerp_scan(self.split(self.query(x)), shares, state.query.mean, starts)
+        met = query * self.split(self.key(x))
         logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / self.width**0.5
-        answer, answer_state = prefix_softmax_mean(self._split(self.value(x)), logits, mask, state.answer, starts)
+        answer, answer_state = prefix_softmax_mean(self.split(self.value(x)), logits, mask, state.answer, starts)
         y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
         return self.output(y), CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.heads, -1))
 
 
 def naive(mixer: CompetitiveLookup, x: Tensor, mask: Tensor | None = None) -> Tensor:

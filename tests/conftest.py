@@ -63,6 +63,18 @@ def run_benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Non
         logging.enable_progress_bar()
 
 
+@pytest.fixture(scope="module")
+def as_on_the_command_line() -> Iterator[None]:
+    """Runs of the command line and runs in this process must agree to the bit."""
+    # After the hook above.
+    from longspan.cli import use_fastest_exact_products
+
+    before = torch.get_float32_matmul_precision()
+    use_fastest_exact_products()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 @pytest.fixture(scope="session")
 def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CSV of 240 documents of 3 to 40 words about cats or dogs, which any model learns."""

@@ -32,6 +32,13 @@ causal_only = pytest.mark.parametrize("name", [n for n in mixers.names() if mixe
 both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
 
+def close_with_gradients(y: Tensor, expected: Tensor, *inputs: Tensor) -> None:
+    """Compare outputs, and the gradients of their squares by `inputs`."""
+    torch.testing.assert_close(y, expected)
+    got = torch.autograd.grad((y**2).sum(), inputs)
+    torch.testing.assert_close(got, torch.autograd.grad((expected**2).sum(), inputs))
+
+
 def known(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return those of the options that the mixer has."""
     return {option: value for option, value in options.items() if option in mixers.options(name)}

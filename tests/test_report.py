@@ -48,7 +48,7 @@ def test_mixer_tables_and_pages():
 
 
 def test_the_training_summary_tells_what_was_cut(tmp_path):
-    text = classification.training_summary(RESULT, tmp_path)
+    text = report.training_summary("classification", RESULT, tmp_path)
     for part in ("1,200", "7", "80", "0.890", "41,234 tokens/s", "300 MiB", "2 h 1 min", str(tmp_path)):
         assert part in text
 

@@ -7,6 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 from language_runs import make_run
 
+from longspan import report
 from longspan.generate import generate
 from longspan.recipes import Recipe
 from longspan.report import language_modelling
@@ -27,7 +28,7 @@ RECIPE = Recipe("mine", model={"mixers": ["relative"]}, training={"segment_lengt
 
 
 def test_the_training_summary(tmp_path: Path) -> None:
-    text = language_modelling.training_summary(RESULT, tmp_path)
+    text = report.training_summary("language_modelling", RESULT, tmp_path)
     for part in ("45,000", "17", "1.512", "1.499", "2.250", "41,234 tokens/s", "300 MiB", "2 h 1 min", str(tmp_path)):
         assert part in text
 

@@ -1,27 +1,24 @@
 """Training from a recipe: what a run leaves, and that it survives being stopped in every way."""
 
 import json
-import os
 import resource
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interruptions import interrupted, killed, same_result
 from transformers import pipeline
 
 from longspan import recipes
-from longspan.cli import use_fastest_exact_products
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
-from longspan.train import Interrupted, train
+from longspan.train import train
 from longspan.trainers.base import last_checkpoint
 from longspan.trainers.lengths import LengthTrainer
+
+pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
 SETTINGS = [
     "data.tokens=words",
@@ -43,31 +40,12 @@ def recipe(animals: Path, *more: str) -> recipes.Recipe:
     return recipes.load("quickstart", [f"data.path={animals}", "data.vocab_size=200", *SETTINGS, *more])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _as_on_the_command_line() -> Iterator[None]:
-    """Runs of the command line and runs in this process must agree to the bit."""
-    before = torch.get_float32_matmul_precision()
-    use_fastest_exact_products()
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
 @pytest.fixture(scope="module")
 def whole(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A run that nothing interrupted."""
     torch.set_num_threads(1)
     run = tmp_path_factory.mktemp("whole") / "run"
     return run, train(recipe(animals), run, progress=False)
-
-
-def same_result(run: Path, whole: Path) -> None:
-    """The weights to the bit, and every validation score."""
-    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
-    for result in (one, other):
-        result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
-    for key in ("validation", "test", "history", "kept_epoch", "steps"):
-        assert one[key] == other[key], key
 
 
 def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
@@ -136,18 +114,6 @@ def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Pa
     same_result(run, whole[0])
 
 
-def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
-    """Make the process receive a signal in the middle of a training step."""
-    usual = LengthTrainer.training_step
-
-    def training_step(self: LengthTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.state.global_step == step:
-            os.kill(os.getpid(), number)
-        return usual(self, *args, **kwargs)
-
-    monkeypatch.setattr(LengthTrainer, "training_step", training_step)
-
-
 @pytest.mark.parametrize(
     ("number", "step"),
     # In the middle of an epoch, in the last step of one, and in the very last step.
@@ -158,17 +124,12 @@ def test_interrupted_training_saves_and_resumes_to_the_same_result(
     step: int,
     animals: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     whole: tuple[Path, dict[str, Any]],
 ) -> None:
     run = tmp_path / "run"
     before = signal.getsignal(signal.SIGINT)
-    with monkeypatch.context() as patch:
-        interrupt_at(step, patch, number)
-        with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
-            train(recipe(animals), run, progress=False)
+    interrupted(recipe(animals), run, step, number)
     assert signal.getsignal(signal.SIGINT) is before
-    assert not (run / "metrics.json").exists()
     train(recipe(animals), run, resume=True, progress=False)
     same_result(run, whole[0])
 
@@ -177,15 +138,7 @@ def test_a_killed_run_resumes_to_the_same_result(
     animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
 ) -> None:
     run = tmp_path / "run"
-    command = ["train", "quickstart", f"data.path={animals}", "data.vocab_size=200", *SETTINGS, "--run", str(run)]
-    process = subprocess.Popen([sys.executable, "-m", "longspan", *command], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (run / "metrics.json").exists()
+    killed(["quickstart", f"data.path={animals}", "data.vocab_size=200", *SETTINGS], run)
     # What a kill in the middle of a save leaves behind.
     broken = run / "checkpoints" / "checkpoint-999"
     broken.mkdir()

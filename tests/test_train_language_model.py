@@ -1,27 +1,24 @@
 """Training language models from a recipe: carried states survive being stopped in every way, to the bit."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from interruptions import interrupted, killed, same_result
 
 from longspan import recipes
-from longspan.cli import main, use_fastest_exact_products
+from longspan.cli import main
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
-from longspan.train import Interrupted, train
-from longspan.trainers.base import last_checkpoint
+from longspan.train import train
 from longspan.trainers.segments import SegmentTrainer
+
+pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
 RECIPE = """
 task = "language_modelling"
@@ -49,15 +46,6 @@ learning_rate = 0.01
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _as_on_the_command_line() -> Iterator[None]:
-    """Runs of the command line and runs in this process must agree to the bit."""
-    before = torch.get_float32_matmul_precision()
-    use_fastest_exact_products()
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe beside its data, twelve documents."""
@@ -80,16 +68,6 @@ def whole(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     torch.set_num_threads(1)
     run = tmp_path_factory.mktemp("whole") / "run"
     return run, train(recipe(written), run, progress=False)
-
-
-def same_result(run: Path, whole: Path) -> None:
-    """The weights to the bit, and every validation score."""
-    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
-    for result in (one, other):
-        result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
-    for key in ("validation", "test", "history", "kept_epoch", "steps"):
-        assert one[key] == other[key], key
 
 
 def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
@@ -115,26 +93,6 @@ def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, dict[str, An
         assert again[score] == pytest.approx(value, rel=1e-6), score
 
 
-def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
-    """Make the process receive a signal in the middle of a training step."""
-    usual = SegmentTrainer.training_step
-
-    def training_step(self: SegmentTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.state.global_step == step:
-            os.kill(os.getpid(), number)
-        return usual(self, *args, **kwargs)
-
-    monkeypatch.setattr(SegmentTrainer, "training_step", training_step)
-
-
-def interrupted(written: Path, run: Path, step: int, number: int = signal.SIGINT, *more: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at(step, patch, number)
-        with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
-            train(recipe(written, *more), run, progress=False)
-    assert not (run / "metrics.json").exists()
-
-
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 39)])
 def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
     number: int, step: int, written: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
@@ -142,7 +100,7 @@ def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
     steps = whole[1]["steps"] // 2
     assert (step + 1) % steps
     assert (step > steps) == (step == 39)
-    interrupted(written, tmp_path / "run", step, number)
+    interrupted(recipe(written), tmp_path / "run", step, number)
     train(recipe(written), tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", whole[0])
 
@@ -151,7 +109,7 @@ def test_without_its_states_a_training_would_not_resume_to_the_same_result(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
 ) -> None:
     """The tests above would notice."""
-    interrupted(written, tmp_path / "run", 7)
+    interrupted(recipe(written), tmp_path / "run", 7)
     monkeypatch.setattr(SegmentTrainer, "_read_states", lambda self, path: self._no_states())
     train(recipe(written), tmp_path / "run", resume=True, progress=False)
     with pytest.raises(AssertionError):
@@ -164,18 +122,8 @@ def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) 
     steps = train(recipe(written, *more), tmp_path / "whole", progress=False)["steps"]
     assert 10 % (steps // 2)
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "longspan", "train", str(written), *more, "--run", str(run)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (run / "metrics.json").exists()
+    kept = killed([str(written), *more], run)
     # What a kill in the middle of a save leaves behind: states, but not yet the file that comes last.
-    kept = last_checkpoint(run / "checkpoints")
-    assert kept is not None
     shutil.copytree(kept, run / "checkpoints/checkpoint-999")
     (run / "checkpoints/checkpoint-999/trainer_state.json").unlink()
     train(recipe(written, *more), run, resume=True, progress=False)
@@ -184,9 +132,10 @@ def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) 
 
 def test_a_training_of_so_many_steps_makes_no_more_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
     """Known failure elsewhere: resumed behind its last step, within an epoch, a training takes one step more."""
-    train(recipe(written, "training.max_steps=10"), tmp_path / "whole", progress=False)
-    interrupted(written, tmp_path / "run", 9, signal.SIGINT, "training.max_steps=10")
-    train(recipe(written, "training.max_steps=10"), tmp_path / "run", resume=True, progress=False)
+    ten = recipe(written, "training.max_steps=10")
+    train(ten, tmp_path / "whole", progress=False)
+    interrupted(ten, tmp_path / "run", 9)
+    train(ten, tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
 
 
@@ -200,7 +149,7 @@ def test_a_finished_training_is_only_written_when_it_is_resumed(written: Path, t
 
 
 def test_lost_states_are_a_sentence(written: Path, tmp_path: Path) -> None:
-    interrupted(written, tmp_path / "run", 7)
+    interrupted(recipe(written), tmp_path / "run", 7)
     (tmp_path / "run/checkpoints/checkpoint-8/states-0.safetensors").unlink()
     with pytest.raises(UserError, match=r"expected .*states-0.safetensors to hold .* start again with --overwrite"):
         train(recipe(written), tmp_path / "run", resume=True, progress=False)

@@ -206,7 +206,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     run_dir = args.run or Path("runs") / recipe.name
     result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
     if processes.rank() == 0:
-        _emit(args, out, result, report.load(recipe.task).training_summary(result, run_dir))
+        _emit(args, out, result, report.training_summary(recipe.task, result, run_dir))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from contract import close_with_gradients
 from torch import Tensor
 from torch.nn.functional import elu
 
@@ -9,12 +10,6 @@ from longspan.errors import UserError
 from longspan.mixers.linear import Linear, naive
 
 both_forms = pytest.mark.parametrize("causal", [False, True])
-
-
-def close_with_gradients(y: Tensor, expected: Tensor, *inputs: Tensor) -> None:
-    torch.testing.assert_close(y, expected)
-    got = torch.autograd.grad((y**2).sum(), inputs)
-    torch.testing.assert_close(got, torch.autograd.grad((expected**2).sum(), inputs))
 
 
 def heads(mixer: Linear, x: Tensor) -> list[Tensor]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import close_with_gradients
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,12 +14,6 @@ from longspan.mixers import messages
 from longspan.mixers.messages import Messages, naive
 
 both_forms = pytest.mark.parametrize("causal", [False, True])
-
-
-def close_with_gradients(y: Tensor, expected: Tensor, *inputs: Tensor) -> None:
-    torch.testing.assert_close(y, expected)
-    got = torch.autograd.grad((y**2).sum(), inputs)
-    torch.testing.assert_close(got, torch.autograd.grad((expected**2).sum(), inputs))
 
 
 def test_the_formula_in_one_line() -> None:

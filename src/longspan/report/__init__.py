@@ -1,6 +1,6 @@
 """Results for people. Nothing here computes a score.
 
-What is common to all tasks is here and in `pictures`. A task's file of the same name offers `training_summary`,
+What is common to all tasks is here and in `pictures`. A task's file of the same name offers `data_table`,
 `evaluation_summary` and `model_card`.
 """
 
@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -65,12 +66,20 @@ def mixer_page(description: Description) -> str:
     )
 
 
-def training_cost(result: Mapping[str, Any]) -> str:
-    """Return what a training cost, in one line."""
-    return (
+def training_summary(task: str, result: Mapping[str, Any], run_dir: Path) -> str:
+    """Return what `longspan train` prints at the end, from the result of `longspan.train.train`."""
+    cost = (
         f"{count(result['parameters'])} parameters, {count(result['tokens_per_second'])} tokens/s, "
         f"{size(result['peak_memory_bytes'])} at most, {duration(result['seconds'])}"
     )
+    scores = scores_table(tasks.load(task).SCORES, scored(result))
+    return "\n\n".join([load(task).data_table(result["data"]), scores, cost, f"run folder: {run_dir}"])
+
+
+def scores_table(scores: Mapping[str, str], splits: Mapping[str, Mapping[str, Any]], style: str = "simple") -> str:
+    """Return one row per split of a task's SCORES."""
+    rows = ([name, *(share(row[key]) for key in scores)] for name, row in splits.items())
+    return table(["split", *scores.values()], rows, style)
 
 
 def scored(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -1,11 +1,10 @@
 """Results of document classifiers: tables and the model card."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from longspan.recipes import Recipe
-from longspan.report import count, duration, scored, share, size, table, training_cost
+from longspan.report import count, duration, scored, scores_table, share, size, table
 from longspan.tasks.classification import SCORES
 
 
@@ -15,18 +14,6 @@ def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
     headers = ["split", "documents", "tokens", "median length", "longest", "cut documents", "tokens cut off"]
     keys = ["documents", "tokens", "median_length", "longest", "cut_documents", "removed_tokens"]
     return table(headers, ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items()), style)
-
-
-def scores_table(splits: Mapping[str, Mapping[str, Any]], style: str = "simple") -> str:
-    """Return one row of scores per split."""
-    rows = ([name, *(share(row[key]) for key in SCORES)] for name, row in splits.items())
-    return table(["split", *SCORES.values()], rows, style)
-
-
-def training_summary(result: Mapping[str, Any], run_dir: Path) -> str:
-    """Return what `longspan train` prints at the end."""
-    parts = [data_table(result["data"]), scores_table(scored(result)), training_cost(result), f"run folder: {run_dir}"]
-    return "\n\n".join(parts)
 
 
 def evaluation_summary(result: Mapping[str, Any]) -> str:
@@ -43,7 +30,7 @@ def evaluation_summary(result: Mapping[str, Any]) -> str:
     parts = [
         data_table({split: result["truncation"]}),
         f"padding: {result['padding_fraction']:.1%} of the computed positions",
-        scores_table({split: result}),
+        scores_table(SCORES, {split: result}),
         table(["class", "precision", "recall", "F1", "support"], classes),
         table(["confidence", "documents", "mean confidence", "accuracy"], bins),
         f"written to {result['folder']}",
@@ -75,7 +62,7 @@ def model_card(recipe: Recipe, result: Mapping[str, Any]) -> str:
         labels=named + more,
         mixers=", ".join(mixers),
         parameters=count(result["parameters"]),
-        scores=scores_table(scored(result), "github"),
+        scores=scores_table(SCORES, scored(result), "github"),
         data=data_table(result["data"], "github"),
         seconds=duration(result["seconds"]),
         speed=count(result["tokens_per_second"]),

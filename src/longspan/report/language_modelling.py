@@ -1,11 +1,10 @@
 """Results of language models: tables, the model card, and what a generation took."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from longspan.recipes import Recipe
-from longspan.report import count, duration, scored, share, size, table, training_cost
+from longspan.report import count, duration, scored, scores_table, share, size, table
 from longspan.tasks.language_modelling import SCORES
 
 _STARTS = {"zeros": "as zeros that are seen", "empty": "empty"}
@@ -19,18 +18,6 @@ def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
     return table(headers, ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items()), style)
 
 
-def scores_table(splits: Mapping[str, Mapping[str, Any]], style: str = "simple") -> str:
-    """Return one row of scores per split."""
-    rows = ([name, *(share(row[key]) for key in SCORES)] for name, row in splits.items())
-    return table(["split", *SCORES.values()], rows, style)
-
-
-def training_summary(result: Mapping[str, Any], run_dir: Path) -> str:
-    """Return what `longspan train` prints at the end."""
-    parts = [data_table(result["data"]), scores_table(scored(result)), training_cost(result), f"run folder: {run_dir}"]
-    return "\n\n".join(parts)
-
-
 def evaluation_summary(result: Mapping[str, Any]) -> str:
     """Return what `longspan evaluate` prints, from the result of `longspan.evaluate.evaluate`."""
     split = result["split"]
@@ -41,7 +28,7 @@ def evaluation_summary(result: Mapping[str, Any]) -> str:
     )  # fmt: skip
     parts = [
         data_table({split: result}),
-        scores_table({split: result}),
+        scores_table(SCORES, {split: result}),
         f"{_context(result)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
         table(["position", "tokens", "nats per token"], positions),
         f"written to {result['folder']}",
@@ -108,7 +95,7 @@ def model_card(recipe: Recipe, result: Mapping[str, Any]) -> str:
         mixers=", ".join(mixers),
         parameters=count(result["parameters"]),
         segment=count(recipe.training["segment_length"]),
-        scores=scores_table(scored(result), "github"),
+        scores=scores_table(SCORES, scored(result), "github"),
         data=data_table(result["data"], "github"),
         seconds=duration(result["seconds"]),
         speed=count(result["tokens_per_second"]),

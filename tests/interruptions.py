@@ -1,0 +1,61 @@
+"""Trainings that are stopped in the middle, and what it means that they ended as if they had not been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Trainer
+
+from longspan.recipes import Recipe
+from longspan.train import Interrupted, train
+from longspan.trainers.base import last_checkpoint
+
+
+def same_result(run: Path, whole: Path) -> None:
+    """The weights to the bit, and every validation score."""
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    one, other = (json.loads((path / "metrics.json").read_text()) for path in (run, whole))
+    for result in (one, other):
+        result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
+    for key in ("validation", "test", "history", "kept_epoch", "steps"):
+        assert one[key] == other[key], key
+
+
+def interrupted(recipe: Recipe, run: Path, step: int, number: int = signal.SIGINT) -> None:
+    """Train until a signal reaches the process in the middle of a step."""
+    usual = Trainer.training_step
+
+    def training_step(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.state.global_step == step:
+            os.kill(os.getpid(), number)
+        return usual(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "training_step", training_step)
+        with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
+            train(recipe, run, progress=False)
+    assert not (run / "metrics.json").exists()
+
+
+def killed(arguments: Sequence[str], run: Path) -> Path:
+    """Run `longspan train` until its first checkpoint is saved, kill it, and return the checkpoint."""
+    command = [sys.executable, "-m", "longspan", "train", *arguments, "--run", str(run)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (run / "metrics.json").exists()
+    kept = last_checkpoint(run / "checkpoints")
+    assert kept is not None
+    return kept

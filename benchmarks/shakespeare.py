@@ -1,16 +1,19 @@
 """Language models of Shakespeare's characters: mechanisms at equal parameters and equal time, and at equal steps.
 
     python benchmarks/shakespeare.py INPUT.TXT --out FOLDER [--minutes 15] [--steps 0] [--only NAME,...] [--seed 0]
+                                     [--picture FILE.png] [--json FILE]
 
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
-or more parameters, up to PARAMETERS. With `--minutes`, a short training measures the speed of each, and the number of
-steps is what fits into the time; with `--steps`, all make as many. The learning rate rises and falls over exactly these
-steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the score. Softmax
-attention, which cannot carry its state from segment to segment, reads segments of the same length one by one and is
-scored in sliding windows that overlap by half. Runs that are finished are not repeated, and unfinished ones go on.
+or more parameters, up to PARAMETERS. A short training measures the speed of each. With `--minutes`, the number of steps
+is what fits into the time at that speed; with `--steps`, all make as many. The learning rate rises and falls over
+exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
+score. Softmax attention, which cannot carry its state from segment to segment, reads segments of the same length one by
+one and is scored in sliding windows that overlap by half. Runs that are finished are not repeated, and unfinished ones
+go on, so that the long trainings may stand side by side or wait, once the short ones have had the machine alone.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from longspan import LongspanConfig, LongspanForCausalLM
@@ -89,9 +93,9 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
 def measure(data: Path, out: Path, name: str, minutes: float, steps: int, seed: int, parameters: int) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
     model = shape_of(name, parameters)
-    if not steps:
-        trial = train(data, out / f"{name}-trial", model, {**TRAINING, "max_steps": 60, "eval_strategy": "no"})
-        steps = int(minutes * 60 * trial["tokens_per_second"] / (ROWS * SEGMENT))
+    trial = train(data, out / f"{name}-trial", model, {**TRAINING, "max_steps": 60, "eval_strategy": "no"})
+    speed = trial["tokens_per_second"]
+    steps = steps or int(minutes * 60 * speed / (ROWS * SEGMENT))
     found = train(data, out / f"{name}-{steps}-{seed}", model, {**TRAINING, "max_steps": steps, "seed": seed})
     curve = [(row["step"], round(row["validation_loss"], 4)) for row in found["history"] if "validation_loss" in row]
     return {
@@ -99,13 +103,28 @@ def measure(data: Path, out: Path, name: str, minutes: float, steps: int, seed: 
         "nats": found["validation"]["loss"],
         "steps": steps,
         "tokens": steps * ROWS * SEGMENT,
-        "tokens_per_second": found["tokens_per_second"],
-        "minutes": steps * ROWS * SEGMENT / found["tokens_per_second"] / 60,
+        "tokens_per_second": speed,
+        "minutes": steps * ROWS * SEGMENT / speed / 60,
         "parameters": found["parameters"],
         "peak_memory_bytes": found["peak_memory_bytes"],
         "feed_forward_dim": model["feed_forward_dim"],
         "curve": curve,
     }
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the loss of each entry over the minutes that its steps take, the best at the end named first."""
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    styles = itertools.cycle([f"{marker}{line}" for line in ("-", "--") for marker in "os^Dv"])
+    for row, style in zip(sorted(rows, key=lambda row: float(row["nats"])), styles, strict=False):
+        minutes = [row["minutes"] * step / row["steps"] for step, _ in row["curve"]]
+        axes.plot(minutes, [loss for _, loss in row["curve"]], style, label=f"{row['name']}  {row['nats']:.3f}")
+    axes.set(xlabel="minutes of training", ylabel="nats per character, last tenth of the text")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
@@ -117,25 +136,31 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(ENTRIES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parameters", type=int, default=PARAMETERS)
+    parser.add_argument("--picture", type=Path, help="draw the losses here, as PNG")
+    parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     rows = []
     for name in args.only.split(","):
         rows.append(measure(args.data.resolve(), args.out, name, args.minutes, args.steps, args.seed, args.parameters))
-        (args.out / "results.json").write_text(json.dumps({"rows": rows, "environment": environment()}, indent=2))
-        headers = ["mixer", "nats", "steps", "million tokens", "tokens/s", "minutes", "parameters"]
-        cells = [
-            [
-                row["name"],
-                f"{row['nats']:.4f}",
-                f"{row['steps']:,}",
-                f"{row['tokens'] / 1e6:.1f}",
-                f"{row['tokens_per_second']:,.0f}",
-                f"{row['minutes']:.1f}",
-                f"{row['parameters']:,}",
-            ]
-            for row in rows
+        print(f"{name}: {rows[-1]['nats']:.4f}", file=sys.stderr, flush=True)
+    headers = ["mixer", "nats", "steps", "million tokens", "tokens/s", "minutes", "parameters"]
+    cells = [
+        [
+            row["name"],
+            f"{row['nats']:.4f}",
+            f"{row['steps']:,}",
+            f"{row['tokens'] / 1e6:.1f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['minutes']:.1f}",
+            f"{row['parameters']:,}",
         ]
-        print(tabulate(cells, headers, tablefmt="github", disable_numparse=True), flush=True)
+        for row in sorted(rows, key=lambda row: float(row["nats"]))
+    ]
+    print(tabulate(cells, headers, tablefmt="github", disable_numparse=True))
+    if args.picture:
+        draw(rows, args.picture)
+    if args.json:
+        args.json.write_text(json.dumps({"rows": rows, "environment": environment()}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

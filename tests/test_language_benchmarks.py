@@ -1,12 +1,16 @@
 """The benchmark scripts for language models still run; what they measure is for RESULTS.md, not for tests."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from language_runs import make_run
 from PIL import Image
+
+from longspan import LongspanConfig, LongspanForCausalLM
 
 Script = Callable[..., None]
 SMALL = ["--dim", "16", "--depth", "1", "--heads", "2", "--repeats", "1"]
@@ -54,3 +58,36 @@ def test_context_length(run_benchmark: Script, tmp_path: Path, capsys: pytest.Ca
     assert additive["whole"] > 0
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
+
+
+def test_shakespeare(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From finished runs, as hours are not for tests: which steps make fifteen minutes, the table, the picture."""
+    for name, loss, speed in (("additive", 1.6, 8192), ("lstm", 1.5, 4096)):
+        for run in (f"{name}-trial", f"{name}-{15 * 60 * speed // 4096}-0"):
+            history = [{"step": 450, "validation_loss": loss + 0.1}, {"step": 900, "validation_loss": loss}]
+            found = {
+                "validation": {"loss": loss},
+                "history": history,
+                "tokens_per_second": speed,
+                "parameters": 1,
+                "peak_memory_bytes": 1,
+            }
+            (tmp_path / run).mkdir()
+            (tmp_path / run / "metrics.json").write_text(json.dumps(found))
+    given = ["text.txt", "--out", str(tmp_path), "--only", "additive,lstm", "--picture", str(tmp_path / "a.png")]
+    run_benchmark("shakespeare.py", *given, "--json", str(tmp_path / "a.json"))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[2:]] == ["lstm", "additive"]
+    rows = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert [(row["steps"], row["minutes"]) for row in rows] == [(1800, 15.0), (900, 15.0)]
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width > picture.height
+
+
+def test_entries_of_the_shakespeare_comparison_are_of_equal_size() -> None:
+    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "shakespeare.py"))
+    for name in script["ENTRIES"]:
+        with torch.device("meta"):
+            config = LongspanConfig(**script["shape_of"](name, 2_000_000), causal=True, vocab_size=68)
+            parameters = LongspanForCausalLM(config).num_parameters()
+        assert 1_985_000 < parameters <= 2_000_000, name

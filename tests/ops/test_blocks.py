@@ -15,7 +15,10 @@ def outputs_and_gradients(mixer: torch.nn.Module, x: Tensor, mask: Tensor | None
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(("name", "causal"), [("linear", False), ("linear", True), ("messages", True)])
+@pytest.mark.parametrize(
+    ("name", "causal"),
+    [("linear", False), ("linear", True), ("messages", True), ("convolution", False), ("convolution", True)],
+)
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, causal: bool, masked: bool) -> None:
     mixer = mixers.build(name, 16, causal=causal).double()
     x = torch.randn(3, 131, 16, dtype=torch.float64)

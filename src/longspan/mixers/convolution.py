@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers import check_causal
+from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.packing import by_segment, zero_padding
 
 
@@ -63,7 +64,9 @@ class Convolution(nn.Module):
         if segments is not None:
             return by_segment(self, x, segments, mask)
         ahead = 0 if self.causal else self.behind
-        y = self._convolve(nn.functional.pad(zero_padding(x, mask), (0, 0, self.behind, ahead)))
+        padded = nn.functional.pad(zero_padding(x, mask), (0, 0, self.behind, ahead))
+        first, rest = padded.split((self.behind + ahead, x.shape[1]), 1)
+        y, _ = carried_through_blocks(self._continue, 1, LastInputs(first), rest)
         return zero_padding(y, mask)
 
     def init_state(self, batch_size: int) -> LastInputs:
@@ -75,14 +78,15 @@ class Convolution(nn.Module):
     ) -> tuple[Float[Tensor, "b n d"], LastInputs]:
         """Continue a sequence by `n` positions; those where `mask` is False count as zeros."""
         check_causal(self)
-        seen = torch.cat((state.inputs.to(x.dtype), zero_padding(x, mask)), 1)
-        # A copy: a view would keep the memory of all that was seen.
-        return zero_padding(self._convolve(seen), mask), LastInputs(seen[:, x.shape[1] :].clone())
+        y, state = self._continue(LastInputs(state.inputs.to(x.dtype)), zero_padding(x, mask))
+        return zero_padding(y, mask), state
 
-    def _convolve(self, x: Tensor) -> Tensor:
-        """Return (b, n, dim) for inputs (b, n + kernel_size - 1, dim)."""
-        y: Tensor = self.kernel(x.transpose(1, 2)).transpose(1, 2)
-        return y
+    def _continue(self, state: LastInputs, x: Tensor) -> tuple[Tensor, LastInputs]:
+        """Return (b, n, dim) for inputs (b, n, dim) and the kernel_size - 1 before them."""
+        seen = torch.cat((state.inputs, x), 1)
+        y = self.kernel(seen.transpose(1, 2)).transpose(1, 2)
+        # A copy: a view would keep the memory of all that was seen.
+        return y, LastInputs(seen[:, x.shape[1] :].clone())
 
 
 def naive(mixer: Convolution, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -47,7 +47,8 @@ TRAINING = {
     "save_steps": 0.2,
     "num_train_epochs": 1000,
 }
-# Mixers and their options; without relative positions or a recurrence, sinusoids tell where a token stands.
+# Mixers and their options; without relative positions or a recurrence, sinusoids tell where in its segment a token
+# stands. Numbers that went on through the text would be new ones at every step.
 ENTRIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "relative": (["relative"], {"relative": {"memory": SEGMENT}}, "none"),
     "additive": (["additive"], {}, "sinusoidal"),
@@ -65,6 +66,7 @@ def shape_of(name: str, parameters: int) -> dict[str, Any]:
     """Return the `[model]` settings of an entry, as large as `parameters` allow."""
     mixers, options, position = ENTRIES[name]
     settings = {**SHAPE, "mixers": mixers, "mixer_options": options, "position": position}
+    settings |= {"position_period": SEGMENT} if position != "none" else {}
 
     def size(width: int) -> int:
         with torch.device("meta"):

@@ -41,23 +41,27 @@ class Positions(nn.Module):
         combine: "add", or "concat" (which doubles the width).
         max_positions: most tokens a document may have with "learned"; the length at which the lowest "fourier"
             frequency completes half a turn (longer documents work, less distinctly). Not used by the others.
+        period: after how many positions the numbers begin again at 0, for streams without end; None counts on.
 
     Raises:
         UserError: for an unknown name or combination, and at call time when a document is longer than learned
             positions allow.
     """
 
-    def __init__(self, name: str, dim: int, *, combine: str = "add", max_positions: int = 4096) -> None:
+    def __init__(
+        self, name: str, dim: int, *, combine: str = "add", max_positions: int = 4096, period: int | None = None
+    ) -> None:
         super().__init__()
         check_choice("position encoding", name, NAMES)
         check_choice("way to combine positions", combine, COMBINATIONS)
         self.name = name
         self.combine = combine
         self.max_positions = max_positions
+        self.period = period
         self.output_dim = 2 * dim if combine == "concat" and name != "none" else dim
         if name == "sinusoidal":
             # A learned scale that starts small: at full size the sinusoid would drown new embeddings.
-            self.scale = nn.Parameter(torch.tensor(dim**-0.5))
+            self.log_scale = nn.Parameter(torch.zeros(()))
         elif name == "learned":
             self.table = nn.Embedding(max_positions, dim)
         elif name == "fourier":
@@ -68,6 +72,7 @@ class Positions(nn.Module):
     def forward(self, embedded: Float[Tensor, "b t w"], positions: Int[Tensor, "b t"]) -> Float[Tensor, "b t w2"]:
         if self.name == "none":
             return embedded
+        positions = self._wrapped(positions)
         length = embedded.shape[1]
         # A batch may be padded beyond what its documents need, so the numbers decide, not the width.
         if self.name == "learned" and length > self.max_positions and int(positions.max()) >= self.max_positions:
@@ -88,7 +93,7 @@ class Positions(nn.Module):
         """
         if self.name == "none":
             return embedded
-        positions = positions.expand(embedded.shape[:2])
+        positions = self._wrapped(positions).expand(embedded.shape[:2])
         if self.name == "learned" and (last := int(positions.max())) >= self.max_positions:
             raise UserError(
                 f"learned positions reach to {self.max_positions} tokens, got token {last + 1} of a sequence; stop "
@@ -96,12 +101,15 @@ class Positions(nn.Module):
             )
         return self._join(embedded, self._encode(positions, embedded.shape[2]).to(embedded.dtype))
 
+    def _wrapped(self, positions: Tensor) -> Tensor:
+        return positions if self.period is None else positions % self.period
+
     def _encode(self, positions: Int[Tensor, "*n"], width: int) -> Float[Tensor, "*n w"]:
         if self.name == "learned":
             # Padding may go on where the table ends.
             encoded: Tensor = self.table(positions.clamp_max(self.max_positions - 1))
         elif self.name == "sinusoidal":
-            encoded = sinusoid(positions, width) * self.scale
+            encoded = sinusoid(positions, width) * (self.log_scale.exp() * width**-0.5)
         else:
             coordinates = (positions.float() * (math.pi / self.max_positions)).unsqueeze(-1)
             encoded = self.project(fourier_features(coordinates, self.levels).to(self.project.weight.dtype))

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from longspan import LongspanConfig, LongspanForCausalLM, LongspanModel, UserError, mixers
 from longspan.models import MixerStates
+from longspan.models.limits import check_length
 
 CAUSAL = [name for name in mixers.names() if mixers.describe(name).causal]
 OPTIONS = {"local": {"radius": 4}, "relative": {"memory": 64}}
@@ -227,6 +228,21 @@ def test_learned_positions_end_where_their_table_does() -> None:
     model(tokens(2, 3), attention_mask=torch.zeros(2, 3), past_key_values=states)
     # A row that starts anew counts from zero again.
     model(tokens(2, 1), past_key_values=states.reset(torch.tensor([True, True])))
+
+
+def test_positions_with_a_period_have_no_end() -> None:
+    model = build(["softmax"], position="learned", max_positions=10, position_period=10)
+    ids = tokens(2, 25)
+    whole, states = model(ids).last_hidden_state, None
+    for part, expected in zip(ids.split(7, 1), whole.split(7, 1), strict=True):
+        found = model(part, past_key_values=states, use_cache=True)
+        states = found.past_key_values
+        close(found.last_hidden_state, expected)
+    check_length(model, 10**6)
+    with pytest.raises(UserError, match="learned positions reach to 10 tokens"):
+        check_length(build(["softmax"], position="learned", max_positions=10, position_period=11), 12)
+    with pytest.raises(UserError, match="position_period must be at least 1, got 0"):
+        build(["softmax"], position_period=0)
 
 
 def test_mistakes_are_named() -> None:

@@ -28,6 +28,8 @@ class LongspanConfig(PreTrainedConfig):
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: most tokens with learned positions; the scale of fourier positions.
+        position_period: after how many tokens positions are numbered from 0 again, for streams without end; None counts
+            on.
         embedding_dim: width of the word vectors when not that of the model (a linear map joins the two). None is dim,
             or dim / 2 when positions are concatenated.
         cutoffs: where clusters of ever rarer tokens begin, for adaptive embeddings and softmax; [] is a single cluster,
@@ -75,6 +77,7 @@ class LongspanConfig(PreTrainedConfig):
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096
+    position_period: int | None = None
     embedding_dim: int | None = None
     cutoffs: list[int] | None = None
     div_val: int = 1
@@ -116,6 +119,8 @@ class LongspanConfig(PreTrainedConfig):
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}; choose a larger one.")
+        if self.position_period is not None and self.position_period < 1:
+            raise UserError(f"position_period must be at least 1, got {self.position_period}; choose a larger one.")
         self._check_clusters()
         super().__post_init__(**kwargs)
 

@@ -20,7 +20,8 @@ def limits(model: PreTrainedModel) -> list[Limit]:
     """Return what limits the length of a document: learned positions, and mixers with a `max_length`."""
     config = model.config
     found = []
-    if config.position == "learned":
+    # Numbers that begin again in time never reach the end of the table.
+    if config.position == "learned" and not 0 < (config.position_period or 0) <= config.max_positions:
         found.append(Limit("learned positions", config.max_positions, "model.max_positions"))
     for name, block in zip(itertools.cycle(config.mixers), model.base_model.backbone.blocks, strict=False):
         most = getattr(block.mixer, "max_length", None)

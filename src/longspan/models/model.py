@@ -70,7 +70,11 @@ class LongspanModel(LongspanPreTrainedModel):
                 padding_idx=config.pad_token_id,
             )
         self.positions = Positions(
-            config.position, width, combine=config.position_combine, max_positions=config.max_positions
+            config.position,
+            width,
+            combine=config.position_combine,
+            max_positions=config.max_positions,
+            period=config.position_period,
         )
         joined = self.positions.output_dim
         self.project = nn.Identity() if joined == config.dim else nn.Linear(joined, config.dim)

@@ -59,7 +59,7 @@ def test_numbers_begin_again_after_a_period(name: str) -> None:
 
 
 def test_no_step_takes_sinusoids_away() -> None:
-    """Adam moves a number by its learning rate, whatever its size: a factor of 0.07 was gone in 40 steps, and for good."""
+    """Adam moves a number by its learning rate, whatever its size: a factor of 0.07 was gone in 40 steps for good."""
     encode, numbers = Positions("sinusoidal", 192), count_positions(torch.ones(1, 9))
     optimizer = torch.optim.AdamW(encode.parameters(), lr=2e-3)
     for _ in range(60):

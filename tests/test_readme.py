@@ -26,7 +26,7 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    return [line for block in blocks("bash") for line in block.splitlines() if line]
+    return [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines() if line]
 
 
 @pytest.fixture(scope="module")

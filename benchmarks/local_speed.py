@@ -19,7 +19,7 @@ from local_attention import LocalAttention
 from tabulate import tabulate
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from turns import medians
+from turns import attend, medians, settle_allocator
 
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
@@ -48,14 +48,6 @@ def candidates(radius: int, causal: bool, full: bool) -> dict[str, Callable[[Ten
     return chosen
 
 
-def turn(attend: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor | None) -> None:
-    """Run forward and, given the output's gradient, backward."""
-    with torch.set_grad_enabled(gradient is not None):
-        out = attend(*inputs)
-        if gradient is not None:
-            torch.autograd.grad(out, inputs, gradient)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--radius", type=int, default=128, help="neighbours seen on either side")
@@ -66,9 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     use_fastest_exact_products()
     torch.manual_seed(0)
-    # glibc settles how it hands out memory by the largest block (up to 32 MiB) that was ever freed; in a training that
-    # has happened long ago.
-    torch.empty(31 << 18)
+    settle_allocator()
 
     result: list[dict[str, Any]] = []
     for t in map(int, arguments.lengths.split(",")):
@@ -78,7 +68,7 @@ def main() -> None:
             compared = candidates(arguments.radius, causal, t <= arguments.full)
             torch.testing.assert_close(compared[OURS](*inputs), compared[THEIRS](*inputs), rtol=1e-4, atol=1e-5)
             for work, given in (("training", gradient), ("inference", None)):
-                turns = {name: partial(turn, attend, inputs, given) for name, attend in compared.items()}
+                turns = {name: partial(attend, candidate, inputs, given) for name, candidate in compared.items()}
                 taken = medians(turns, arguments.repeats)
                 result.append(
                     {"positions": t, "window": "causal" if causal else "both sides", "work": work}

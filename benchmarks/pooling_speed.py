@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 from torch import nn
-from turns import medians
+from turns import medians, settle_allocator
 
 from longspan import mixers
 from longspan.cli import use_fastest_exact_products
@@ -68,9 +68,7 @@ def main() -> None:
     use_fastest_exact_products()
     torch.manual_seed(0)
 
-    # glibc decides by the largest block it was ever given back, up to 32 MiB, how much memory it keeps at hand; in a
-    # training that has happened long ago.
-    torch.empty(31 << 18)
+    settle_allocator()
     candidates = {LAYER: nn.Linear(DIM, DIM)} | {name: mixers.build(name, DIM) for name in POOLING}
     pooling = []
     for b, t in ((2, arguments.short), (1, arguments.long)):

@@ -23,7 +23,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
-from turns import medians
+from turns import attend, medians, settle_allocator
 
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
@@ -56,15 +56,6 @@ def fused(content: Tensor, position: Tensor, key: Tensor, value: Tensor, distanc
 CANDIDATES: dict[str, Attend] = {OURS: partial(relative_attention, causal=True), "published": published, "fused": fused}
 
 
-def turn(attend: Attend, inputs: list[Tensor], gradient: Tensor | None) -> None:
-    """Run forward and, given the output's gradient, backward."""
-    content, position, key, value, distance_key = inputs
-    with torch.set_grad_enabled(gradient is not None):
-        out = attend(content, position, key, value, distance_key)
-        if gradient is not None:
-            torch.autograd.grad(out, inputs, gradient)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--shapes", default="16x256x256,1x4096x0,4x150x1600", help="ROWSxNEWxMEMORY, with commas")
@@ -73,9 +64,7 @@ def main() -> None:
     arguments = parser.parse_args()
     use_fastest_exact_products()
     torch.manual_seed(0)
-    # glibc settles how it hands out memory by the largest block (up to 32 MiB) that was ever freed; in a training that
-    # has happened long ago.
-    torch.empty(31 << 18)
+    settle_allocator()
 
     result: list[dict[str, Any]] = []
     for shape in arguments.shapes.split(","):
@@ -88,12 +77,12 @@ def main() -> None:
         gradient = torch.randn(b, HEADS, n, WIDTH)
         content, position, key, value, distance_key = inputs
         expected = relative_attention(content, position, key, value, distance_key, causal=True)
-        for attend in CANDIDATES.values():
+        for candidate in CANDIDATES.values():
             torch.testing.assert_close(
-                attend(content, position, key, value, distance_key), expected, rtol=1e-4, atol=1e-5
+                candidate(content, position, key, value, distance_key), expected, rtol=1e-4, atol=1e-5
             )
         for work, given in (("training", gradient), ("inference", None)):
-            turns = {name: partial(turn, attend, inputs, given) for name, attend in CANDIDATES.items()}
+            turns = {name: partial(attend, candidate, inputs, given) for name, candidate in CANDIDATES.items()}
             taken = medians(turns, arguments.repeats)
             result.append({"shape": shape, "work": work, "milliseconds": taken})
     rivals = [name for name in CANDIDATES if name != OURS]

@@ -2,7 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
 
 
 def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -18,3 +21,19 @@ def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dic
             if turn:
                 taken[name].append(1000 * (time.perf_counter() - start))
     return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def attend(function: Callable[..., Tensor], inputs: Sequence[Tensor], gradient: Tensor | None) -> None:
+    """Call a function of `inputs` and, given its output's gradient, run it backward to all of them."""
+    with torch.set_grad_enabled(gradient is not None):
+        out = function(*inputs)
+        if gradient is not None:
+            torch.autograd.grad(out, inputs, gradient)
+
+
+def settle_allocator() -> None:
+    """Have glibc keep freed memory at hand as it does in a training that has gone on for a while.
+
+    It decides how much by the largest block, up to 32 MiB, that was ever given back to it.
+    """
+    torch.empty(31 << 18)

@@ -65,7 +65,7 @@ def measure(run: Run, documents: list[np.ndarray], lengths: list[int], stride: i
     found: dict[str, Any] = {"window": {}, "carried": {}, "whole": None}
     for length in lengths:
         found["window"][length] = scored(context="sliding", window=length, stride=min(stride, length))
-    if not carries(run.model):
+    if not carries(run.model, run.recipe.training):
         return found
     if any(isinstance(module, Relative) for module in run.model.modules()):
         for length in lengths:

@@ -103,7 +103,6 @@ def measure(name: str, marks: list[int], arguments: argparse.Namespace) -> list[
             callbacks=[watch],
         )
         watch.trainer = trainer
-        trainer.carries |= name == RIVAL
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return watch.rows

@@ -1,15 +1,16 @@
 """Language models of Shakespeare's characters: mechanisms at equal parameters and equal time, and at equal steps.
 
-    python benchmarks/shakespeare.py INPUT.TXT --out FOLDER [--minutes 15] [--steps 0] [--only NAME,...] [--seed 0]
-                                     [--picture FILE.png] [--json FILE]
+    python benchmarks/shakespeare.py INPUT.TXT --out FOLDER [--minutes 15] [--steps 0] [--alone] [--only NAME,...]
+                                     [--seed 0] [--picture FILE.png] [--json FILE]
 
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
 or more parameters, up to PARAMETERS. A short training measures the speed of each. With `--minutes`, the number of steps
 is what fits into the time at that speed; with `--steps`, all make as many. The learning rate rises and falls over
 exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
 score. Softmax attention, which cannot carry its state from segment to segment, reads segments of the same length one by
-one and is scored in sliding windows that overlap by half. Runs that are finished are not repeated, and unfinished ones
-go on, so that the long trainings may stand side by side or wait, once the short ones have had the machine alone.
+one and is scored in sliding windows that overlap by half; with `--alone`, so do the others. Runs that are finished are
+not repeated, and unfinished ones go on, so that the long trainings may stand side by side or wait, once the short ones
+have had the machine alone.
 """
 
 import argparse
@@ -92,13 +93,16 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
     return result
 
 
-def measure(data: Path, out: Path, name: str, minutes: float, steps: int, seed: int, parameters: int) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
-    model = shape_of(name, parameters)
+    data, out, seed = arguments.data.resolve(), arguments.out, arguments.seed
+    model = shape_of(name, arguments.parameters)
     trial = train(data, out / f"{name}-trial", model, {**TRAINING, "max_steps": 60, "eval_strategy": "no"})
     speed = trial["tokens_per_second"]
-    steps = steps or int(minutes * 60 * speed / (ROWS * SEGMENT))
-    found = train(data, out / f"{name}-{steps}-{seed}", model, {**TRAINING, "max_steps": steps, "seed": seed})
+    steps = arguments.steps or int(arguments.minutes * 60 * speed / (ROWS * SEGMENT))
+    training = {**TRAINING, "max_steps": steps, "seed": seed, "carry_states": not arguments.alone}
+    name = f"{name}-alone" if arguments.alone else name
+    found = train(data, out / f"{name}-{steps}-{seed}", model, training)
     curve = [(row["step"], round(row["validation_loss"], 4)) for row in found["history"] if "validation_loss" in row]
     return {
         "name": name,
@@ -135,6 +139,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--steps", type=int, default=0, help="equal steps instead of equal time")
+    parser.add_argument("--alone", action="store_true", help="read each segment from an empty state")
     parser.add_argument("--only", default=",".join(ENTRIES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parameters", type=int, default=PARAMETERS)
@@ -143,7 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for name in args.only.split(","):
-        rows.append(measure(args.data.resolve(), args.out, name, args.minutes, args.steps, args.seed, args.parameters))
+        rows.append(measure(args, name))
         print(f"{name}: {rows[-1]['nats']:.4f}", file=sys.stderr, flush=True)
     headers = ["mixer", "nats", "steps", "million tokens", "tokens/s", "minutes", "parameters"]
     cells = [

@@ -82,8 +82,11 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
     assert "segment_length" not in result
 
 
-def test_models_whose_states_grow_are_scored_in_windows(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path / "run", TEXT, "softmax")
+@pytest.mark.parametrize(("mixer", "carry_states"), [("softmax", True), ("additive", False)])
+def test_models_that_carried_no_states_are_scored_in_windows(mixer: str, carry_states: bool, tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", TEXT, mixer)
+    recipe = (run_dir / "recipe.toml").read_text()
+    (run_dir / "recipe.toml").write_text(f"{recipe}carry_states = {str(carry_states).lower()}\n")
     result = evaluate(run_dir)
     assert (result["context"], result["window"], result["stride"]) == ("sliding", 8, 4)
     carried = evaluate(run_dir, context="carried")

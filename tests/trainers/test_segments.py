@@ -70,7 +70,9 @@ def model(*names: str, dropout: float = 0.0, **options: Any) -> LongspanForCausa
     )
 
 
-def trainer(folder: Path, language_model: LongspanForCausalLM, documents: Dataset, **chosen: Any) -> Recording:
+def trainer(
+    folder: Path, language_model: LongspanForCausalLM, documents: Dataset, carry_states: bool = True, **chosen: Any
+) -> Recording:
     settings: dict[str, Any] = {
         "per_device_train_batch_size": 1,
         "num_train_epochs": 1,
@@ -87,6 +89,7 @@ def trainer(folder: Path, language_model: LongspanForCausalLM, documents: Datase
         train_dataset=documents,
         eval_dataset=documents,
         segment_length=LENGTH,
+        carries=carries(language_model, {"carry_states": carry_states}),
         end_id=END,
         pad_id=0,
     )
@@ -146,10 +149,12 @@ def test_memories_are_reset_at_the_end_of_a_document(tmp_path: Path) -> None:
     assert sum(again.nats[3:]) == before
 
 
-def test_softmax_reads_each_segment_for_itself(tmp_path: Path) -> None:
-    language_model = model("softmax", "additive")
-    assert not carries(language_model)
-    made = trainer(tmp_path, language_model, texts(45, 30), per_device_train_batch_size=2, learning_rate=0.0)
+@pytest.mark.parametrize(("name", "carry_states"), [("softmax", True), ("additive", False), ("relative", False)])
+def test_without_states_each_segment_is_read_for_itself(name: str, carry_states: bool, tmp_path: Path) -> None:
+    language_model = model(name, "additive")
+    made = trainer(
+        tmp_path, language_model, texts(45, 30), carry_states, per_device_train_batch_size=2, learning_rate=0.0
+    )
     made.train()
     assert not made.remembered
     alone = [{**batch, "reset": torch.ones(2, dtype=torch.bool)} for batch in made.batches]

@@ -41,7 +41,7 @@ def evaluate(
         split: Which split to score.
         folder: Where the picture goes.
         context: What a token is predicted from, see `longspan.likelihood.token_losses`: "carried" or "sliding"; empty
-            is "carried", but for models whose states would grow with the document, "sliding".
+            is as in training: "sliding" for models that read each segment from an empty state.
         window: Tokens in a sliding window; 0 is as many as in a segment.
         stride: Tokens from one window to the next; 0 is half a window.
         attention_length: Positions that `relative` mixers remember; None is as many as in training.
@@ -60,7 +60,7 @@ def evaluate(
     documents, skipped, split, source = load_split(run, data, split, partial(load_documents, training=False))
     tokens = tokenize_documents(documents, run.tokenizer, run.recipe.data, f"Tokenising {split}")
     counts = summary(tokens)
-    context = context or ("carried" if carries(run.model) else "sliding")
+    context = context or ("carried" if carries(run.model, run.recipe.training) else "sliding")
     if context == "sliding" and (segment_length or attention_length is not None):
         raise UserError(
             "segment length and attention length are for carried states, but the context is 'sliding': give --window "

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
 from longspan.ops.pooling import empty_prefix
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
@@ -77,14 +78,22 @@ class CompetitiveGate(CompetingQueries):
     def mix_causally(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveGateState]:
-        # The weight of a position within its own prefix is all that both means need.
-        shares, normaliser = softmax_gates(self.competing(x, mask), state.normaliser, starts)
-        query, last_query = lerp_scan(self.split(self.query(x)), shares, state.query, starts)
-        value, last_value = lerp_scan(self.split(self.value(x)), shares, state.value, starts)
-        met = query * self.split(self.key(x))
-        gates = met.sum(-1, dtype=accumulation_dtype(met.dtype)).relu().to(value.dtype)
-        y = (gates.unsqueeze(-1) * value).flatten(2)
-        return self.output(y), CompetitiveGateState(normaliser, last_query, last_value)
+        heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
+        y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts)
+        return self.output(y), state
+
+
+def _gate(
+    state: CompetitiveGateState, logits: Tensor, query: Tensor, key: Tensor, value: Tensor, starts: Tensor | None
+) -> tuple[Tensor, CompetitiveGateState]:
+    # The weight of a position within its own prefix is all that both means need.
+    shares, normaliser = softmax_gates(logits, state.normaliser, starts)
+    query, last_query = lerp_scan(query, shares, state.query, starts)
+    value, last_value = lerp_scan(value, shares, state.value, starts)
+    met = query * key
+    gates = met.sum(-1, dtype=accumulation_dtype(met.dtype)).relu().to(value.dtype)
+    y = (gates.unsqueeze(-1) * value).flatten(2)
+    return y, CompetitiveGateState(normaliser, last_query, last_value)
 
 
 def naive(mixer: CompetitiveGate, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
@@ -75,14 +76,28 @@ class CompetitiveLookup(CompetingQueries):
     def mix_causally(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveLookupState]:
-        # The weight of a position within its own prefix is its share, and the gate of the running query.
-        shares, normaliser = softmax_gates(self.competing(x, mask), state.query.normaliser, starts)
-        query, last = lerp_scan(self.split(self.query(x)), shares, state.query.mean, starts)
-        met = query * self.split(self.key(x))
-        logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / self.width**0.5
-        answer, answer_state = prefix_softmax_mean(self.split(self.value(x)), logits, mask, state.answer, starts)
-        y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
-        return self.output(y), CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
+        heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
+        y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts)
+        return self.output(y), state
+
+
+def _look_up(
+    state: CompetitiveLookupState,
+    logits: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    starts: Tensor | None,
+) -> tuple[Tensor, CompetitiveLookupState]:
+    # The weight of a position within its own prefix is its share, and the gate of the running query.
+    shares, normaliser = softmax_gates(logits, state.query.normaliser, starts)
+    query, last = lerp_scan(query, shares, state.query.mean, starts)
+    met = query * key
+    met_logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / key.shape[-1] ** 0.5
+    answer, answer_state = prefix_softmax_mean(value, met_logits, mask, state.answer, starts)
+    y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
+    return y, CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
 
 
 def naive(mixer: CompetitiveLookup, x: Tensor, mask: Tensor | None = None) -> Tensor:

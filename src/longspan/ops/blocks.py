@@ -1,7 +1,7 @@
 """Long sequences in blocks, so that what is made on the way to a result stays in a processor's cache.
 
-A tensor of 64 MiB is mapped anew by the system each time one is made, page by page, and leaves every cache before it is
-read again. What a block makes is small, and it is made again in the backward pass instead of being kept.
+A tensor of 64 MiB is mapped anew by the system each time one is made, and leaves every cache before it is read again.
+What a block makes is small, and it is made again in the backward pass instead of being kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,45 +13,56 @@ from torch.utils.checkpoint import checkpoint
 
 Result = TypeVar("Result")
 State = TypeVar("State")
-# Positions per block: at 256 features a float32 tensor of one row takes 2 MiB.
-BLOCK = 2048
+# Larger tensors, in bytes, are not kept by the C library but taken from the system anew, page by page. Up to there,
+# what is made twice costs more than it saves: up to a fifth of the time.
+LARGE = 1 << 25
+# Bytes that a block of such a tensor takes.
+BLOCK = 1 << 22
 
 
-def block_by_block(function: Callable[..., Result], dim: int, *tensors: Tensor | None) -> list[Result]:
-    """Return `function` of each block of BLOCK positions, which are dimension `dim` of all `tensors`; None stays None.
+def block_by_block(
+    function: Callable[..., Result], dim: int, *tensors: Tensor | None, widening: int = 1
+) -> list[Result]:
+    """Return `function` of each block of positions, which are dimension `dim` of all `tensors`; None stays None.
 
-    One call receives all positions where there is no cache to spare: up to BLOCK of them, on other devices than a CPU,
-    and under torch.compile, which joins operations in its own way.
+    One call receives all positions where there is nothing to gain: where no tensor is LARGE, on other devices than a
+    CPU, and under torch.compile, which joins operations in its own way. `widening` says how many times as large as the
+    largest of `tensors` are those that `function` makes of them.
     """
-    if not _worth_cutting(tensors, dim):
+    positions = _per_block(tensors, dim, widening)
+    if not positions:
         return [function(*tensors)]
-    return [_remade(function, *part) for part in _cut(tensors, dim)]
+    return [_remade(function, *part) for part in _cut(tensors, dim, positions)]
 
 
 def carried_through_blocks(
-    function: Callable[..., tuple[Tensor, State]], dim: int, state: State, *tensors: Tensor | None
+    function: Callable[..., tuple[Tensor, State]], dim: int, state: State, *tensors: Tensor | None, widening: int = 1
 ) -> tuple[Tensor, State]:
     """Return what `function(state, *tensors)` would of all positions, an output and the state after the last of them.
 
     Each block of `block_by_block` receives the state that the one before it has left.
     """
-    if not _worth_cutting(tensors, dim):
+    positions = _per_block(tensors, dim, widening)
+    if not positions:
         return function(state, *tensors)
     outs = []
-    for part in _cut(tensors, dim):
+    for part in _cut(tensors, dim, positions):
         out, state = _remade(function, state, *part)
         outs.append(out)
     return torch.cat(outs, dim), state
 
 
-def _worth_cutting(tensors: tuple[Tensor | None, ...], dim: int) -> bool:
-    first = next(tensor for tensor in tensors if tensor is not None)
-    return first.shape[dim] > BLOCK and first.device.type == "cpu" and not torch.compiler.is_compiling()
+def _per_block(tensors: tuple[Tensor | None, ...], dim: int, widening: int) -> int:
+    """Return how many positions make a block, or 0 for all."""
+    largest = max((tensor for tensor in tensors if tensor is not None), key=lambda tensor: tensor.nbytes)
+    if largest.nbytes * widening <= LARGE or largest.device.type != "cpu" or torch.compiler.is_compiling():
+        return 0
+    return max(1, BLOCK * largest.shape[dim] // largest.nbytes)
 
 
-def _cut(tensors: tuple[Tensor | None, ...], dim: int) -> Iterator[tuple[Tensor | None, ...]]:
+def _cut(tensors: tuple[Tensor | None, ...], dim: int, positions: int) -> Iterator[tuple[Tensor | None, ...]]:
     # Views of one split, not slices: the gradient of each slice would be as long as what it was cut from.
-    cuts = [tensor.split(BLOCK, dim) for tensor in tensors if tensor is not None]
+    cuts = [tensor.split(positions, dim) for tensor in tensors if tensor is not None]
     for parts in zip(*cuts, strict=True):
         left = iter(parts)
         yield tuple(None if tensor is None else next(left) for tensor in tensors)

@@ -37,8 +37,13 @@ TRAINING_DEFAULTS: dict[str, Any] = {
 
 #: Keys of `[training]` that `TrainingArguments` does not know: a file of word vectors in GloVe's text format; for
 #: classification, padded tokens in one batch at most (0: no limit); for language modelling, tokens that a row reads in
-#: one step.
-OWN_TRAINING_KEYS: dict[str, type] = {"word_vectors": str, "batch_tokens": int, "segment_length": int}
+#: one step, and whether it goes on from the states of the step before.
+OWN_TRAINING_KEYS: dict[str, type] = {
+    "word_vectors": str,
+    "batch_tokens": int,
+    "segment_length": int,
+    "carry_states": bool,
+}
 
 _TABLES = ("data", "model", "training")
 _FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")

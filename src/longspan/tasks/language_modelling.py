@@ -23,7 +23,7 @@ SCORES = {
     "bits_per_character": "bits per character",
 }
 LOWER_IS_BETTER = True
-TRAINING = {"segment_length": 256}
+TRAINING = {"segment_length": 256, "carry_states": True}
 DATA = "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"
 
 
@@ -81,7 +81,7 @@ def build_model(settings: dict[str, Any], prepared: Prepared) -> LongspanForCaus
 def make_trainer(
     model: PreTrainedModel, arguments: TrainingArguments, training: dict[str, Any], prepared: Prepared
 ) -> SegmentTrainer:
-    """Return a `Trainer` that reads documents segment by segment and carries states from one to the next.
+    """Return a `Trainer` that reads documents segment by segment, with or without carrying states to the next.
 
     Raises UserError, before anything is written, for a mixer without states, a segment length that is none, too little
     text for one step, or documents longer than the model reads.
@@ -96,21 +96,23 @@ def make_trainer(
     arguments._n_gpu = min(1, arguments.n_gpu)
     lengths = {name: split["length"][:] for name, split in prepared.splits.items()}
     check_enough(lengths["train"], arguments.train_batch_size, segment_length, arguments.world_size)
-    _check_length(model, 1 + max(map(max, lengths.values())), segment_length)
+    carried = carries(model, training)
+    _check_length(model, 1 + max(map(max, lengths.values())), 0 if carried else segment_length)
     return SegmentTrainer(
         model,
         arguments,
         train_dataset=prepared.splits["train"],
         eval_dataset=prepared.splits["validation"],
         segment_length=segment_length,
+        carries=carried,
         end_id=prepared.tokenizer.eos_token_id,
         pad_id=prepared.tokenizer.pad_token_id,
     )
 
 
-def _check_length(model: PreTrainedModel, longest: int, segment_length: int) -> None:
-    """Raise UserError unless the model reads as many tokens in one go as it will have to."""
-    what, length = ("a document", longest) if carries(model) else ("a segment", min(longest, segment_length))
+def _check_length(model: PreTrainedModel, longest: int, segment: int) -> None:
+    """Raise UserError unless the model reads as many tokens in one go as it will have to: documents, or a `segment`."""
+    what, length = ("a segment", min(longest, segment)) if segment else ("a document", longest)
     for limit in limits(model):
         if limit.tokens < length:
             raise UserError(

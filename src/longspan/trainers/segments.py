@@ -1,7 +1,7 @@
 """Training a language model on streams of segments, with states that go on from one to the next."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ class SegmentTrainer(LongspanTrainer):
     Each step goes on from the states that the step before left, cut off from its gradients: what a segment costs does
     not depend on how many came before. Where a row begins a document its state is empty. It is at the beginning of an
     epoch, too, even with a single document: a row begins where the row before it ends, so its past is in the state of
-    another row, perhaps of another process. A model whose states grow with what they have seen (see `carries`) reads
-    each segment from an empty state, as such models usually are trained.
+    another row, perhaps of another process. Without `carries` each segment is read from an empty state.
 
     The loss is the mean over the targets of all rows, processes and accumulated batches. Each process has rows of its
     own; with the rows of all, one process makes the same steps. Validation reads documents from their beginning, in
@@ -44,6 +43,7 @@ class SegmentTrainer(LongspanTrainer):
 
     Args:
         segment_length: tokens that a row reads in one step.
+        carries: whether states go on from one segment to the next; see the function of that name.
         end_id: the token around documents.
         pad_id: the token that fills up the last segment of a document.
         kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
@@ -56,12 +56,14 @@ class SegmentTrainer(LongspanTrainer):
     # Losses are divided by the targets of all accumulated batches here, not in `Trainer.training_step`.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, segment_length: int, end_id: int, pad_id: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, segment_length: int, end_id: int, pad_id: int, carries: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.segment_length = segment_length
         self.end_id = end_id
         self.pad_id = pad_id
-        self.carries = carries(self.model)
+        self.carries = carries
         self._states: MixerStates | None = None
 
     def get_train_dataloader(self) -> DataLoader:
@@ -197,15 +199,17 @@ class SegmentTrainer(LongspanTrainer):
         return states
 
 
-def carries(model: PreTrainedModel) -> bool:
-    """Say whether the model's states can go on from segment to segment: whether their size has a limit.
+def carries(model: PreTrainedModel, training: Mapping[str, Any]) -> bool:
+    """Say whether a model's states go on from segment to segment, given a recipe's `[training]` settings.
 
-    Softmax attention remembers everything, which in a long document soon costs more than the rest of the training.
+    They do unless `carry_states` is false or their size has no limit: softmax attention remembers everything, which in
+    a long document soon costs more than the rest of the training.
 
     Raises UserError when a mixer has no states at all.
     """
     states: MixerStates = model.base_model.init_states(1)
-    return not any(isinstance(state, KeyValueCache) for state in states.layers)
+    limited = not any(isinstance(state, KeyValueCache) for state in states.layers)
+    return limited and training.get("carry_states", True)
 
 
 class _Loader(DataLoader[dict[str, Tensor]]):

@@ -1,5 +1,7 @@
 """Sequences in blocks give what they give in one piece, and the backward pass makes again what a block made."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ def outputs_and_gradients(mixer: torch.nn.Module, x: Tensor, mask: Tensor | None
         ("convolution", False),
         ("convolution", True),
         ("additive", True),
+        ("reformer", False),
         ("competitive_lookup", True),
         ("competitive_gate", True),
     ],
@@ -35,10 +38,13 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, causa
     whole = outputs_and_gradients(mixer, x, mask)
     monkeypatch.setattr(blocks, "LARGE", 3 * 131 * 16 * 8 - 1)
     monkeypatch.setattr(blocks, "BLOCK", 48 * 3 * 16 * 8)
+    made = Mock(wraps=blocks._remade)
+    monkeypatch.setattr(blocks, "_remade", made)
     for got, expected in zip(outputs_and_gradients(mixer, x, mask), whole, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)
     with torch.no_grad():
         torch.testing.assert_close(mixer(x, mask), whole[0], rtol=1e-9, atol=1e-11)
+    assert made.call_count > 4
 
 
 def test_a_block_is_made_again_from_the_state_it_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,10 @@ def carried_through_blocks(
 
 def _per_block(tensors: tuple[Tensor | None, ...], dim: int, widening: int) -> int:
     """Return how many positions make a block, or 0 for all."""
+    if torch.compiler.is_compiling():
+        return 0
     largest = max((tensor for tensor in tensors if tensor is not None), key=lambda tensor: tensor.nbytes)
-    if largest.nbytes * widening <= LARGE or largest.device.type != "cpu" or torch.compiler.is_compiling():
+    if largest.nbytes * widening <= LARGE or largest.device.type != "cpu":
         return 0
     return max(1, BLOCK * largest.shape[dim] // largest.nbytes)
 

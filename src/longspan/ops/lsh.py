@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longspan.ops.blocks import block_by_block
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 
 # The logit of a position with itself: below that of any other position, above that of an invisible one, so that it
@@ -64,24 +65,34 @@ def lsh_attention(
 
     query = _in_chunks(query_key.to(accumulation_dtype(query_key.dtype)), order, chunk)
     values = _with_previous(_in_chunks(value, order, chunk), last)
-    with torch.autocast(query.device.type, enabled=False):
-        logits = query @ _with_previous(unit_length(query), last).mT
-
+    keys = _with_previous(unit_length(query), last)
     number = order.unflatten(3, (-1, chunk)).unsqueeze(-1)
     place = torch.arange(t + missing, device=mask.device).view(1, 1, 1, -1, chunk, 1)
     visible = _with_previous(place < count, last)
     # The only chunk of a row is not the one before it, too.
     visible[:, :, :, 0, :-chunk] &= last[..., 0, :, :] > 0
-    itself = number == _with_previous(number, last).mT
-    logits = logits.masked_fill(itself, SELF).masked_fill(~visible.mT, FLOOR)
-    normaliser = logits.logsumexp(-1, keepdim=True)
-    mixed = (logits - normaliser).exp().to(value.dtype) @ values
+    numbers = _with_previous(number, last)
+    # Scores have two chunks of keys to each position, which may be much more than the keys' width.
+    widening = max(1, chunk // keys.shape[-1])
+    parts = block_by_block(_attend, 3, query, keys, values, number, numbers, visible, widening=widening)
+    mixed, normaliser = parts[0] if len(parts) == 1 else (torch.cat(each, 3) for each in zip(*parts, strict=True))
 
     # Back in the order of the sequence, then the mean over rounds.
     places = order.argsort(dim=-1).unsqueeze(-1)[..., :t, :]
     mixed = mixed.flatten(3, 4).gather(3, places.expand(-1, -1, -1, -1, value.shape[3]))
     weights = normaliser.flatten(3, 4).gather(3, places).softmax(2)
     return (weights * mixed).sum(2).to(value.dtype) * mask[:, None, :, None]
+
+
+def _attend(
+    query: Tensor, keys: Tensor, values: Tensor, number: Tensor, numbers: Tensor, visible: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what each position takes from the `visible` keys of its chunk and the one before, and the normaliser."""
+    with torch.autocast(query.device.type, enabled=False):
+        logits = query @ keys.mT
+    logits = logits.masked_fill(number == numbers.mT, SELF).masked_fill(~visible.mT, FLOOR)
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    return (logits - normaliser).exp().to(values.dtype) @ values, normaliser
 
 
 def _in_chunks(x: Tensor, order: Tensor, chunk: int) -> Tensor:

@@ -231,9 +231,7 @@ class Additive(nn.Module):
         query, key = self._projected(self.query, x), self._projected(self.key, x)
         value = query if self.value is None else self._projected(self.value, x)
         before = state or self.init_state(x.shape[0])
-        used, after = carried_through_blocks(self._pool_prefixes, 1, before, query, key, value, mask, starts)
-        y = self.output(used)
-        return (y + query if self.adds_query else y), after
+        return carried_through_blocks(self._pool_prefixes, 1, before, query, key, value, mask, starts)
 
     def _pool_prefixes(
         self,
@@ -244,7 +242,7 @@ class Additive(nn.Module):
         mask: Tensor | None,
         starts: Tensor | None,
     ) -> tuple[Tensor, AdditiveState]:
-        """Return what the output projection uses, and the state after the last position."""
+        """Return the output, and the state after the last position."""
         query_logits = self._logits(query, self.query_score)
         global_query, query_state = prefix_softmax_mean(self._split(query), query_logits, mask, state.query, starts)
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
@@ -260,13 +258,15 @@ class Additive(nn.Module):
             key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
             pooled = torch.cat((global_query, pooled), -1)
         global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key, starts)
-        after = AdditiveState(query_state, key_state)
         if self.interaction == "product":
-            return global_key.flatten(2) * value, after
-        if self.interaction == "add":
-            return global_key.flatten(2) + value, after
-        from_query, from_key = global_key.chunk(2, -1)
-        return torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1), after
+            used = global_key.flatten(2) * value
+        elif self.interaction == "add":
+            used = global_key.flatten(2) + value
+        else:
+            from_query, from_key = global_key.chunk(2, -1)
+            used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
+        y = self.output(used)
+        return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
 
     def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
         """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""

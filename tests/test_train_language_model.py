@@ -203,6 +203,14 @@ def test_the_command_line_trains_a_language_model(
 ) -> None:
     run = str(tmp_path / "run")
     assert main(["train", str(written), "training.max_steps=3", "training.bf16=true", "--run", run]) == 0
-    printed = capsys.readouterr().out
-    assert "bits per character" in printed
-    assert "tokens/s" in printed
+    shown = capsys.readouterr()
+    assert "bits per character" in shown.out
+    assert "tokens/s" in shown.out
+    # Books take minutes to score.
+    assert "Training" in shown.err
+    assert "Scoring" in shown.err
+
+
+def test_without_progress_nothing_is_said(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(recipe(written, "training.max_steps=2"), tmp_path / "run", progress=False)
+    assert capsys.readouterr().err == ""

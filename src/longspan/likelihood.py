@@ -69,7 +69,8 @@ def token_losses(
     was_training = model.training
     model.eval()
     try:
-        with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", disable=not progress) as bar:
+        # Below the bar of a training it goes away when it is full.
+        with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", leave=None, disable=not progress) as bar:
             for document, start, found in scored:
                 losses[document][start : start + len(found)] = found
                 bar.update(len(found))

@@ -157,6 +157,7 @@ class SegmentTrainer(LongspanTrainer):
             rows=self.args.per_device_eval_batch_size,
             segment_length=self.segment_length,
             context="carried" if self.carries else "sliding",
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
         )
         losses = np.zeros(ends[-1], dtype=np.float32)
         for number, row in zip(own, found, strict=True):

@@ -98,6 +98,7 @@ def measure(name: str, marks: list[int], arguments: argparse.Namespace) -> list[
             ),
             train_dataset=document,
             segment_length=arguments.segment,
+            carries=True,
             end_id=1,
             pad_id=0,
             callbacks=[watch],

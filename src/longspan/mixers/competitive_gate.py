@@ -86,6 +86,7 @@ class CompetitiveGate(CompetingQueries):
 def _gate(
     state: CompetitiveGateState, logits: Tensor, query: Tensor, key: Tensor, value: Tensor, starts: Tensor | None
 ) -> tuple[Tensor, CompetitiveGateState]:
+    """Return what gates let through (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
     # The weight of a position within its own prefix is all that both means need.
     shares, normaliser = softmax_gates(logits, state.normaliser, starts)
     query, last_query = lerp_scan(query, shares, state.query, starts)

@@ -90,6 +90,7 @@ def _look_up(
     mask: Tensor | None,
     starts: Tensor | None,
 ) -> tuple[Tensor, CompetitiveLookupState]:
+    """Return shared-out answers (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
     # The weight of a position within its own prefix is its share, and the gate of the running query.
     shares, normaliser = softmax_gates(logits, state.query.normaliser, starts)
     query, last = lerp_scan(query, shares, state.query.mean, starts)

@@ -43,7 +43,8 @@ class SegmentTrainer(LongspanTrainer):
 
     Args:
         segment_length: tokens that a row reads in one step.
-        carries: whether states go on from one segment to the next; see the function of that name.
+        carries: whether states go on from one segment to the next; the function of that name says for which models
+            their size has a limit.
         end_id: the token around documents.
         pad_id: the token that fills up the last segment of a document.
         kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
@@ -56,9 +57,7 @@ class SegmentTrainer(LongspanTrainer):
     # Losses are divided by the targets of all accumulated batches here, not in `Trainer.training_step`.
     loss_is_scaled_for_ga = True
 
-    def __init__(
-        self, *args: Any, segment_length: int, end_id: int, pad_id: int, carries: bool = True, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, segment_length: int, carries: bool, end_id: int, pad_id: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.segment_length = segment_length
         self.end_id = end_id

@@ -38,7 +38,7 @@ from longspan.likelihood import set_attention_length, token_losses
 from longspan.metrics import ContextLength, relative_context_lengths
 from longspan.mixers.relative import Relative
 from longspan.runs import Run, load_run
-from longspan.trainers.segments import carries
+from longspan.training.segments import carries
 
 
 def read_tokens(run: Run, data: str | None, split: str, most: int) -> list[np.ndarray]:

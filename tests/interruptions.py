@@ -16,7 +16,7 @@ from transformers import Trainer
 
 from longspan.recipes import Recipe
 from longspan.train import Interrupted, train
-from longspan.trainers.base import last_checkpoint
+from longspan.training.base import last_checkpoint
 
 
 def same_result(run: Path, whole: Path) -> None:

@@ -13,6 +13,7 @@ CONTAINERS = ROOT / "checkpoints" / "containers.py"
 # A module imports only from those on its left.
 ORDER = [
     "errors",
+    "scores",
     "kernels",
     "ops",
     "mixers",
@@ -22,7 +23,7 @@ ORDER = [
     "data",
     "likelihood",
     "metrics",
-    "trainers",
+    "training",
     "tasks",
     "recipes",
     "environment",

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longspan import cli
-from longspan.trainers.lengths import LengthTrainer
+from longspan.training.lengths import LengthTrainer
 
 TINY = [
     "data.tokens=words",

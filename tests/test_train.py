@@ -15,8 +15,8 @@ from longspan import recipes
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
 from longspan.train import train
-from longspan.trainers.base import last_checkpoint
-from longspan.trainers.lengths import LengthTrainer
+from longspan.training.base import last_checkpoint
+from longspan.training.lengths import LengthTrainer
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

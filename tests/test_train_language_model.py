@@ -16,7 +16,7 @@ from longspan.cli import main
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
 from longspan.train import train
-from longspan.trainers.segments import SegmentTrainer
+from longspan.training.segments import SegmentTrainer
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

@@ -199,7 +199,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe.require_data()
     from longspan import report
     from longspan.train import train
-    from longspan.trainers import processes
+    from longspan.training import processes
 
     quieten_transformers()
     use_fastest_exact_products()

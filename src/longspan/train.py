@@ -21,8 +21,8 @@ from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes import OWN_TRAINING_KEYS, Recipe
 from longspan.report import pictures
-from longspan.trainers import processes
-from longspan.trainers.base import (
+from longspan.training import processes
+from longspan.training.base import (
     LongspanTrainer,
     ReturnFreedMemory,
     StopOnSignal,

@@ -17,7 +17,7 @@ from longspan.mixers.relative import Relative
 from longspan.models.limits import limits
 from longspan.report import pictures
 from longspan.runs import Run
-from longspan.trainers.segments import carries
+from longspan.training.segments import carries
 
 
 def evaluate(

@@ -12,7 +12,7 @@ from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
 from longspan.metrics import metrics
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.limits import check_length
-from longspan.trainers.lengths import Collator, LengthTrainer
+from longspan.training.lengths import Collator, LengthTrainer
 
 MODEL = LongspanForSequenceClassification
 SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration_error": "calibration error"}

@@ -13,7 +13,7 @@ from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import limits
-from longspan.trainers.segments import SegmentTrainer, carries
+from longspan.training.segments import SegmentTrainer, carries
 
 MODEL = LongspanForCausalLM
 SCORES = {

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.errors import UserError
-from longspan.trainers.base import LongspanTrainer
+from longspan.training.base import LongspanTrainer
 
 
 class LengthTrainer(LongspanTrainer):

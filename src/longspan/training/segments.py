@@ -22,8 +22,8 @@ from longspan.likelihood import token_losses
 from longspan.metrics import language_scores
 from longspan.mixers.softmax import KeyValueCache
 from longspan.models import MixerStates
-from longspan.trainers import processes
-from longspan.trainers.base import LongspanTrainer
+from longspan.training import processes
+from longspan.training.base import LongspanTrainer
 
 
 class SegmentTrainer(LongspanTrainer):

@@ -18,7 +18,7 @@ from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.data.streams import IGNORED
 from longspan.errors import UserError
 from longspan.likelihood import token_losses
-from longspan.trainers.segments import SegmentTrainer, carries
+from longspan.training.segments import SegmentTrainer, carries
 
 END, LENGTH = 1, 8
 STREAMING = [name for name in mixers.names() if mixers.describe(name).streaming]

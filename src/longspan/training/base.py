@@ -19,7 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ProgressCallback
 
 from longspan.errors import UserError
-from longspan.trainers import processes
+from longspan.training import processes
 
 
 class LongspanTrainer(Trainer):

@@ -12,8 +12,8 @@ import torch
 from longspan import recipes, tasks
 from longspan.errors import UserError
 from longspan.train import Interrupted, train
-from longspan.trainers import processes
-from longspan.trainers.segments import SegmentTrainer
+from longspan.training import processes
+from longspan.training.segments import SegmentTrainer
 
 
 def main(recipe_file: str, folder: Path) -> None:

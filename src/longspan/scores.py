@@ -1,0 +1,114 @@
+"""Typed scores: what a task measures, by what names tables show it, and which score chooses the best epoch."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from longspan.errors import UserError, check_choice
+
+_KEY = "longspan.score"
+
+
+@dataclass(frozen=True)
+class _Shown:
+    words: str
+    higher_is_better: bool
+    share: bool
+    headline: bool
+
+
+def score(words: str, *, higher_is_better: bool, share: bool = False, headline: bool = False) -> Any:
+    """Declare a field of `Scores` that tables show; a number.
+
+    Args:
+        words: What tables call it.
+        higher_is_better: Whether a higher number is the better one.
+        share: Whether it is a share from 0 to 1, which tables may show in percent, and not a plain number.
+        headline: Whether it is the one that is drawn and chooses the best epoch; without any it is the first.
+    """
+    return dataclasses.field(metadata={_KEY: _Shown(words, higher_is_better, share, headline)})
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a model on one split; the base of what each task measures.
+
+    A subclass is a frozen dataclass too. Fields declared with `score` are numbers that tables show; plain fields are
+    details, of what JSON holds: numbers, strings, lists, and dictionaries with strings as keys.
+
+        @dataclass(frozen=True)
+        class Errors(Scores):
+            error_rate: float = score("error rate", higher_is_better=False, share=True)
+            by_speaker: dict[str, float]
+    """
+
+    @classmethod
+    def shown(cls) -> dict[str, str]:
+        """Return what tables call each score they show, by its field's name: the headline, then in order."""
+        return {name: shown.words for name, shown in cls._shown().items()}
+
+    @classmethod
+    def headline(cls) -> str:
+        """Return the name of the score that is drawn and chooses the best epoch."""
+        return next(iter(cls._shown()))
+
+    @classmethod
+    def higher_is_better(cls, name: str = "") -> bool:
+        """Say whether a higher number is the better one, for the score called `name` or else the headline."""
+        return cls._find(name).higher_is_better
+
+    @classmethod
+    def is_share(cls, name: str = "") -> bool:
+        """Say whether the score called `name`, or else the headline, is a share from 0 to 1."""
+        return cls._find(name).share
+
+    def numbers(self) -> dict[str, float]:
+        """Return the scores that tables show, in the order of `shown`."""
+        return {name: float(getattr(self, name)) for name in self._shown()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields by name, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the scores that `to_dict` made these `values` of.
+
+        Raises:
+            UserError: Fields are missing or unknown, or one that tables show is not a number.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            check_choice(f"field of {cls.__name__} called", name, known)
+        missing = [name for name in known if name not in values]
+        odd = [name for name in cls._shown() if name in values and not _is_number(values[name])]
+        if missing or odd:
+            raise UserError(
+                f"expected {cls.__name__} with a number for each of {', '.join(cls._shown())}, but "
+                + (f"{', '.join(missing)} is missing" if missing else f"{odd[0]} is {values[odd[0]]!r}")
+                + ": score the model again."
+            )
+        return cls(**values)
+
+    @classmethod
+    def _shown(cls) -> dict[str, _Shown]:
+        found = {field.name: field.metadata[_KEY] for field in dataclasses.fields(cls) if _KEY in field.metadata}
+        marked = [name for name, shown in found.items() if shown.headline]
+        if not found or len(marked) > 1:
+            raise TypeError(
+                f"{cls.__name__} must have fields declared with `score`, at most one of them a headline, but has "
+                f"{', '.join(found) or 'none'} and the headlines {', '.join(marked) or '(none)'}."
+            )
+        return {name: found[name] for name in [*marked, *(name for name in found if name not in marked)]}
+
+    @classmethod
+    def _find(cls, name: str) -> _Shown:
+        shown = cls._shown()
+        name = name or next(iter(shown))
+        check_choice(f"score of {cls.__name__} called", name, shown)
+        return shown[name]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,172 @@
+"""Classes that files and users name by dotted path, imported only with consent: `load_class`.
+
+A run folder or recipe may come from a stranger, and importing a module runs it. So a dotted path such as
+"mypackage.mixers.Mine" is imported only if
+    its owner says so: `--allow-import mypackage` on the command line, `allow_imports=("mypackage",)` or `with
+    allow("mypackage")` in Python, which hold for the package or module of that name and all that is below it; or
+    its module is imported already.
+Looking is importing, too, as finding a module runs the packages that it is in: without consent nothing is looked for.
+
+After consent, a package that is not installed is looked for in the current directory too. Nothing else is ever
+imported from there by the console script: a folder that a stranger packed may hold a `torch.py`.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import keyword
+import sys
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, TypeVar
+
+from longspan.errors import UserError, suggestion
+
+T = TypeVar("T")
+
+_allowed: ContextVar[tuple[str, ...]] = ContextVar("longspan_allowed_imports", default=())
+_source: ContextVar[str] = ContextVar("longspan_source_of_names", default="")
+
+#: Paths that were loaded in this process. A package may import what it offers only when it is asked for, and keep no
+#: trace of it: what had consent once is imported already.
+_loaded: set[str] = set()
+
+
+@contextlib.contextmanager
+def allow(*names: str) -> Iterator[None]:
+    """Consent, within the `with` block and this thread, to importing these packages or modules.
+
+    It reaches whatever loads a model there, such as `transformers.AutoModel.from_pretrained`.
+
+    Args:
+        names: packages or modules, such as "mypackage" or "mypackage.mixers"; what is below them is included.
+
+    Raises:
+        UserError: something that cannot be the name of a module.
+    """
+    token = _allowed.set(tuple(dict.fromkeys((*_allowed.get(), *_checked(names)))))
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+@contextlib.contextmanager
+def named_in(source: Path | str) -> Iterator[None]:
+    """Let refusals within the `with` block say that the path was found in `source`."""
+    token = _source.set(str(source))
+    try:
+        yield
+    finally:
+        _source.reset(token)
+
+
+def consent_flags() -> list[str]:
+    """Return the arguments that give a `longspan` started by this process the consent that this process has.
+
+    That is what `allow` names, and the modules of the classes that were loaded here, however they came to be imported.
+    """
+    names = dict.fromkeys((*_allowed.get(), *(path.rpartition(".")[0] for path in sorted(_loaded))))
+    return [argument for name in names for argument in ("--allow-import", name)]
+
+
+def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[str] = ()) -> type[T]:
+    """Return the class at a dotted path, which must be derived from `base`.
+
+    Args:
+        path: "package.module.Class".
+        base: what the class must be a subclass of.
+        what: what the class is for, in messages: "mixer".
+        allow_imports: packages or modules that may be imported, besides those of `allow`.
+
+    Raises:
+        UserError: `path` is not a dotted path; nobody consented to importing it; there is nothing there; or what is
+            there is not a class derived from `base`, or an abstract one.
+    """
+    if not isinstance(path, str) or not _is_dotted(path) or "." not in path:
+        raise UserError(
+            f"expected the {what} to be a dotted path such as 'mypackage.module.Class', got {path!a}{_where()}; "
+            "correct it."
+        )
+    module_name, _, name = path.rpartition(".")
+    consent = path in _loaded or any(
+        f"{module_name}.".startswith(f"{allowed}.") or allowed == path
+        for allowed in (*_allowed.get(), *_checked(allow_imports))
+    )
+    found = _import(path, what) if consent else _imported(path, what)
+    if found is None:
+        offered = vars(sys.modules[module_name]).items()
+        near = [key for key, value in offered if isinstance(value, type) and issubclass(value, base)]
+        raise UserError(f"{module_name!a} has no {name!a} to be the {what}{_where()}: {suggestion(name, near)}")
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UserError(
+            f"expected the {what} {path!a}{_where()} to be a class derived from {base.__module__}.{base.__qualname__}, "
+            f"got {'another class' if isinstance(found, type) else f'a {type(found).__name__}'}; name another one."
+        )
+    if missing := getattr(found, "__abstractmethods__", None):
+        raise UserError(
+            f"expected the {what} {path!a}{_where()} to be complete, but it does not define "
+            f"{', '.join(sorted(missing))}; define what is missing, or name another one."
+        )
+    _loaded.add(path)
+    return found
+
+
+def _imported(path: str, what: str) -> Any:
+    """Return what an imported module holds at `path`, running nothing; None if it holds nothing of that name."""
+    module_name, _, name = path.rpartition(".")
+    module = sys.modules.get(module_name)
+    # A module's own `__getattr__` may import more.
+    if module is not None and (name in vars(module) or "__getattr__" not in vars(module)):
+        return vars(module).get(name)
+    package = path.partition(".")[0]
+    raise UserError(
+        f"the {what} {path!a}{_where()} is code that has not been imported, and importing it runs it: if you trust it, "
+        f"allow that with --allow-import {package}, or in Python with allow_imports=({package!r},) or by importing "
+        f"{package} first."
+    )
+
+
+def _import(path: str, what: str) -> Any:
+    """Import the module of `path`; return what it holds there, or None."""
+    module_name, _, name = path.rpartition(".")
+    package = path.partition(".")[0]
+    _find_in_current_directory(package)
+    try:
+        return getattr(importlib.import_module(module_name), name, None)
+    except (ImportError, SyntaxError) as error:
+        raise UserError(
+            f"the {what} {path!a}{_where()} cannot be imported ({error}): check the path, and that {package} is "
+            "installed, in the current directory, or in a folder that PYTHONPATH names."
+        ) from error
+
+
+def _find_in_current_directory(package: str) -> None:
+    """Let a package that is found nowhere else be imported from the current directory, with what lies beside it."""
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
+        return
+    here = str(Path.cwd())
+    if PathFinder.find_spec(package, [here]) is not None:
+        # Last, so that it hides nothing; and for good, as modules may import their neighbours when they are used.
+        sys.path.append(here)
+
+
+def _checked(names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise UserError(f"expected allow_imports to be several names, got the text {names!a}; write ({names!r},).")
+    for name in (names := tuple(names)):
+        if not isinstance(name, str) or not _is_dotted(name):
+            raise UserError(
+                f"expected the name of a package or module to allow, such as 'mypackage', got {name!a}; correct it."
+            )
+    return names
+
+
+def _is_dotted(path: str) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in path.split("."))
+
+
+def _where() -> str:
+    return f" (named in {_source.get()!r})" if _source.get() else ""

@@ -254,7 +254,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="past_key_values of 3 sequences, got 2"):
         model(ids, past_key_values=states)
     with pytest.raises(UserError, match="either packed documents"):
-        model(ids, segments=torch.zeros_like(ids), use_cache=True)
+        model(ids, document_ids=torch.zeros_like(ids), use_cache=True)
     with pytest.raises(UserError, match="at least one token"):
         model(ids[:, :0], past_key_values=model.init_states(3))
 

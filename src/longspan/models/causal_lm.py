@@ -1,9 +1,7 @@
 """A causal language model: each position predicts the token after it."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -12,7 +10,7 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, cross_entropies, in_chunks
+from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
@@ -93,29 +91,33 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        segments: Tensor | None = None,
+        document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         shift_labels: Tensor | None = None,
         past_key_values: MixerStates | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> LongspanCausalLMOutput:
         body = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            segments=segments,
+            document_ids=document_ids,
             past_key_values=past_key_values,
             use_cache=use_cache,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
         hidden = self.transform(self.dropout(body.last_hidden_state))
-        if shift_labels is None and labels is not None:
+        if shift_labels is not None:
+            check_token_labels("shift_labels", shift_labels, hidden.shape[:2])
+        elif labels is not None:
+            check_token_labels("labels", labels, hidden.shape[:2])
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
         whole = isinstance(logits_to_keep, int) and logits_to_keep == 0
         logits, losses, loss = None, None, None
@@ -124,8 +126,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
             logits = self._score(hidden if whole else hidden[:, kept])
         if shift_labels is not None:
             losses = self._losses(hidden, logits if whole else None, shift_labels)
-            count = (shift_labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch
-            loss = losses.sum() / torch.as_tensor(count, device=hidden.device)
+            loss = mean_loss(losses, (shift_labels != IGNORED).sum(), num_items_in_batch)
         return LongspanCausalLMOutput(
             loss=loss,
             logits=logits,

@@ -1,17 +1,20 @@
 """A document classifier: pooling and a linear layer on top of the model."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.ops.dropout import Dropout
-from longspan.ops.pooling import softmax_pool
+from longspan.ops.pooling import accumulation_dtype, softmax_pool
+
+SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 
 
 class Pooling(nn.Module):
@@ -40,10 +43,23 @@ class Pooling(nn.Module):
 
 
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
-    """Classify whole documents.
+    """Classify whole documents, or give each one or several numbers.
 
-    `forward` takes what `LongspanModel` takes, and `labels` (b,); it returns `logits` (b, num_labels) and, with
-    labels, the cross-entropy `loss`.
+    `forward` takes what `LongspanModel` takes, except for packed documents and states, and `labels`; it returns
+    `logits` (b, num_labels) and, with labels, the `loss`. What that is follows `config.problem_type`:
+
+    - "single_label_classification": `labels` (b,) are class numbers, -100 for none; cross-entropy, in training with
+      `config.label_smoothing`;
+    - "multi_label_classification": `labels` (b, num_labels) are 0 or 1 (or shares between), -100 where unknown; binary
+      cross-entropy;
+    - "regression": `labels` are numbers (b,), or (b, num_labels) with several; squared error.
+
+    As in transformers, a `problem_type` of None is settled by the first labels and kept in the configuration:
+    regression with num_labels=1, otherwise single labels if they are integers, and multiple labels if not. The loss is
+    the mean over all labels, or their sum divided by `num_items_in_batch`.
+
+    Raises:
+        UserError: for labels of another shape or type, `label_smoothing` without single labels, and `document_ids`.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -63,23 +79,87 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> SequenceClassifierOutput:
+        if document_ids is not None:
+            raise UserError(
+                "expected one document per row to classify, got packed documents (document_ids); give each document a "
+                "row of its own."
+            )
         hidden = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            use_cache=False,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
-        loss = None
-        if labels is not None:
-            # Smoothing is for training: validation losses stay comparable between runs.
-            smoothing = float(self.config.label_smoothing) if self.training else 0.0
-            loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden.hidden_states)
+
+    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
+        problem = self.config.problem_type or _problem_type(labels, self.num_labels)
+        labels = _checked(labels.to(logits.device), problem, logits.shape, self.config.problem_type is None)
+        # Smoothing is for training: validation losses stay comparable between runs.
+        smoothing = float(self.config.label_smoothing)
+        if smoothing and problem != SINGLE_LABEL:
+            raise UserError(
+                f"label_smoothing is for single labels, got label_smoothing={smoothing} with problem_type={problem!r}; "
+                "set it to 0."
+            )
+        if self.config.problem_type is None:
+            # Kept, as it tells pipelines which function makes scores of logits.
+            self.config.problem_type = problem
+        scores = logits.to(accumulation_dtype(logits.dtype))
+        if problem == SINGLE_LABEL:
+            known = labels != IGNORED
+            losses = nn.functional.cross_entropy(
+                scores,
+                labels,
+                ignore_index=IGNORED,
+                label_smoothing=smoothing if self.training else 0.0,
+                reduction="none",
+            )
+            return mean_loss(losses, known.sum(), num_items_in_batch)
+        targets = labels.to(scores.dtype)
+        if problem == REGRESSION:
+            losses = nn.functional.mse_loss(scores, targets, reduction="none")
+            return mean_loss(losses, losses.numel(), num_items_in_batch)
+        known = labels != IGNORED
+        losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+        return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch)
+
+
+def _problem_type(labels: Tensor, num_labels: int) -> str:
+    """Return what transformers takes labels for when nothing is configured."""
+    if num_labels == 1:
+        return REGRESSION
+    return SINGLE_LABEL if _are_integers(labels) else MULTI_LABEL
+
+
+def _checked(labels: Tensor, problem: str, shape: torch.Size, inferred: bool) -> Tensor:
+    """Return labels in the form of the loss: (b,) int64 for single labels, otherwise of the logits' `shape`."""
+    rows, columns = shape
+    several = problem == MULTI_LABEL or (problem == REGRESSION and columns > 1)
+    fits = labels.shape == shape if several else labels.shape in ((rows,), (rows, 1))
+    if fits and (problem != SINGLE_LABEL or _are_integers(labels)):
+        return labels.reshape(rows).long() if problem == SINGLE_LABEL else labels.reshape(shape)
+    kind = "integers" if problem == SINGLE_LABEL else "numbers"
+    wanted = f"({rows}, {columns})" if several else f"({rows},)"
+    how = "taken from the labels, as it is not configured" if inferred else "as configured"
+    raise UserError(
+        f"expected labels as {kind} of shape {wanted} with problem_type={problem!r} ({how}), got {labels.dtype} of "
+        f"shape {tuple(labels.shape)}; change the labels, or set problem_type to one of {', '.join(PROBLEM_TYPES)}."
+    )
+
+
+def _are_integers(labels: Tensor) -> bool:
+    return not labels.is_floating_point() and labels.dtype != torch.bool

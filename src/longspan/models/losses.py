@@ -1,4 +1,4 @@
-"""Losses over large vocabularies without several copies of the scores: a part of the positions at a time."""
+"""What the losses of all heads share, and losses over large vocabularies without several copies of the scores."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from longspan.errors import UserError
 from longspan.ops.pooling import accumulation_dtype
 
 # The target of positions that have none, as everywhere in transformers.
@@ -13,6 +14,28 @@ IGNORED = -100
 # Scores held at once: 64 MB in float32. Fewer, and the output weights are read too often; small vocabularies, as of
 # characters, never reach it.
 CHUNK = 1 << 24
+
+
+def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
+    """Return the sum of `losses` (*n) divided by the number of items: the loss that a head returns, a scalar.
+
+    Without `num_items_in_batch` that is `items`, the number of labels in this batch. With it, the batch is one of
+    several that make one optimiser step, on this device or on others: the sum is divided by the number of labels in all
+    of them, so that the losses and gradients of these batches add up to those of one large batch. With no labels at all
+    the loss is 0.
+    """
+    count = torch.as_tensor(items if num_items_in_batch is None else num_items_in_batch, device=losses.device)
+    # One number, which DataParallel wraps in further dimensions.
+    return losses.sum() / count.reshape(()).clamp_min(1)
+
+
+def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise UserError unless `labels`, the argument called `name`, are integers of `shape`."""
+    if labels.shape != shape or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise UserError(
+            f"expected {name} as integers of shape {tuple(shape)}, one for each token, got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}; give each position the id of a token, or -100 for nothing to predict."
+        )
 
 
 def in_chunks(losses: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor, columns: int) -> Tensor:

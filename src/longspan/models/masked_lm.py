@@ -1,8 +1,7 @@
 """A masked language model: hidden tokens are predicted from both sides."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils.generic import can_return_tuple
@@ -10,7 +9,7 @@ from transformers.utils.generic import can_return_tuple
 from longspan.backbone import ACTIVATIONS
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, cross_entropies, in_chunks
+from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 
 
@@ -50,18 +49,19 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        segments: Tensor | None = None,
+        document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> MaskedLMOutput:
         body = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            segments=segments,
+            document_ids=document_ids,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
@@ -70,10 +70,10 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         if labels is None or not self.training:
             logits = self.lm_head(self.transform(hidden))
         if labels is not None:
+            check_token_labels("labels", labels, hidden.shape[:2])
             labelled = labels != IGNORED
             losses = in_chunks(self._losses, hidden[labelled], labels[labelled], self.config.vocab_size)
-            count = max(1, losses.numel()) if num_items_in_batch is None else num_items_in_batch
-            loss = losses.sum() / torch.as_tensor(count, device=hidden.device)
+            loss = mean_loss(losses, losses.numel(), num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)
 
     def _losses(self, hidden: Tensor, labels: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The model without a head: tokens in, one vector per token out."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,12 +20,21 @@ from longspan.positions import Positions, count_positions
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
-    """What all longspan models share: configuration, loading, initialisation."""
+    """What all longspan models share: configuration, loading, initialisation.
+
+    The heads' `forward` names each argument it takes, so that unknown ones are errors, and `Trainer` keeps the columns
+    it needs. A head with a loss takes `num_items_in_batch` and divides by it (`longspan.models.losses.mean_loss`).
+    """
 
     config_class = LongspanConfig
     config: LongspanConfig
     base_model_prefix = "longspan"
     supports_gradient_checkpointing = True
+
+    @property
+    def accepts_loss_kwargs(self) -> bool:
+        """Whether `forward` divides its loss by `num_items_in_batch`; if not, `Trainer` averages over batches."""
+        return "num_items_in_batch" in inspect.signature(self.forward).parameters
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings."""
@@ -42,11 +52,15 @@ class LongspanModel(LongspanPreTrainedModel):
 
     `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings give them, with an `attention_mask` (b, t)
     that is 1 at real tokens (padding may stand on either side), and returns `last_hidden_state` (b, t, dim). Positions
-    count from each row's first real token unless `position_ids` are given. `segments` (b, t) numbers packed documents.
+    count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
+    documents. `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model goes on from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence, and
     returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may then
     be that of the whole sequence: its last t columns count.
+
+    Raises UserError for both or neither of `input_ids` and `inputs_embeds`, no tokens, states that do not fit, and
+    `output_attentions=True`: mixers return no attention maps, and most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -127,12 +141,16 @@ class LongspanModel(LongspanPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        segments: Tensor | None = None,
+        document_ids: Tensor | None = None,
         past_key_values: MixerStates | None = None,
         use_cache: bool | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> BaseModelOutputWithPast:
+        if output_attentions or (output_attentions is None and self.config.output_attentions):
+            raise UserError(
+                "expected output_attentions=False, as mixers return no attention maps, got True; leave it out."
+            )
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
         embedded = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
@@ -143,7 +161,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 "whole sequence, or its attention_mask beside the new tokens."
             )
         mask = None if attention_mask is None else attention_mask[:, -length:].bool()
-        states = self._states(past_key_values, use_cache, batch_size, segments)
+        states = self._states(past_key_values, use_cache, batch_size, document_ids)
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
             # A mixer's step is simpler without a mask, and one token more of a padded batch needs none.
             mask = None
@@ -166,7 +184,7 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            x = self.backbone(x, mask, segments, hidden_states)
+            x = self.backbone(x, mask, document_ids, hidden_states)
         else:
             x, layers = self.backbone.step(x, states.layers, mask, hidden_states)
             if use_cache is not False:
@@ -178,15 +196,15 @@ class LongspanModel(LongspanPreTrainedModel):
         )
 
     def _states(
-        self, past: MixerStates | None, use_cache: bool | None, batch_size: int, segments: Tensor | None
+        self, past: MixerStates | None, use_cache: bool | None, batch_size: int, document_ids: Tensor | None
     ) -> MixerStates | None:
         """Return the states to go on from, or None to run whole sequences."""
         if past is None and not use_cache:
             return None
-        if segments is not None:
+        if document_ids is not None:
             raise UserError(
-                "expected either packed documents (segments) or states (past_key_values, use_cache), got both; give "
-                "each document a row of its own."
+                "expected either packed documents (document_ids) or states (past_key_values, use_cache), got both; "
+                "give each document a row of its own."
             )
         states = self.init_states(batch_size) if past is None else past
         if states.batch_size != batch_size:

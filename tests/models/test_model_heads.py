@@ -1,0 +1,161 @@
+"""What every head shares: losses by number of items, and arguments that are refused."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from longspan import LongspanConfig, UserError, models
+from longspan.models import LongspanForCausalLM, LongspanForMaskedLM, LongspanForSequenceClassification, LongspanModel
+from longspan.models.losses import mean_loss
+from longspan.models.model import LongspanPreTrainedModel
+
+HEADS = [
+    head
+    for head in vars(models).values()
+    if isinstance(head, type)
+    and issubclass(head, LongspanPreTrainedModel)
+    and head not in (LongspanPreTrainedModel, LongspanModel)
+]
+every_head = pytest.mark.parametrize("head", HEADS)
+ROWS, LENGTH, LABELS = 16, 9, 3
+PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
+
+
+def build(head: Any, **changes: Any) -> Any:
+    torch.manual_seed(2)
+    settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0}
+    settings |= {"num_labels": LABELS, "causal": head is LongspanForCausalLM, "initializer_range": 0.3}
+    return head(LongspanConfig(**settings | changes))
+
+
+def rows(head: Any, problem: str | None = None) -> list[dict[str, Tensor]]:
+    """Rows of several lengths with very different numbers of labels; some have none."""
+    made = []
+    for number in range(ROWS):
+        ids = torch.randint(1, 30, (LENGTH,))
+        if head is not LongspanForSequenceClassification:
+            labels = ids.masked_fill(torch.rand(LENGTH) < number / ROWS, -100)
+        elif problem in (None, "single_label_classification"):
+            labels = torch.tensor(-100 if number % 5 == 4 else number % LABELS)
+        elif problem == "multi_label_classification":
+            labels = torch.randint(0, 2, (LABELS,)).float().masked_fill(torch.rand(LABELS) < number / ROWS, -100)
+        else:
+            labels = torch.randn(LABELS)
+        made.append(
+            {"input_ids": ids, "attention_mask": (torch.arange(LENGTH) < 4 + number % 6).long(), "labels": labels}
+        )
+    return made
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradients of each optimiser step."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Tensor]] = []
+
+    def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
+        self.steps.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+
+
+def train(model: Any, data: Any, folder: Path, batch_size: int, accumulated: int) -> tuple[float, dict[str, Tensor]]:
+    """Return the logged loss and the gradients of one optimiser step."""
+    gradients = Gradients()
+    arguments = TrainingArguments(
+        str(folder),
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulated,
+        max_steps=1,
+        logging_steps=1,
+        max_grad_norm=0.0,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[gradients])
+    trainer.train()
+    return trainer.state.log_history[0]["loss"], gradients.steps[0]
+
+
+CASES = [
+    *((head, None, 0.0) for head in HEADS),
+    *((LongspanForSequenceClassification, problem, 0.0) for problem in PROBLEMS),
+    (LongspanForSequenceClassification, None, 0.2),
+]
+
+
+@pytest.mark.parametrize(("head", "problem", "smoothing"), CASES)
+def test_accumulated_batches_are_one_large_batch(
+    head: Any, problem: str | None, smoothing: float, tmp_path: Path
+) -> None:
+    """Known failure elsewhere: losses and gradients multiplied by the number of accumulated batches."""
+    data, found = rows(head, problem), []
+    for batch_size, accumulated in ((16, 1), (1, 16), (4, 4)):
+        model = build(head, problem_type=problem, label_smoothing=smoothing)
+        found.append(train(model, data, tmp_path, batch_size, accumulated))
+    (loss, gradients), *others = found
+    assert any(gradient.any() for gradient in gradients.values())
+    for other_loss, other_gradients in others:
+        # Float32 sums of 16 parts in another order.
+        assert other_loss == pytest.approx(loss, rel=1e-5)
+        assert gradients.keys() == other_gradients.keys()
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@every_head
+def test_heads_name_what_they_take(head: Any) -> None:
+    parameters = inspect.signature(head.forward).parameters
+    assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    assert {"labels", "num_items_in_batch", "output_attentions", "output_hidden_states"} <= parameters.keys()
+    assert build(head).accepts_loss_kwargs
+    assert not build(LongspanModel).accepts_loss_kwargs
+
+
+@pytest.mark.parametrize("head", [LongspanModel, *HEADS])
+def test_arguments_without_effect_are_refused(head: Any) -> None:
+    model, ids = build(head).eval(), torch.randint(1, 30, (2, LENGTH))
+    with pytest.raises(TypeError, match="segments"):
+        model(ids, segments=ids)
+    with pytest.raises(UserError, match="as mixers return no attention maps, got True"):
+        model(ids, output_attentions=True)
+    model.config.output_attentions = True
+    with pytest.raises(UserError, match="return no attention maps"):
+        model(ids)
+    model.config.output_attentions = False
+    model(ids, output_attentions=None, output_hidden_states=None, return_dict=None)
+
+
+def test_a_classifier_refuses_packed_documents() -> None:
+    ids = torch.randint(1, 30, (2, LENGTH))
+    with pytest.raises(UserError, match="one document per row to classify, got packed documents"):
+        build(LongspanForSequenceClassification)(ids, document_ids=torch.zeros_like(ids))
+
+
+@pytest.mark.parametrize("head", [LongspanForMaskedLM, LongspanForCausalLM])
+def test_labels_that_are_no_tokens_are_refused(head: Any) -> None:
+    model, ids = build(head), torch.randint(1, 30, (2, LENGTH))
+    for labels in (ids[:, 1:], ids[0], ids.float(), ids > 3):
+        with pytest.raises(UserError, match="expected labels as integers of shape"):
+            model(ids, labels=labels)
+    if head is LongspanForCausalLM:
+        with pytest.raises(UserError, match="expected shift_labels as integers of shape"):
+            model(ids, shift_labels=ids[:, 1:])
+
+
+def test_losses_divided_by_items() -> None:
+    losses = torch.tensor([1.0, 2.0, 4.5])
+    assert mean_loss(losses, 3, None) == 2.5
+    assert mean_loss(losses, torch.tensor(2), None) == 3.75
+    for count in (10, torch.tensor(10), torch.tensor([[10.0]])):
+        assert mean_loss(losses, 3, count) == 0.75
+        assert mean_loss(losses, 3, count).shape == ()
+    # Nothing to predict is no loss, not 0 / 0.
+    assert mean_loss(torch.zeros(3), 0, None) == 0
+    assert mean_loss(torch.zeros(3), 0, torch.tensor(0)) == 0

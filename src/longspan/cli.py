@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from longspan import imports
 from longspan.errors import UserError, suggestion
 
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"there is no verb {verb!r}: {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may stand before, between and after the flags.
         args = verbs[verb].parse_intermixed_args(arguments[1:])
-        with _stdout_for_results() as out:
+        with imports.allow(*args.allow_import), _stdout_for_results() as out:
             args.run_verb(args, out)
             out.flush()
         return 0
@@ -65,7 +66,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
         verb = adder.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        verb.set_defaults(run_verb=function)
+        verb.set_defaults(run_verb=function, allow_import=[])
         verb.add_argument("--json", action="store_true", help="print the result as JSON")
         verbs[name] = verb
         return verb
@@ -74,6 +75,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     verb = add("show", _show, "show one mixer: equations, options, cost and source")
     verb.add_argument("mixer", metavar="MIXER", help="name from `longspan list`, or a dotted path to your own")
+    _add_consent(verb)
 
     verb = add("train", _train, "train a model from a recipe")
     _add_recipe(verb)
@@ -83,7 +85,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
-    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    _add_run(verb)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
     group = verb.add_argument_group("language models")
@@ -99,7 +101,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         )
 
     verb = add("predict", _predict, "label documents; prints one JSON line per document, in order")
-    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    _add_run(verb)
     verb.add_argument(
         "file",
         metavar="FILE",
@@ -109,7 +111,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
-    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    _add_run(verb)
     prompt = verb.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to go on from (default: none)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
@@ -142,6 +144,23 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 def _add_recipe(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("recipe", metavar="RECIPE", help="name of a recipe that comes with longspan, or a TOML file")
     verb.add_argument("overrides", metavar="key=value", nargs="*", help="such as training.learning_rate=3e-4")
+    _add_consent(verb)
+
+
+def _add_run(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    _add_consent(verb)
+
+
+def _add_consent(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--allow-import",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="package or module of your own that may be imported, installed or in the current directory, where the run "
+        "or recipe names a class in it; repeatable",
+    )
 
 
 def use_fastest_exact_products() -> None:
@@ -317,10 +336,13 @@ def _sentence(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, UserError):
             return str(error)
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
-            return f"{(error.strerror or 'cannot open').lower()}: {error.filename or error}."
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return f"no space left on the device{f' for {error.filename}' if error.filename else ''}: free some."
+        if isinstance(error, OSError) and error.strerror:
+            # A folder that may not be written, a link to itself, a name too long, a folder in place of a file, ...
+            return f"{error.strerror.lower()}: {error.filename or error}."
+        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+            return "there is not enough memory for this model and these data: use smaller ones, or a larger machine."
         # Such as a data set's builder, which wraps what its generator raises.
         error = error.__cause__
     return None

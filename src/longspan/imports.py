@@ -54,9 +54,9 @@ def allow(*names: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def named_in(source: Path | str) -> Iterator[None]:
-    """Let refusals within the `with` block say that the path was found in `source`."""
-    token = _source.set(str(source))
+def named_in(source: Path | str | None) -> Iterator[None]:
+    """Let refusals within the `with` block say that the path was found in `source`, unless more is known already."""
+    token = _source.set(_source.get() or str(source or ""))
     try:
         yield
     finally:

@@ -2,19 +2,49 @@
 
 import contextlib
 import dataclasses
+import inspect
 import json
-from collections.abc import Iterator
+import math
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from longspan import recipes, tasks
 from longspan.errors import UserError, suggestion
+from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
+from longspan.recipes.values import expectation, matches
+
+#: What a config.json holds besides the fields that `LongspanConfig` declares itself, with their types.
+_INHERITED: dict[str, Any] = {
+    "_name_or_path": str,
+    "architectures": list[str],
+    "bos_token_id": int,
+    "chunk_size_feed_forward": int,
+    "dtype": str,
+    "eos_token_id": int,
+    "id2label": dict,
+    "is_encoder_decoder": bool,
+    "label2id": dict,
+    "model_type": str,
+    "output_attentions": bool,
+    "output_hidden_states": bool,
+    "problem_type": str,
+    "return_dict": bool,
+    "transformers_version": str,
+    "use_cache": bool,
+}
+
+_DTYPES = ("float32", "float64", "bfloat16", "float16")
+_BLOCKS_WITHOUT_WEIGHTS = 1000
 
 
 @dataclass(frozen=True)
@@ -36,48 +66,106 @@ class Run:
     labels: list[str]
 
 
-def load_run(folder: Path | str) -> Run:
-    """Load a run folder.
+def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
+    """Load a run folder. Nothing in it is executed, whoever wrote it.
+
+    Args:
+        folder: The run folder.
+        allow_imports: Packages or modules that may be imported where the run names classes in them, besides those of
+            `longspan.imports.allow`.
 
     Raises:
-        UserError: It is missing, is no run folder, is unfinished, or its weights do not fit its configuration.
+        UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, or
+            it asks for code that is not imported already and may not be.
     """
     folder = Path(folder)
+    _check_files(folder)
+    config = _config(folder)
+    with allow(*allow_imports):
+        recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
+        with named_in(folder / "config.json"):
+            model = _model(folder, config, tasks.load(recipe.task).MODEL)
+    labels = [config.id2label[number] for number in range(config.num_labels)]
+    return Run(folder, model.to(_device()).eval(), _tokenizer(folder), recipe, labels)
+
+
+def _check_files(folder: Path) -> None:
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         raise UserError(f"there is no run folder {str(folder)!r}: {suggestion(folder.name, siblings)}")
-    if (folder / "recipe.toml").exists() and not (folder / "model.safetensors").exists():
+    for path in folder.iterdir():
+        # Reading a pipe waits for whoever writes to it, and a device may have no end.
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{str(path)!r} is neither a file nor a folder: remove it from the run folder.")
+    if (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
         raise UserError(f"the run in {str(folder)!r} is unfinished: go on with `longspan train ... --resume`.")
     for name in ("config.json", "recipe.toml", "model.safetensors", "tokenizer_config.json"):
-        if not (folder / name).exists():
+        if not (folder / name).is_file():
             raise UserError(f"{str(folder)!r} is not a run folder: expected a file {name} in it.")
-    config = _config(folder)
-    recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
-    model = _model(folder, config, tasks.load(recipe.task).MODEL).to(_device()).eval()
-    labels = [config.id2label[number] for number in range(config.num_labels)]
-    return Run(folder, model, AutoTokenizer.from_pretrained(folder), recipe, labels)
+    if (folder / "adapter_config.json").exists():
+        # It may name code to import and weights to download.
+        raise UserError(
+            f"{str(folder)!r} holds an adapter of PEFT, adapter_config.json, which is not loaded with a run: merge it "
+            "into the weights (`merge_and_unload`) and save these, or remove it."
+        )
 
 
 def _config(folder: Path) -> LongspanConfig:
+    path = folder / "config.json"
+    values = _json_object(path)
+    if values.get("model_type") != LongspanConfig.model_type:
+        raise UserError(
+            f"{str(folder)!r} holds a model of type {values.get('model_type')!r}: expected one made by longspan."
+        )
+    hints = inspect.get_annotations(LongspanConfig, eval_str=True) | _INHERITED
+    for key, value in values.items():
+        hint = hints.get(key)
+        if hint is None:
+            # transformers makes attributes of whatever it finds, and some of them load code.
+            raise UserError(f"{str(path)!r} has an unknown key {key!r}: {suggestion(key, hints)}")
+        if value is not None and not matches(value, hint):
+            raise UserError(f"{key} in {str(path)!r} expects {expectation(hint)}, not {reprlib.repr(value)}.")
+    if values.get("dtype") not in (None, *_DTYPES):
+        raise UserError(f"dtype in {str(path)!r} expects one of {', '.join(_DTYPES)}, not {values['dtype']!r}.")
+    labels = values.get("id2label")
+    if labels is not None and (
+        sorted(labels, key=lambda name: name.zfill(20)) != [str(number) for number in range(len(labels))]
+        or not all(isinstance(label, str) for label in labels.values())
+    ):
+        raise UserError(f"id2label in {str(path)!r} expects a name for each of 0, 1, ..., not {reprlib.repr(labels)}.")
+    if labels is not None and len(labels) < 2 and values.get("problem_type") == "single_label_classification":
+        raise UserError(f"{str(path)!r} has {len(labels)} label: expected at least two to choose from.")
     try:
-        model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (ValueError, AttributeError):
-        raise UserError(f"{str(folder / 'config.json')!r} is damaged: expected a JSON object.") from None
-    if model_type != LongspanConfig.model_type:
-        raise UserError(f"{str(folder)!r} holds a model of type {model_type!r}: expected one made by longspan.")
-    config: LongspanConfig = LongspanConfig.from_pretrained(folder)
+        config: LongspanConfig = LongspanConfig.from_pretrained(folder)
+    except (UserError, StrictDataclassError) as error:
+        told = " ".join(str(error).split())
+        raise UserError(f"{str(path)!r} describes no model: {told}") from error
     return config
 
 
-def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
-    """Load the weights. By default, those that do not fit would be made anew at random, with a warning at most."""
+def _json_object(path: Path) -> dict[str, Any]:
     try:
-        with _quiet():
-            model, info = model_class.from_pretrained(
-                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
-            )
-    except SafetensorError as error:
-        raise UserError(f"{str(folder / 'model.safetensors')!r} is damaged: {error}.") from None
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"{str(path)!r} is damaged: expected a JSON object.")
+    return values
+
+
+def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
+    """Load the weights. By default, those that do not fit would be drawn at random, with a warning at most."""
+    found = _shapes(folder / "model.safetensors")
+    _check_sizes(folder, config, model_class, found)
+    with _quiet():
+        model, info = model_class.from_pretrained(
+            folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            local_files_only=True,
+            use_safetensors=True,
+        )
     wrong = [
         (name, f"has shape {tuple(found)} in model.safetensors but {tuple(expected)} by config.json")
         for name, found, expected in info["mismatched_keys"]
@@ -90,12 +178,75 @@ def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedMod
     wrong += [
         (name, "is in model.safetensors, but not in the model of config.json") for name in info["unexpected_keys"]
     ]
+    _refuse_weights(folder, wrong)
+    return model
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors in a file, which is not read beyond its header."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise UserError(f"{str(path)!r} is damaged: {error}.") from None
+
+
+def _check_sizes(
+    folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel], found: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Refuse a configuration that is too large for the weights, before hours and all memory go into building it."""
+    assert config.mixers is not None
+    blocks = min(config.depth, len(config.mixers)) if config.share_layers else config.depth
+    # A block without weights of its own is odd, but may be.
+    if blocks > len(found) + _BLOCKS_WITHOUT_WEIGHTS:
+        raise UserError(
+            f"the weights in {str(folder)!r} do not fit its config.json: expected {blocks} layers by the latter, but "
+            f"there are {len(found)} tensors in model.safetensors."
+        )
+    try:
+        with torch.device("meta"):
+            expected = {name: tuple(tensor.shape) for name, tensor in model_class(config).state_dict().items()}
+    except UserError:
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+        raise UserError(f"the model of {str(folder / 'config.json')!r} cannot be built ({told}).") from error
+    wrong = [
+        (name, f"has shape {found[name]} in model.safetensors but {shape} by config.json")
+        for name, shape in expected.items()
+        if name in found and found[name] != shape
+    ]
+    missing = {name: shape for name, shape in expected.items() if name not in found}
+    # Tied weights are stored once; that they are missing under their other names is no mistake.
+    if sum(map(math.prod, missing.values())) > sum(map(math.prod, found.values())):
+        wrong += [
+            (name, f"is missing in model.safetensors, but has shape {shape} by config.json")
+            for name, shape in missing.items()
+        ]
+    _refuse_weights(folder, wrong)
+
+
+def _refuse_weights(folder: Path, wrong: Sequence[tuple[str, str]]) -> None:
     if wrong:
         name, problem = min(wrong)
         raise UserError(
             f"the weights in {str(folder)!r} do not fit its config.json ({len(wrong)} do not): {name} {problem}."
         )
-    return model
+
+
+def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    path = folder / "tokenizer_config.json"
+    if "auto_map" in _json_object(path):
+        raise UserError(
+            f"{str(path)!r} asks for code of its own (auto_map), which is never run: expected a tokenizer that comes "
+            "with transformers."
+        )
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    # Of a damaged file, tokenizers raises `Exception` itself, and transformers what its parts happen to raise.
+    except Exception as error:
+        told = " ".join(str(error).split("\n")[0].split()).rstrip(".") or type(error).__name__
+        raise UserError(f"the tokenizer in {str(folder)!r} is damaged or incomplete ({told}).") from error
 
 
 @contextlib.contextmanager

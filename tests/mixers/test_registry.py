@@ -26,9 +26,9 @@ def test_a_third_party_mixer_is_named_by_its_path(monkeypatch: pytest.MonkeyPatc
     vars(module)["Mine"] = mine
     monkeypatch.setitem(sys.modules, "somewhere", module)
     assert mixers.build("somewhere.Mine", 8)(torch.zeros(1, 2, 8)).shape == (1, 2, 8)
-    with pytest.raises(UserError, match="dotted path"):
+    with pytest.raises(UserError, match="has no 'Yours'"):
         mixers.load("somewhere.Yours")
-    with pytest.raises(UserError, match="dotted path"):
+    with pytest.raises(UserError, match="has not been imported"):
         mixers.load("nowhere.Mine")
 
 

@@ -100,7 +100,7 @@ def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
     options = {"split_special_tokens": True} if end else {}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            str(folder) if folder.exists() else name, **options
+            str(folder) if folder.exists() else name, trust_remote_code=False, **options
         )
     except (OSError, ValueError, KeyError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")

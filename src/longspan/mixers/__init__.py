@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from longspan.errors import UserError, suggestion
+from longspan.imports import load_class
 from longspan.ops.cache import spelled_out
 
 State = TypeVar("State")
@@ -48,21 +49,14 @@ def names() -> list[str]:
 def load(name: str) -> type[nn.Module]:
     """Return the class of the mixer called `name`, or at the dotted path `name`.
 
-    Raises UserError when there is none.
+    Raises UserError when there is none, or when importing it was not allowed: see `longspan.imports`.
     """
     if "." in name:
-        module_name, _, class_name = name.rpartition(".")
-    elif name in names():
-        module_name, class_name = f"{__name__}.{name}", name.title().replace("_", "")
-    else:
+        return load_class(name, nn.Module, what="mixer")
+    if name not in names():
         raise UserError(f"there is no mixer {name!r}; {suggestion(name, names())}")
-    try:
-        loaded: type[nn.Module] = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"expected the mixer {name!r} to be a class at that dotted path, got: {error}; check the path and that "
-            "its package is installed."
-        ) from error
+    module = importlib.import_module(f"{__name__}.{name}")
+    loaded: type[nn.Module] = getattr(module, name.title().replace("_", ""))
     return loaded
 
 

@@ -1,6 +1,7 @@
 """The configuration of every longspan model."""
 
 import itertools
+import math
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -10,6 +11,20 @@ from longspan.backbone import ACTIVATIONS
 from longspan.errors import UserError, check_choice
 
 POOLINGS = ("attention", "mean", "first")
+
+#: The least value of each size.
+_SIZES = {
+    "dim": 1,
+    "depth": 0,
+    "heads": 1,
+    "vocab_size": 1,
+    "max_positions": 1,
+    "div_val": 1,
+    "feed_forward_dim": 0,
+    "embedding_dim": 1,
+    "position_period": 1,
+}
+_LARGEST = 2**31 - 1
 
 
 @strict
@@ -109,20 +124,30 @@ class LongspanConfig(PreTrainedConfig):
             self.embedding_norm = self.norm == "post"
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
-        for name, least in (
-            ("dim", 1),
-            ("depth", 0),
-            ("heads", 1),
-            ("vocab_size", 1),
-            ("max_positions", 1),
-            ("div_val", 1),
-        ):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}; choose a larger one.")
-        if self.position_period is not None and self.position_period < 1:
-            raise UserError(f"position_period must be at least 1, got {self.position_period}; choose a larger one.")
+        self._check_values()
         self._check_clusters()
         super().__post_init__(**kwargs)
+
+    def _check_values(self) -> None:
+        """Check sizes, of which the largest is more than any tensor holds, and probabilities."""
+        for name, least in _SIZES.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be at least {least}, got {value}; choose a larger one.")
+            if value is not None and value > _LARGEST:
+                raise UserError(f"{name} must be at most {_LARGEST}, got {value}; choose a smaller one.")
+        for name in ("dropout", "token_dropout", "classifier_dropout", "label_smoothing"):
+            value = getattr(self, name)
+            # NaN is none of them, either.
+            if value is not None and not 0 <= value <= 1:
+                raise UserError(f"{name} must be from 0 to 1, got {value}; choose another.")
+        if not 0 <= self.initializer_range < math.inf:
+            raise UserError(f"initializer_range must be at least 0, got {self.initializer_range}; choose another.")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise UserError(
+                f"pad_token_id must be one of the {self.vocab_size} tokens, got {self.pad_token_id}; choose another or "
+                "None."
+            )
 
     def _check_clusters(self) -> None:
         """Check what describes clusters of tokens, and say which projections are tied."""

@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longspan.backbone import Backbone
 from longspan.errors import UserError
+from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.config import LongspanConfig
 from longspan.models.states import MixerStates
@@ -94,20 +95,21 @@ class LongspanModel(LongspanPreTrainedModel):
         self.project = nn.Identity() if joined == config.dim else nn.Linear(joined, config.dim)
         self.embedding_norm = nn.LayerNorm(config.dim) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
-        self.backbone = Backbone(
-            config.dim,
-            config.depth,
-            mixer_names=config.mixers,
-            mixer_options=config.mixer_options,
-            shared_options={"heads": config.heads, "causal": config.causal},
-            feed_forward_dim=config.feed_forward_dim,
-            norm=config.norm,
-            residual=config.residual,
-            dropout=config.dropout,
-            activation=config.activation,
-            feed_forward_dropout=config.feed_forward_dropout,
-            share_layers=config.share_layers,
-        )
+        with named_in(config.name_or_path):
+            self.backbone = Backbone(
+                config.dim,
+                config.depth,
+                mixer_names=config.mixers,
+                mixer_options=config.mixer_options,
+                shared_options={"heads": config.heads, "causal": config.causal},
+                feed_forward_dim=config.feed_forward_dim,
+                norm=config.norm,
+                residual=config.residual,
+                dropout=config.dropout,
+                activation=config.activation,
+                feed_forward_dropout=config.feed_forward_dropout,
+                share_layers=config.share_layers,
+            )
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -22,6 +22,7 @@ from typing import Any
 from longspan import tasks
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
+from longspan.imports import named_in
 from longspan.recipes.values import Raw, coerce, dumps, expectation, matches, split_override
 
 #: What a run does where its recipe says nothing, whatever its task; these differ from the defaults of
@@ -103,8 +104,8 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
             without quotes (`model.mixers=softmax,additive`), which a shell would eat.
 
     Raises:
-        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, or a model that
-            cannot be built.
+        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, a model that
+            cannot be built, or one with code that may not be imported (see `longspan.imports`).
     """
     name, text = _read(name_or_path)
     try:
@@ -129,7 +130,8 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
         if key in OWN_TRAINING_KEYS and key not in TRAINING_DEFAULTS | module.TRAINING:
             raise UserError(f"training.{key} is not for task {task!r}: take it out of recipe {name!r}.")
     if tables["model"]:
-        _check_model(module, tables["model"])
+        with named_in(name_or_path):
+            _check_model(module, tables["model"])
     return Recipe(
         name=name,
         data=DataConfig(**tables["data"]),

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from longspan.data.columns import Label, Text
+from longspan.data.config import DataConfig
 from longspan.data.packages import SMALLEST, list_packages, read_packages, site_folders
+from longspan.data.schema import schema_of
 from longspan.errors import UserError
+
+SCHEMA = schema_of([Text("text", "text_column"), Label("label", "label_column")], DataConfig())
 
 
 @pytest.fixture
@@ -26,16 +31,16 @@ def folder(tmp_path: Path) -> Path:
 def test_the_largest_packages_without_copies_and_tiny_files(folder: Path) -> None:
     files = list_packages([folder], classes=3)
     assert files == list_packages([folder], classes=3)
-    rows = list(read_packages(files))
-    assert [row.label for row in rows] == ["big"] * 6 + ["middle"] * 4 + ["small"] * 2
-    assert {row.where for row in rows if row.label == "small"} == {"small/m0.py", "small/sub/m1.py"}
-    assert all(row.text and len(row.text) >= SMALLEST for row in rows)
-    assert len({row.text for row in rows}) == len(rows)
+    rows = list(read_packages(files, SCHEMA))
+    assert [row.values["label"] for row in rows] == ["big"] * 6 + ["middle"] * 4 + ["small"] * 2
+    assert {row.where for row in rows if row.values["label"] == "small"} == {"small/m0.py", "small/sub/m1.py"}
+    assert all(row.values["text"] and len(row.values["text"]) >= SMALLEST for row in rows)
+    assert len({row.values["text"] for row in rows}) == len(rows)
 
 
 def test_at_most_so_many_files(folder: Path) -> None:
-    rows = list(read_packages(list_packages([folder], classes=2), files_per_class=3))
-    assert [row.label for row in rows] == ["big"] * 3 + ["middle"] * 3
+    rows = list(read_packages(list_packages([folder], classes=2), SCHEMA, files_per_class=3))
+    assert [row.values["label"] for row in rows] == ["big"] * 3 + ["middle"] * 3
 
 
 def test_too_few_packages(folder: Path) -> None:

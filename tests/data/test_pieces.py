@@ -17,8 +17,9 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from longspan.data import pieces as module
 from longspan.data import tokens
+from longspan.data.columns import Text
 from longspan.data.config import TRAINED_TOKENS, DataConfig
-from longspan.data.documents import load_documents
+from longspan.data.loading import load
 from longspan.data.pieces import pieces, summary, tokenize_documents
 from longspan.data.streams import token_arrays
 from longspan.data.tokens import build_tokenizer, encode
@@ -157,7 +158,7 @@ def test_memory_is_that_of_the_tokens(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"some words and\nmore " * (size // 20))
     config = DataConfig(path=str(path), tokens="bytes", validation_fraction=0.0)
-    dataset = load_documents(config).splits["train"]
+    dataset = load(config, [Text("text", "text_column")]).splits["train"]
     tokenizer = build_tokenizer(config, [], end=True)
     tracemalloc.start()
     try:

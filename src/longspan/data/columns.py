@@ -10,7 +10,7 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,8 @@ class Column(ABC):
     @property
     def facts(self) -> list[Any]:
         """What the values depend on besides the cells, as JSON."""
-        return [type(self).__name__, self.name, self.required]
+        kind = type(self)
+        return [f"{kind.__module__}.{kind.__qualname__}", asdict(self)]
 
     def _no(self, details: str) -> BadCell:
         return BadCell(f"no {self.name}", f"expected {self.kind}, but got {details}")
@@ -162,10 +163,6 @@ class Labels(Column):
         else:
             raise WrongColumn
         return list(dict.fromkeys(_labels(self, items)))
-
-    @property
-    def facts(self) -> list[Any]:
-        return [*super().facts, self.separator]
 
 
 @dataclass(frozen=True)
@@ -252,10 +249,6 @@ class WordLabels(Column):
         if not labels or not words or len(labels) == len(words):
             return ""
         return f"not one of {self.name} for each of {self.of} (expected {len(words)}, but got {len(labels)})"
-
-    @property
-    def facts(self) -> list[Any]:
-        return [*super().facts, self.of]
 
 
 @dataclass(frozen=True)

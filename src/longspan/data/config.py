@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from longspan.data.opening import check_encoding
 from longspan.errors import UserError
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe")
@@ -16,14 +17,15 @@ class DataConfig:
     """Where examples come from, how they are split, and how they become tokens.
 
     Attributes:
-        path: A file (csv, tsv, jsonl or parquet; the text formats also as .gz or .xz), "packages" (the sources of the
-            installed Python packages), or "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a
-            local folder as "hub:./folder"). For classification also a folder with one sub-folder of text files per
-            class, or with such folders under train/ and test/; for language modelling a text file, which is one
-            document, or a folder of them (see `longspan.data.documents`).
+        path: A file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or
+            "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a local folder as "hub:./folder").
+            Where documents have one label each, also a folder with one sub-folder of text files per class, or with
+            such folders under train/ and test/; where they have none, a text file, which is one document, or a folder
+            of them, perhaps with train/, valid/ and test/. Text files and text formats also as .gz, .xz, .zst or .zip.
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
         test: A file or a folder for the test; replaces the test split of `path`.
+        encoding: What text files, csv, tsv and lines of JSON are encoded in, such as "utf-8", "utf-16" or "latin-1".
         text_column: The column with the documents.
         join_rows: Language modelling only: rows of a table or of a Hub data set are not documents but the lines of one.
         label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
@@ -37,8 +39,8 @@ class DataConfig:
         lowercase: Lower-case documents first (not with a pretrained tokenizer).
         max_length: Tokens kept of each document, special tokens included; 0 keeps all.
         keep: Which end of a document survives the cut, "first" or "last".
-        skip_bad_rows: Drop and count rows without a label, empty documents, broken UTF-8, lines that are no JSON
-            object and csv rows with the wrong number of fields instead of stopping.
+        skip_bad_rows: Drop and count rows without a label, empty documents, broken text, lines that are not a
+            JSON object and csv rows with the wrong number of fields instead of stopping.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
         files_per_class: For "packages" only: at most so many files of each package; 0 means all.
     """
@@ -47,6 +49,7 @@ class DataConfig:
     train: str = ""
     validation: str = ""
     test: str = ""
+    encoding: str = "utf-8"
     text_column: str = "text"
     join_rows: bool = False
     label_column: str = "label"
@@ -88,6 +91,7 @@ class DataConfig:
         for name in ("split_seed", "max_length", "classes", "files_per_class"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name} must be 0 or more, but is {getattr(self, name)}.")
+        check_encoding(self.encoding)
         if self.keep not in ("first", "last"):
             raise UserError(f"data.keep must be 'first' or 'last', but is {self.keep!r}: name the end to keep.")
         if self.classes == 1:

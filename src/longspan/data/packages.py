@@ -6,7 +6,9 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from longspan.data.files import ClassFile, Row
+from longspan.data.folders import DocumentFile
+from longspan.data.opening import open_packed
+from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
 
 DEFAULT_CLASSES = 10
@@ -20,7 +22,7 @@ def site_folders() -> list[Path]:
     return [Path(path) for path in dict.fromkeys((paths["purelib"], paths["platlib"])) if Path(path).is_dir()]
 
 
-def list_packages(folders: Sequence[Path], classes: int = 0) -> list[ClassFile]:
+def list_packages(folders: Sequence[Path], classes: int = 0) -> list[DocumentFile]:
     """List the Python files of the packages with the most of them; nothing is imported and no file is opened.
 
     Files of a package come in the order of a hash of their path, so that its first ones sample all its parts.
@@ -32,7 +34,7 @@ def list_packages(folders: Sequence[Path], classes: int = 0) -> list[ClassFile]:
     Raises:
         UserError: There are fewer packages.
     """
-    packages: dict[str, list[ClassFile]] = {}
+    packages: dict[str, list[DocumentFile]] = {}
     for folder in folders:
         for root, names, files in os.walk(folder):
             names[:] = [name for name in names if name.isidentifier() and name != "__pycache__"]
@@ -43,7 +45,7 @@ def list_packages(folders: Sequence[Path], classes: int = 0) -> list[ClassFile]:
                     facts = path.stat()
                     if facts.st_size >= SMALLEST:
                         where = relative.as_posix()
-                        entry = ClassFile(str(path), relative.parts[0], where, facts.st_size, facts.st_mtime_ns)
+                        entry = DocumentFile(str(path), relative.parts[0], where, facts.st_size, facts.st_mtime_ns)
                         packages.setdefault(relative.parts[0], []).append(entry)
     wanted = classes or DEFAULT_CLASSES
     if len(packages) < max(2, wanted):
@@ -55,25 +57,28 @@ def list_packages(folders: Sequence[Path], classes: int = 0) -> list[ClassFile]:
     return [file for name in largest for file in sorted(packages[name], key=_shuffled)]
 
 
-def _shuffled(file: ClassFile) -> bytes:
+def _shuffled(file: DocumentFile) -> bytes:
     return hashlib.sha256(file.where.encode()).digest()
 
 
-def read_packages(files: Sequence[ClassFile], files_per_class: int = 0) -> Iterator[Row]:
+def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class: int = 0) -> Iterator[Row]:
     """Read the files in the order given, without those under 200 characters, not in UTF-8 or already seen.
 
     Without exact copies, no document can be in two splits.
 
     Args:
         files: What `list_packages` found.
+        schema: What is to be read: text and perhaps a label, the package's name.
         files_per_class: At most so many documents per package; 0 means all.
     """
+    text_column, label_column = schema.documents("'packages'")
     seen: set[bytes] = set()
     counts: dict[str, int] = {}
     for file in files:
         if files_per_class and counts.get(file.label, 0) >= files_per_class:
             continue
-        content = Path(file.path).read_bytes()
+        with open_packed(Path(file.path)) as stream:
+            content = stream.read()
         digest = hashlib.sha256(content).digest()
         try:
             text = content.decode("utf-8-sig")
@@ -83,4 +88,7 @@ def read_packages(files: Sequence[ClassFile], files_per_class: int = 0) -> Itera
             continue
         seen.add(digest)
         counts[file.label] = counts.get(file.label, 0) + 1
-        yield Row(text, file.label, file.where)
+        cells = {schema.names[text_column.name]: text}
+        if label_column is not None:
+            cells[schema.names[label_column.name]] = file.label
+        yield schema.row(cells, file.where, Path(file.path).parent)

@@ -1,24 +1,17 @@
-"""Rows from wherever they are, one at a time and each with its exact place: `read_rows`."""
+"""Rows from files, folders and standard input, one at a time and each with its exact place: `read_rows`."""
 
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from longspan.data.columns import Column
+from longspan.data.columns import Column, Text, Words
+from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
+from longspan.data.opening import broken, examine, is_damaged, open_text, packed_suffix
+from longspan.data.schema import Row, Schema, schema_of
+from longspan.data.tables import FORMATS, json_object, read_table
 
-
-class Row(NamedTuple):
-    """One row.
-
-    Attributes:
-        values: The value of each column by its name, None where there is none; empty if the row could not be read.
-        where: Its place, such as "reviews.csv, row 17" (the header is not counted).
-        problem: Why the row cannot be used, such as "no label" or "broken UTF-8", details in brackets; else empty.
-    """
-
-    values: dict[str, Any]
-    where: str
-    problem: str = ""
+__all__ = ["Row", "read_rows"]
 
 
 def read_rows(
@@ -26,10 +19,12 @@ def read_rows(
 ) -> Iterator[Row]:
     """Read rows, in constant memory but for the documents themselves.
 
+    Rows that cannot be used come with their `problem`: no value in a required column, damaged text, malformed lines.
+
     Args:
         path: A csv, tsv, jsonl (ndjson) or parquet file, one row each; a text file, which is one document; a folder of
             text files, each one document, or, with a `Label` among the columns, with one sub-folder of text files per
-            class; or "-" for `stdin`. Text formats also as .gz, .xz, .zst or .zip (with one member).
+            class; or "-" for `stdin`. Text formats also as .gz, .xz, .zst or .zip (with one file).
         columns: What to read. Text files have one `Text` and, in folders of classes, one `Label`.
         config: The settings: what the source calls each column, and `encoding`.
         stdin: Standard input, as bytes: one document per line, where a line that is a JSON object gives its columns.
@@ -38,4 +33,48 @@ def read_rows(
         UserError: Nothing there, or not readable; an unknown suffix, an empty or damaged file, no such column, or a
             quotation mark that is never closed. What is in the file is found out while reading.
     """
-    raise NotImplementedError
+    schema = schema_of(columns, config)
+    if str(path) == "-" and stdin is not None:
+        return _read_lines(stdin, schema)
+    path = Path(path).expanduser()
+    if stat.S_ISDIR(examine(path).st_mode):
+        _, label = schema.documents(f"the folder {str(path)!r}")
+        if label is not None:
+            return read_files(list_classes(path, schema.names[label.name]), schema)
+        return read_files(list_texts(path, list_files(path)), schema)
+    if is_document(path, schema):
+        return read_files([document_file(path, path.name)], schema)
+    return read_table(path, schema)
+
+
+def is_document(path: Path, schema: Schema) -> bool:
+    """Say whether a file is one document: it is not a table by its suffix, and nothing but its text is asked for."""
+    needed = [column for column in schema.columns if column.required]
+    return len(needed) == 1 and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
+
+
+def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
+    needed = [column for column in schema.columns if column.required]
+    whole = needed[0] if len(needed) == 1 and isinstance(needed[0], Text | Words) else None
+    with open_text(stdin, "standard input", schema.encoding, "\n") as lines:
+        for number, line in enumerate(lines, 1):
+            where = f"standard input, line {number}"
+            text = line.rstrip("\r\n")
+            if is_damaged(text):
+                yield Row({}, where, broken(schema.encoding))
+                continue
+            # Not every text that starts with a brace is JSON.
+            cells, problem = json_object(text, schema.encoding) if _like_json(text, whole) else (None, "")
+            if cells is not None:
+                for column in schema.of(Text):
+                    found = cells.get(schema.names[column.name])
+                    cells[schema.names[column.name]] = found if found is None or isinstance(found, str) else str(found)
+                yield schema.row(cells, where, Path())
+            elif whole is not None:
+                yield schema.row({schema.names[whole.name]: text}, where, Path())
+            else:
+                yield Row({}, where, problem)
+
+
+def _like_json(text: str, whole: Column | None) -> bool:
+    return whole is None or text.lstrip().startswith("{")

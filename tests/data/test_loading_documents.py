@@ -11,11 +11,14 @@ import datasets
 import pytest
 from datasets import Dataset, DatasetDict
 
-from longspan.data import documents, sources
+from longspan.data import finding, folders, loading
+from longspan.data.columns import Label, Text
 from longspan.data.config import DataConfig
-from longspan.data.documents import load_documents
-from longspan.data.sources import Splits
+from longspan.data.loading import Splits
 from longspan.errors import UserError
+
+TEXT = [Text("text", "text_column")]
+LABELLED = [*TEXT, Label("label", "label_column")]
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(path: Path | str = "", *, training: bool = True, **settings: Any) -> Splits:
-    return load_documents(DataConfig(path=str(path), **settings), training=training)
+    return loading.load(DataConfig(path=str(path), **settings), TEXT, training=training)
 
 
 def write(path: Path, content: str | bytes = "some text\n") -> Path:
@@ -163,7 +166,7 @@ def test_rows_of_tables_and_data_sets_are_documents_or_lines(
     settings: dict[str, Any] = {"text_column": "body", "validation_fraction": 0.0}
     joined = load(path, join_rows=True, **settings)
     assert texts(joined) == {"train": ["= Title =\n\nfirst line\nsecond\n"]}
-    with pytest.raises(UserError, match=r"expected a document in UTF-8 in every row, but .* has no text in 1 row"):
+    with pytest.raises(UserError, match=r"expected text in every row, in UTF-8, but .* has no text in 1 row"):
         load(path, **settings)
     apart = load(path, skip_bad_rows=True, **settings)
     assert texts(apart) == {"train": [rows[0], *rows[2:]]}
@@ -177,7 +180,7 @@ def test_hub_data_sets_have_splits(monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("train", "validation", "test")
         return DatasetDict({name: Dataset.from_dict({"text": [f"{name} {i}" for i in range(2)]}) for name in names})
 
-    monkeypatch.setattr(sources, "load_dataset", load_dataset)
+    monkeypatch.setattr(finding, "load_dataset", load_dataset)
     assert texts(load("hub:owner/name", join_rows=True)) == {
         name: [f"{name} 0\n{name} 1\n"] for name in ("train", "validation", "test")
     }
@@ -195,7 +198,7 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
     path = write(tmp_path / "a.txt", "first of all " * 9)
     first = load(path)
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "open_packed", lambda *_: pytest.fail("read again"))
+        patch.setattr(folders, "read_document", lambda *_: pytest.fail("read again"))
         assert texts(load(path)) == texts(first)
     before = path.stat()
     write(path, "FIRST OF ALL " * 9)
@@ -207,8 +210,9 @@ def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_pa
     path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
     config = DataConfig(path=str(path))
     for _ in range(2):
-        assert sources.load_splits(config).splits["train"].column_names == ["text", "label", "where"]
-        assert load_documents(config).splits["train"].column_names == ["text", "where"]
+        labelled = loading.load(config, LABELLED, stratify="label").splits["train"]
+        assert labelled.column_names == ["text", "label", "where"]
+        assert load(path).splits["train"].column_names == ["text", "where"]
 
 
 @pytest.mark.parametrize(
@@ -216,11 +220,11 @@ def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_pa
     [
         ("a.txt", "", r"expected text in 'a.txt', but it is empty: give a file with text\."),
         ("a.txt", " \n\n", "expected text in 'a.txt', but it is empty"),
-        ("a.txt", b"abc\xff", "expected text in UTF-8, but a.txt, byte 3, is in another encoding or no text: save it"),
+        ("a.txt", b"abc\xff", "expected text in UTF-8, but a.txt, byte 3, is in another encoding or not text: save it"),
         ("a.txt", "text".encode("utf-16"), "a.txt, byte 0, is in another encoding"),
-        ("a.txt.gz", gzip.compress(b"abc" * 999, mtime=0)[:-9], "a.txt.gz is no complete gzip file"),
-        ("a.txt.xz", lzma.compress(b"abc" * 999)[:-9], "a.txt.xz is no complete xz file"),
-        ("a.txt.xz", b"abc", "a.txt.xz is no complete xz file"),
+        ("a.txt.gz", gzip.compress(b"abc" * 999, mtime=0)[:-9], "a.txt.gz is not a complete gzip file"),
+        ("a.txt.xz", lzma.compress(b"abc" * 999)[:-9], "a.txt.xz is not a complete xz file"),
+        ("a.txt.xz", b"abc", "a.txt.xz is not a complete xz file"),
         ("a.csv", "", "expected rows in .*a.csv', but it is empty"),
         ("a.csv", "body\nb\n", "a.csv has no column 'text' but 'body'"),
         ("a.txt", "x", r"a.txt with its 1 bytes cannot be shared among the splits train, validation: use more text"),
@@ -251,7 +255,7 @@ def test_folders_that_cannot_be_learned_from(tmp_path: Path) -> None:
         load(train=str(tmp_path / "imdb"))
     with pytest.raises(UserError, match=r"data.path: there is no file or folder '.*imbd': did you mean 'imdb'"):
         load(tmp_path / "imbd")
-    with pytest.raises(UserError, match=r"nothing to train on, as no data are named: set data.path to a text file"):
+    with pytest.raises(UserError, match=r"nothing to train on, as no data are named: set data.path to a file"):
         load()
 
 
@@ -271,4 +275,4 @@ def test_broken_documents_of_a_folder_stop_or_are_dropped_and_counted(tmp_path: 
 def test_rows_are_joined_for_language_modelling_only(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
     with pytest.raises(UserError, match=r"data.join_rows makes one document of all rows, but here each row has its"):
-        sources.load_splits(DataConfig(path=str(path), join_rows=True))
+        loading.load(DataConfig(path=str(path), join_rows=True), LABELLED)

@@ -4,20 +4,36 @@ import gzip
 import json
 import lzma
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.files import BROKEN, ClassFile, Row, label_text, list_classes, read_classes, read_rows
+from longspan.data.columns import Column, Label, Text, label_text
+from longspan.data.config import DataConfig
+from longspan.data.folders import document_file, list_classes, read_files
+from longspan.data.rows import read_rows
+from longspan.data.schema import schema_of
 from longspan.errors import UserError
 
+BROKEN = "broken UTF-8"
+TEXT = Text("text", "text_column")
+LABELLED: list[Column] = [TEXT, Label("label", "label_column")]
 
-def rows(path: Path, label: str | None = "label") -> list[Row]:
-    return list(read_rows(path, text_column="text", label_column=label))
+
+class Found(NamedTuple):
+    text: Any
+    label: Any
+    where: str
+    problem: str
+
+
+def rows(path: Path, columns: Sequence[Column] = LABELLED, **settings: Any) -> list[Found]:
+    found = read_rows(path, columns, DataConfig(**settings))
+    return [Found(row.values.get("text"), row.values.get("label"), row.where, row.problem) for row in found]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -51,8 +67,8 @@ def test_json_lines(tmp_path: Path, suffix: str) -> None:
     assert rows(write(tmp_path / name, "\ufeff" + "\n".join(lines))) == [
         ("a\nb", "1", f"{name}, line 1", ""),
         ("c", "true", f"{name}, line 3", ""),
-        ("d", None, f"{name}, line 4", ""),
-        (None, None, f"{name}, line 5", ""),
+        ("d", None, f"{name}, line 4", "no label"),
+        (None, None, f"{name}, line 5", "no text"),
     ]
 
 
@@ -69,7 +85,7 @@ def test_parquet(tmp_path: Path, kind: pa.DataType) -> None:
     found = rows(tmp_path / "a.parquet")
     assert found[0] == ("text 0", "0", "a.parquet, row 1", "")
     assert found[599] == ("text 599", "2", "a.parquet, row 600", "")
-    assert found[600] == (None, None, "a.parquet, row 601", "")
+    assert found[600] == (None, None, "a.parquet, row 601", "no text")
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "text,label\nä,1\n"), ("a.jsonl", '{"text":"ä","label":1}')])
@@ -77,12 +93,12 @@ def test_packed_files(tmp_path: Path, name: str, content: str) -> None:
     for suffix, kind, pack in ((".gz", "gzip", gzip.compress), (".XZ", "xz", lzma.compress)):
         packed = write(tmp_path / f"{name}{suffix}", pack(content.encode()))
         assert [row[:2] for row in rows(packed)] == [("ä", "1")]
-        with pytest.raises(UserError, match=f"no complete {kind} file"):
+        with pytest.raises(UserError, match=f"is not a complete {kind} file"):
             rows(write(tmp_path / f"cut.{name}{suffix}", pack(content.encode() * 999)[:-20]))
 
 
 def test_without_label_column(tmp_path: Path) -> None:
-    assert rows(write(tmp_path / "a.csv", "text\nhello\n"), label=None) == [("hello", None, "a.csv, row 1", "")]
+    assert rows(write(tmp_path / "a.csv", "text\nhello\n"), [TEXT]) == [("hello", None, "a.csv, row 1", "")]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +171,11 @@ def test_broken_utf8_in_parquet(tmp_path: Path) -> None:
         ("a.csv", 'text,label\na,1\n"b,1\nc,2\n', r"a.csv, row 2 \(line 3\): .* quotation mark that is never closed"),
         ("a.tsv", 'text\tlabel\n"b" c\t1\n', r"a.tsv, row 1 \(line 2\): expected fields separated by tabs"),
         ("a.jsonl", '{"text": 3, "label": 1}\n', "line 1: expected text in column 'text', but got .* type int"),
-        ("a.jsonl", '{"text": "a", "label": [1]}\n', "line 1: expected one label, but got a list"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": [1]}\n',
+            "line 1: expected one label in column 'label', but got a value of type list",
+        ),
         ("a.parquet", "no parquet", "expected a parquet file, but"),
         ("a.xlsx", "", "suffix .csv, .tsv, .jsonl, .ndjson, .parquet .* but got 'a.xlsx'"),
         ("a", "", "but got 'a'"),
@@ -173,7 +193,7 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
         rows(tmp_path / "reviews.cvs")
     with pytest.raises(UserError, match="check the path"):
         rows(tmp_path / "nowhere" / "a.csv")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="one sub-folder of text files per class"):
         rows(tmp_path)
 
 
@@ -191,7 +211,7 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_labels_are_text(value: Any, text: str | None) -> None:
-    assert label_text(value, "here") == text
+    assert label_text(value) == text
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
@@ -205,7 +225,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
         write(path, ("text,label\n" if name == "a.csv" else "") + line * count)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_rows(path, text_column="text", label_column="label")) == count
+        assert sum(1 for _ in read_rows(path, LABELLED, DataConfig())) == count
         # A parquet file comes in pieces of 64 rows.
         assert tracemalloc.get_traced_memory()[1] < len(text) * count * 0.25
     finally:
@@ -225,7 +245,8 @@ def test_folder_of_classes(tmp_path: Path) -> None:
         ("b", "train/b/1.txt"),
         ("b", "train/b/2.txt"),
     ]
-    assert next(read_classes(files)) == ("text of a/deep/x", "a", "train/a/deep/x", "")
+    schema = schema_of(LABELLED, DataConfig())
+    assert next(read_files(files, schema)) == ({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x", "")
 
 
 def test_ratings_in_file_names(tmp_path: Path) -> None:
@@ -238,8 +259,8 @@ def test_ratings_in_file_names(tmp_path: Path) -> None:
 
 def test_broken_utf8_in_a_folder_has_file_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "a" / "1.txt", b"abc\xff")
-    file = ClassFile(str(path), "a", "a/1.txt", 4, 0)
-    assert list(read_classes([file])) == [(None, "a", "a/1.txt, byte 3", BROKEN)]
+    file = document_file(path, "a/1.txt", "a")
+    assert list(read_files([file], schema_of(LABELLED, DataConfig()))) == [({}, "a/1.txt, byte 3", BROKEN)]
 
 
 @pytest.mark.parametrize(

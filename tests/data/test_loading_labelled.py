@@ -10,10 +10,13 @@ import datasets
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
-from longspan.data import sources
+from longspan.data import finding, loading
+from longspan.data.columns import Label, Text
 from longspan.data.config import DataConfig
-from longspan.data.sources import Splits, load_splits
+from longspan.data.loading import Splits
 from longspan.errors import UserError
+
+COLUMNS = [Text("text", "text_column"), Label("label", "label_column")]
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +26,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def load(path: Path | str = "", **settings: Any) -> Splits:
-    return load_splits(DataConfig(path=str(path), **settings))
+def load(path: Path | str = "", *, training: bool = True, **settings: Any) -> Splits:
+    return loading.load(DataConfig(path=str(path), **settings), COLUMNS, training=training, stratify="label")
 
 
 def write_rows(path: Path, rows: list[tuple[str | None, Any]]) -> Path:
@@ -83,7 +86,7 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
 ) -> None:
     path = write_rows(tmp_path / "a.jsonl", balanced(20))
     first = load(path)
-    monkeypatch.setattr(sources, "read_rows", lambda *args, **settings: pytest.fail("read again"))
+    monkeypatch.setattr(finding, "read_table", lambda *args, **settings: pytest.fail("read again"))
     assert load(path).splits["train"][:] == first.splits["train"][:]
     monkeypatch.undo()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -125,7 +128,10 @@ def test_folder_of_classes_and_folders_of_splits(tmp_path: Path) -> None:
 def test_files_per_split_of_different_formats(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "train.jsonl", [("a", "neg"), ("b", "pos")])
     (tmp_path / "validation.csv").write_text("text,label\nc,pos\n")
-    settings = {"validation": str(tmp_path / "validation.csv"), "test": str(make_classes(tmp_path / "test", 2))}
+    settings: dict[str, Any] = {
+        "validation": str(tmp_path / "validation.csv"),
+        "test": str(make_classes(tmp_path / "test", 2)),
+    }
     expected = {"train": {"neg": 1, "pos": 1}, "validation": {"pos": 1}, "test": {"neg": 2, "pos": 2}}
     assert counts(load(train=str(train), **settings)) == expected
     assert counts(load(train, **settings)) == expected
@@ -170,7 +176,7 @@ def test_hub_names_class_names_and_secret_labels(
         calls.append(args)
         return DatasetDict({"train": train, "test": test, "unsupervised": test})
 
-    monkeypatch.setattr(sources, "load_dataset", load_dataset)
+    monkeypatch.setattr(finding, "load_dataset", load_dataset)
     with pytest.raises(UserError, match=r"has no label in 1 row \(first: .*, test, row 1\)"):
         load(f"hub:{address}")
     found = load(f"hub:{address}", skip_bad_rows=True)
@@ -183,12 +189,12 @@ def test_hub_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_dataset(*args: Any) -> DatasetDict:
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'no/such' doesn't exist.\nMore.")
 
-    monkeypatch.setattr(sources, "load_dataset", load_dataset)
+    monkeypatch.setattr(finding, "load_dataset", load_dataset)
     with pytest.raises(UserError, match=r"data set 'no/such' could not be loaded \(Dataset .* exist\): check its name"):
         load("hub:no/such")
     with pytest.raises(UserError, match=r"data.path: there is no file or folder 'here': check the path"):
         load("hub:./here")
-    monkeypatch.setattr(sources, "load_dataset", lambda *args: DatasetDict({"all": Dataset.from_dict({"text": ["a"]})}))
+    monkeypatch.setattr(finding, "load_dataset", lambda *args: DatasetDict({"all": Dataset.from_dict({"text": ["a"]})}))
     with pytest.raises(UserError, match="has no split 'train' but all"):
         load("hub:odd")
 
@@ -198,7 +204,7 @@ def test_bad_rows_stop_or_are_dropped_and_counted(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"text": "\xff", "label": "a"}\n')
     message = (
-        r"expected a label and a document in UTF-8 in every row, but a.jsonl has broken UTF-8 in 1 row "
+        r"expected text and label in every row, in UTF-8, but a.jsonl has broken UTF-8 in 1 row "
         r"\(first: a.jsonl, line 13\) and no label in 2 rows \(first: a.jsonl, line 9\) and no text in 2 rows "
         r"\(first: a.jsonl, line 10\): mend them, or set data.skip_bad_rows=true"
     )
@@ -285,13 +291,13 @@ def test_a_label_that_training_lacks(tmp_path: Path) -> None:
 
 def test_one_class_is_enough_where_nothing_is_trained(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [("a", "x"), ("b", "x")])
-    found = load_splits(DataConfig(path=str(path), validation_fraction=0.0), training=False)
+    found = load(path, validation_fraction=0.0, training=False)
     assert counts(found) == {"train": {"x": 2}}
 
 
 def test_settings_without_data_or_with_the_wrong_kind(tmp_path: Path) -> None:
     make_classes(tmp_path / "imdb" / "train", 2)
-    with pytest.raises(UserError, match=r"nothing to train on: set data.path"):
+    with pytest.raises(UserError, match=r"nothing to train on, as only test data are named: set data.path"):
         load(test=str(tmp_path / "imdb" / "train"))
     with pytest.raises(UserError, match=r"data.path: there is no file or folder .*imbd': did you mean 'imdb'"):
         load(tmp_path / "imbd")
@@ -303,8 +309,8 @@ def test_settings_without_data_or_with_the_wrong_kind(tmp_path: Path) -> None:
 
 def test_a_file_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_classes(tmp_path / "a", 2)
-    listed = sources.list_classes(root, "label", "")
-    monkeypatch.setattr(sources, "list_classes", lambda *args: listed)
+    listed = finding.list_classes(root, "label", "")
+    monkeypatch.setattr(finding, "list_classes", lambda *args: listed)
     (root / "pos" / "1_2.txt").unlink()
     with pytest.raises(UserError, match=r"1_2.txt' fails: No such file"):
         load(root)

@@ -1,0 +1,249 @@
+"""Which data the settings mean, split by split: `find`. Nothing is read yet, but names, sizes and times of files."""
+
+import hashlib
+import json
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets.exceptions import DatasetsError
+
+from longspan.data.columns import File, Text
+from longspan.data.folders import (
+    SPLIT_NAMES,
+    DocumentFile,
+    document_file,
+    list_classes,
+    list_files,
+    list_splits,
+    list_texts,
+    read_files,
+)
+from longspan.data.opening import examine, spell
+from longspan.data.packages import list_packages, read_packages, site_folders
+from longspan.data.rows import is_document
+from longspan.data.schema import Row, Schema
+from longspan.data.tables import read_table
+from longspan.errors import UserError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of one split.
+
+    Attributes:
+        name: Their name for messages.
+        facts: All that they depend on, as JSON.
+        rows: How to read them.
+    """
+
+    name: str
+    facts: Any
+    rows: Callable[[], Iterator[Row]]
+
+
+def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
+    """Return the source of each split that there is.
+
+    Args:
+        config: The settings.
+        schema: What is to be read.
+        training: Whether there must be a split to train on.
+
+    Raises:
+        UserError: Nothing is there, or nothing to train on, or it lacks a column.
+    """
+    joined = getattr(config, "join_rows", False)
+    if joined and not (len(schema.columns) == 1 and isinstance(schema.columns[0], Text)):
+        other = next(column.name for column in schema.columns if not isinstance(column, Text))
+        raise UserError(
+            f"data.join_rows makes one document of all rows, but here each row has its {other}: leave it out."
+        )
+    found = _find_path(config, schema, joined) if config.path else {}
+    for split in SPLITS:
+        if path := getattr(config, split):
+            found[split] = _find_file(Path(path).expanduser(), f"data.{split}", schema, joined)
+    if "train" not in found and (training or not found):
+        names = " and ".join(found)
+        held = f"{config.path!r} holds {names} only" if config.path else f"only {names} data are named"
+        raise UserError(
+            f"there is nothing to train on, as {held if found else 'no data are named'}: set data.path to a file, a "
+            "folder, 'packages' or 'hub:NAME', or set data.train."
+        )
+    return found
+
+
+def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
+    if config.path == "packages":
+        schema.documents("'packages'")
+        files = list_packages(site_folders(), config.classes)
+        facts = [_facts(files), config.files_per_class, schema.facts]
+        rows = partial(read_packages, files, schema, config.files_per_class)
+        return {"train": Source("the installed packages", facts, rows)}
+    if config.path.startswith("hub:"):
+        hub = _find_hub(config.path.removeprefix("hub:"), schema)
+        return {split: _joined(source, schema) if joined else source for split, source in hub.items()}
+    path = Path(config.path).expanduser()
+    if not stat.S_ISDIR(examine(path, "data.path").st_mode):
+        return {"train": _find_file(path, "data.path", schema, joined)}
+    _, label = schema.documents(f"the folder {config.path!r}")
+    if label is None:
+        files_here = list_files(path)
+        splits = list_splits(files_here) or {"train": files_here}
+        return {split: _files(path, list_texts(path, found), schema) for split, found in splits.items()}
+    if (path / "train").is_dir():
+        return {
+            split: _classes(path / name, schema, f"{name}/")
+            for name, split in SPLIT_NAMES.items()
+            if (path / name).is_dir()
+        }
+    return {"train": _classes(path, schema)}
+
+
+def _find_file(path: Path, setting: str, schema: Schema, joined: bool) -> Source:
+    facts = examine(path, setting)
+    if stat.S_ISDIR(facts.st_mode):
+        _, label = schema.documents(f"the folder {str(path)!r}")
+        if (path / "train").is_dir():
+            wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
+            raise UserError(
+                f"{setting} must be a file or {wanted}, but {str(path)!r} holds train/: give it as data.path."
+            )
+        return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
+    if is_document(path, schema):
+        file = document_file(path.resolve(), path.name)
+        return Source(path.name, [_facts([file]), schema.facts], partial(_read_one, file, schema))
+    rows = partial(read_table, path, schema)
+    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
+    source = Source(path.name, table, rows)
+    return _joined(source, schema) if joined else source
+
+
+def _files(path: Path, files: Sequence[DocumentFile], schema: Schema) -> Source:
+    return Source(str(path), [_facts(files), schema.facts], partial(read_files, files, schema))
+
+
+def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
+    text, label = schema.documents(f"the folder {str(root)!r}")
+    if schema.names[text.name] != "text":
+        raise UserError(
+            f"a folder of classes has no column {schema.names[text.name]!r} (data.{text.setting}) but 'text', the "
+            f"files' content: leave data.{text.setting} out."
+        )
+    files = list_classes(root, schema.names[label.name] if label else "label", prefix)
+    return Source(str(root), [_facts(files), schema.facts], partial(read_files, files, schema))
+
+
+def _facts(files: Sequence[DocumentFile]) -> list[Any]:
+    return [list(file) for file in files]
+
+
+def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
+    """Return a hash of the files that a table names and of those that it names in vain; empty if it names none.
+
+    They may change, come or go while the table stays as it is.
+    """
+    names = [column.name for column in schema.of(File)]
+    if not names:
+        return ""
+    digest = hashlib.sha256()
+    for row in rows():
+        facts: list[Any] = [row.problem]
+        for name in names:
+            if path := row.values.get(name):
+                found = examine(Path(path))
+                facts += [path, found.st_size, found.st_mtime_ns]
+        digest.update(json.dumps(facts).encode())
+    return digest.hexdigest()
+
+
+def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
+    """Read a file that was named itself: where it is faulty there is nothing to leave out."""
+    encoding = spell(schema.encoding)
+    for row in read_files([file], schema):
+        if not row.values:
+            raise UserError(
+                f"expected text in {encoding}, but {row.where}, is in another encoding or not text: save it as "
+                f"{encoding}, or set data.encoding to the file's."
+            )
+        if row.problem:
+            raise UserError(f"expected text in {file.where!r}, but it is empty: give a file with text.")
+        yield row
+
+
+def _joined(source: Source, schema: Schema) -> Source:
+    """Make the rows the lines of one document."""
+    name = schema.columns[0].name
+
+    def rows() -> Iterator[Row]:
+        lines = []
+        for row in source.rows():
+            text = row.values.get(name)
+            if text is None:
+                yield row
+            else:
+                # An empty row is an empty line.
+                lines.append(text if text.endswith("\n") else f"{text}\n")
+        whole = "".join(lines)
+        yield Row({name: whole}, source.name, "" if whole.strip() else f"no {name}")
+
+    return Source(source.name, [source.facts, "joined"], rows)
+
+
+def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
+    """Return the splits of a data set, from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or in a ./FOLDER."""
+    local = address.startswith((".", "/", "~"))
+    parts = [str(Path(address).expanduser())] if local else address.split("/", 2)
+    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    if local:
+        examine(Path(name), "data.path")
+    elif files := schema.of(File):
+        raise UserError(
+            f"data.{files[0].setting} names files, which data sets of the Hub do not bring along: give a table beside "
+            "its files."
+        )
+    try:
+        loaded = load_dataset(name, settings)
+    except (DatasetsError, OSError, ValueError) as error:
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(
+            f"the data set {address!r} could not be loaded ({problem}): check its name, OWNER/NAME or "
+            "OWNER/NAME/CONFIG, and the connection."
+        ) from None
+    sources = {
+        split: _hub_split(loaded[found], f"{address}, {found}", schema, Path(name))
+        for found, split in SPLIT_NAMES.items()
+        if found in loaded
+    }
+    if not sources:
+        raise UserError(f"the data set 'hub:{address}' has no split 'train' but {', '.join(loaded)}: use another one.")
+    return sources
+
+
+def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Source:
+    schema.check_present(name, dataset.column_names)
+    used = [column for column in schema.sources if column in dataset.column_names]
+    kinds = {column: dataset.features[column] for column in used}
+
+    def rows() -> Iterator[Row]:
+        for number, row in enumerate(dataset.select_columns(used), 1):
+            cells = {column: _named(row[column], kind) for column, kind in kinds.items()}
+            yield schema.row(cells, f"{name}, row {number}", folder)
+
+    return Source(name, [dataset._fingerprint, schema.facts, _files_named(schema, rows)], rows)
+
+
+def _named(value: Any, kind: Any) -> Any:
+    """Return the names of classes for their numbers, where a data set has them."""
+    if isinstance(kind, List) and isinstance(value, list):
+        return [_named(item, kind.feature) for item in value]
+    if isinstance(kind, ClassLabel):
+        # The Hub's convention for test sets whose labels are secret is -1.
+        return None if value is None or value < 0 else kind.int2str(value)
+    return value

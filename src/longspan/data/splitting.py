@@ -1,0 +1,133 @@
+"""Splits taken from the training rows: class by class, whole rows at random, or the end of a single document."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from datasets import Dataset
+
+from longspan.data.caching import cached
+from longspan.data.columns import Column, Labels, Text, WordLabels
+from longspan.data.finding import Source
+from longspan.data.schema import Row
+from longspan.errors import UserError
+
+
+def split_off(
+    dataset: Dataset, fractions: dict[str, float], seed: int, columns: Sequence[Column], stratify: str | None
+) -> dict[str, Dataset]:
+    """Take each fraction, rounded but at least one row, and leave the rest as "train".
+
+    Args:
+        dataset: The rows.
+        fractions: The share of each split to be taken.
+        seed: Decides which rows.
+        columns: What the rows have.
+        stratify: The column of classes whose rows are split class by class. Without one, a single document that is all
+            there is to a row is cut and its end taken; of several rows, whole ones are taken at random, but never the
+            first with one of the labels of a `Labels` or `WordLabels` column.
+
+    Raises:
+        UserError: There are too few rows.
+    """
+    if stratify is not None:
+        return _by_class(dataset, fractions, seed, stratify)
+    if len(dataset) == 1 and len(columns) == 1 and isinstance(columns[0], Text):
+        return _cut(dataset, fractions, columns[0])
+    if len(dataset) <= len(fractions):
+        raise UserError(
+            f"{len(dataset)} documents cannot be shared among the splits {', '.join(('train', *fractions))}: add "
+            f"documents, join them in one, or give {' and '.join(f'data.{split}' for split in fractions)}."
+        )
+    kept = _first_examples(dataset, [column.name for column in columns if isinstance(column, Labels | WordLabels)])
+    free = [number for number in range(len(dataset)) if number not in kept]
+    if len(free) <= len(fractions):
+        raise UserError(
+            f"{len(dataset)} documents, of which training keeps {len(kept)} as the first of a label, cannot be shared "
+            f"among the splits {', '.join(('train', *fractions))}: add documents, or give "
+            f"{' and '.join(f'data.{split}' for split in fractions)}."
+        )
+    parts = deal(free, fractions, np.random.default_rng(seed))
+    parts["train"] += kept
+    return _select(dataset, parts)
+
+
+def _by_class(dataset: Dataset, fractions: dict[str, float], seed: int, name: str) -> dict[str, Dataset]:
+    rows: dict[str, list[int]] = {}
+    for number, label in enumerate(dataset[name][:]):
+        rows.setdefault(label, []).append(number)
+    random = np.random.default_rng(seed)
+    parts: dict[str, list[int]] = {split: [] for split in (*fractions, "train")}
+    for label in sorted(rows):
+        count = len(rows[label])
+        if count <= len(fractions):
+            wanted = ", ".join(("train", *fractions))
+            raise UserError(
+                f"class {label!r} has {count} training example{'s' if count > 1 else ''} (first: "
+                f"{dataset[rows[label][0]]['where']}), but the splits {wanted} need one each: add examples, remove "
+                f"the class, or give {' and '.join(f'data.{split}' for split in fractions)}."
+            )
+        for split, numbers in deal(rows[label], fractions, random).items():
+            parts[split] += numbers
+    return _select(dataset, parts)
+
+
+def _first_examples(dataset: Dataset, names: Sequence[str]) -> list[int]:
+    """Return the rows that are the first with one of their labels, in order."""
+    found = set()
+    for name in names:
+        seen: set[str] = set()
+        for number, labels in enumerate(dataset[name][:]):
+            if not seen.issuperset(labels or ()):
+                seen.update(labels)
+                found.add(number)
+    return sorted(found)
+
+
+def _select(dataset: Dataset, parts: dict[str, list[int]]) -> dict[str, Dataset]:
+    return {split: dataset.select(sorted(numbers)) for split, numbers in parts.items()}
+
+
+def deal(rows: list[int], fractions: dict[str, float], random: np.random.Generator) -> dict[str, list[int]]:
+    """Deal rows out to splits at random: each fraction, rounded but at least one row, and the rest to "train"."""
+    order, start = random.permutation(rows), 0
+    parts = {}
+    for done, (split, fraction) in enumerate(fractions.items()):
+        # One row stays for training and for each split still to come.
+        most = len(rows) - start - (len(fractions) - done)
+        taken = min(max(1, round(fraction * len(rows))), most)
+        parts[split] = order[start : start + taken].tolist()
+        start += taken
+    return {**parts, "train": order[start:].tolist()}
+
+
+def _cut(dataset: Dataset, fractions: dict[str, float], column: Text) -> dict[str, Dataset]:
+    """Cut the only document where so many bytes follow, or after the character that this would cut in two."""
+    where = dataset["where"][0]
+    text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
+    parts = {}
+    end, share = len(text), 0.0
+    for split in ("test", "validation", "train"):
+        if split in fractions or split == "train":
+            share = 1.0 if split == "train" else share + fractions[split]
+            # So that 0.05 of a hundred million are five million, and 0.1 rounds up as it does in int(0.9 * length).
+            start = len(text) - math.ceil(len(text) * share - 1e-6)
+            while start < end and text[start] & 0xC0 == 0x80:
+                start += 1
+            parts[split] = (start, end)
+            end = start
+    if any(start == end for start, end in parts.values()):
+        raise UserError(
+            f"{where} with its {len(text)} bytes cannot be shared among the splits {', '.join(('train', *fractions))}: "
+            f"use more text, or give {' and '.join(f'data.{split}' for split in fractions)}."
+        )
+    return {split: _part(dataset, column, where, split, *part) for split, part in parts.items()}
+
+
+def _part(dataset: Dataset, column: Text, where: str, split: str, start: int, end: int) -> Dataset:
+    def rows() -> Iterator[Row]:
+        text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
+        yield Row({column.name: str(text[start:end], "utf-8")}, f"{where}, bytes {start} to {end}")
+
+    source = Source(where, [dataset._fingerprint, start, end], rows)
+    return cached(source, split, [column]).remove_columns("problem")

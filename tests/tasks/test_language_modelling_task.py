@@ -83,7 +83,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
             "data.validation_fraction=0",
             "training needs a validation split, got none; set data.validation or data.validation_fraction.",
         ),
-        ("a.txt", b"words\xff", "", "expected text in UTF-8, but a.txt, byte 5, is in another encoding or no text"),
+        ("a.txt", b"words\xff", "", "expected text in UTF-8, but a.txt, byte 5, is in another encoding or not text"),
         ("texts/a.png", "words", "", "but none among its 1 files (such as a.png): give another folder"),
         ("a.csv", "body\nwords\n", "", "a.csv has no column 'text' but 'body': set data.text_column"),
         ("a.txt", "some words\n" * 200, "model.causal=false", "model.causal=false would show the model the tokens"),

@@ -15,7 +15,6 @@ ORDER = [
     "errors",
     "imports",
     "scores",
-    "kernels",
     "ops",
     "mixers",
     "positions",

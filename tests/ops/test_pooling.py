@@ -6,18 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longspan.ops import pooling, scan
-
-
-@pytest.fixture(params=["compiled", "torch"])
-def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "torch":
-        monkeypatch.setattr(scan, "numba_available", lambda: False)
+from longspan.ops import pooling
+from longspan.ops.scan import operators
 
 
 # The path is the same for all examples of a test.
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-on_both_paths = pytest.mark.usefixtures("both_paths")
+on_both_paths = pytest.mark.usefixtures("scan_path")
 
 
 @given(t=st.integers(1, 50), padding=st.integers(0, 60))
@@ -110,7 +105,7 @@ def test_single_steps_run_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     values, logits = torch.randn(2, 50, 3, 4), 3 * torch.randn(2, 50, 3)
     mask = torch.rand(2, 50) < 0.7
     expected, last = pooling.prefix_softmax_mean(values, logits, mask)
-    monkeypatch.setattr(scan, "_kernels", lambda: pytest.fail("a kernel for one position"))
+    monkeypatch.setattr(operators, "_loops", lambda: pytest.fail("a kernel for one position"))
     state, means = pooling.empty_prefix(2, 3, 4, values), []
     for i in range(50):
         now = slice(i, i + 1)

@@ -13,7 +13,6 @@ from torch import Tensor
 from longspan.ops import scan
 from longspan.ops.scan import operators
 
-
 # Every test runs on both paths.
 pytestmark = pytest.mark.usefixtures("scan_path")
 # The path is the same for all examples of a test.

@@ -15,8 +15,8 @@ from longspan.ops.execution import by_hand, on_cpu
 
 Result = TypeVar("Result")
 State = TypeVar("State")
-# Larger tensors, in bytes, are not kept by the C library but taken from the system each time, page by page. Up to there,
-# what is made twice costs more than it saves: up to a fifth of the time.
+# Larger tensors, in bytes, are not kept by the C library but taken from the system each time, page by page. Up to
+# there, what is made twice costs more than it saves: up to a fifth of the time.
 LARGE = 1 << 25
 # Bytes that a block of such a tensor takes.
 BLOCK = 1 << 22

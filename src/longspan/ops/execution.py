@@ -24,7 +24,7 @@ def transformed() -> bool:
 
 
 def on_cpu(tensor: Tensor) -> bool:
-    """Return whether memory is that of a CPU: what fits its caches is worth cutting out, and looking at data is free."""
+    """Return whether a CPU computes: what fits its caches is worth cutting out, and looking at data waits for none."""
     return tensor.device.type == "cpu"
 
 

@@ -39,7 +39,7 @@ def empty_sums(
 ) -> LinearSums:
     """Return the sums over nothing, in at least float32."""
     if isinstance(dtype, Tensor):
-        dtype, device = dtype.dtype, dtype.device
+        device, dtype = dtype.device, dtype.dtype
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     zeros = torch.zeros(batch_size, heads, width, width, dtype=dtype, device=device)
     return LinearSums(zeros, zeros[..., 0])

@@ -30,7 +30,7 @@ def empty_prefix(
 ) -> PrefixMean:
     """Return the state of a mean that has seen nothing, in at least float32."""
     if isinstance(dtype, Tensor):
-        dtype, device = dtype.dtype, dtype.device
+        device, dtype = dtype.device, dtype.dtype
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     normaliser = torch.full((batch_size, heads), FLOOR, dtype=dtype, device=device)
     return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=device))

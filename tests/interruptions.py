@@ -16,7 +16,7 @@ from transformers import Trainer
 
 from longspan.recipes import Recipe
 from longspan.train import Interrupted, train
-from longspan.training.base import last_checkpoint
+from longspan.training.checkpoints import last_checkpoint
 
 
 def same_result(run: Path, whole: Path) -> None:
@@ -50,7 +50,7 @@ def killed(arguments: Sequence[str], run: Path) -> Path:
     command = [sys.executable, "-m", "longspan", "train", *arguments, "--run", str(run)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while last_checkpoint(run / "checkpoints", tidy=False) is None and process.poll() is None:
+    while last_checkpoint(run / "checkpoints") is None and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

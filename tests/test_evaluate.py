@@ -13,9 +13,10 @@ from longspan.data.batches import pad
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
-from longspan.evaluation.classification import logits, make_batches
+from longspan.evaluation.classification import make_batches
 from longspan.generate import generate
 from longspan.runs import load_run
+from longspan.training.lengths import outputs
 
 WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
 
@@ -104,7 +105,8 @@ def test_what_is_for_language_models(run_dir):
 def test_order_and_batches_do_not_matter(made):
     run = load_run(made)
     examples = [{"input_ids": list(range(2, 2 + length))} for length in (3, 1, 6, 2, 5)]
-    together = logits(run, examples, make_batches(run, [3, 1, 6, 2, 5]))
+    pad_id = run.tokenizer.pad_token_id
+    together = outputs(run.model, examples, make_batches(run, [3, 1, 6, 2, 5]), pad_id=pad_id)
     for number, example in enumerate(examples):
         alone = run.model(**pad([example], run.tokenizer.pad_token_id)).logits[0]
         torch.testing.assert_close(together[number], alone.detach())

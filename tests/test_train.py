@@ -15,7 +15,7 @@ from longspan import recipes
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
 from longspan.train import train
-from longspan.training.base import last_checkpoint
+from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")

@@ -8,9 +8,10 @@ from typing import Any, BinaryIO
 from longspan.data.files import BROKEN, Row, missing, read_rows
 from longspan.data.tokens import encode
 from longspan.errors import UserError
-from longspan.evaluation.classification import logits, make_batches
+from longspan.evaluation.classification import make_batches
 from longspan.models.limits import limits
 from longspan.runs import Run, load_run
+from longspan.training.lengths import outputs
 
 #: One window of documents is read, grouped by length and labelled at a time.
 WINDOW_DOCUMENTS = 512
@@ -125,7 +126,7 @@ def _label(run: Run, window: list[Row]) -> Iterator[dict[str, Any]]:
     usable = [number for number, problem in enumerate(problems) if not problem]
     examples = [{"input_ids": tokens[number]} for number in usable]
     batches = make_batches(run, [len(tokens[number]) for number in usable])
-    probabilities = iter(logits(run, examples, batches).softmax(-1).tolist())
+    probabilities = iter(outputs(run.model, examples, batches, pad_id=run.tokenizer.pad_token_id).softmax(-1).tolist())
     for row, problem in zip(window, problems, strict=True):
         if problem:
             yield {"where": row.where, "error": problem}

@@ -21,15 +21,9 @@ from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes import OWN_TRAINING_KEYS, Recipe
 from longspan.report import pictures
-from longspan.training import processes
-from longspan.training.base import (
-    LongspanTrainer,
-    ReturnFreedMemory,
-    StopOnSignal,
-    TokensPerSecond,
-    last_checkpoint,
-    tokens_per_second,
-)
+from longspan.training import checkpoints, processes
+from longspan.training.base import LongspanTrainer
+from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond, tokens_per_second
 
 CHECKPOINTS = "checkpoints"
 
@@ -72,8 +66,7 @@ def train(
     trainer = _make_trainer(recipe, task, model, arguments, prepared)
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: _open_run(recipe, run_dir, resume))
-    # The first process has removed what a kill has left of the last save.
-    checkpoint = processes.in_turn(lambda: last_checkpoint(run_dir / CHECKPOINTS))
+    checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS)
     if processes.rank():
         # Other rows, other dropout.
         set_seed(arguments.seed + processes.rank())
@@ -130,8 +123,8 @@ def _make_trainer(
         )
     except Exception:
         # The Trainer makes its folder at once.
-        checkpoints = Path(arguments.output_dir)
-        for folder in (checkpoints, checkpoints.parent):
+        made_at_once = Path(arguments.output_dir)
+        for folder in (made_at_once, made_at_once.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise

@@ -27,6 +27,45 @@ def test_every_row_once_within_the_limits(lengths: list[int], batch_size: int, m
             assert not max_tokens or len(batch) == 1 or len(batch) * longest <= max_tokens
 
 
+@given(lengths=LENGTHS, batch_size=st.integers(1, 5), max_tokens=st.integers(0, 100), world=st.integers(1, 4))
+def test_processes_share_every_row_and_make_as_many_steps(
+    lengths: list[int], batch_size: int, max_tokens: int, world: int
+) -> None:
+    shares = [
+        list(LengthBatches(lengths, batch_size, max_tokens=max_tokens, shuffle=True, rank=rank, world=world))
+        for rank in range(world)
+    ]
+    assert len(set(map(len, shares))) == 1
+    assert sorted(row for share in shares for batch in share for row in batch) == list(range(len(lengths)))
+    for step in zip(*shares, strict=True):
+        sizes = [len(batch) for batch in step]
+        assert max(sizes) <= batch_size
+        assert max(sizes) - min(sizes) <= 1
+        for batch in step:
+            longest = max((lengths[row] for row in batch), default=0)
+            assert not max_tokens or len(batch) <= 1 or len(batch) * padded_length(longest) <= max_tokens
+
+
+def test_processes_together_read_the_batches_of_one_with_as_many_rows() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, 101)
+    one = LengthBatches(lengths, 8, shuffle=True, seed=3)
+    two = [LengthBatches(lengths, 4, shuffle=True, seed=3, rank=rank, world=2) for rank in (0, 1)]
+    for epoch in (0, 1):
+        for batches in (one, *two):
+            batches.set_epoch(epoch)
+        together = [sorted(first + second) for first, second in zip(*two, strict=True)]
+        assert together == [sorted(batch) for batch in one]
+
+
+def test_processes_read_documents_of_similar_length_in_the_same_step() -> None:
+    lengths = np.arange(1, 1001)
+    shares = [LengthBatches(lengths, 4, shuffle=True, rank=rank, world=3) for rank in range(3)]
+    for step in zip(*shares, strict=True):
+        sizes = lengths[[row for batch in step for row in batch]]
+        # Of 1,000 lengths in 40 buckets; the very last holds what is left.
+        assert sizes.max() - sizes.min() <= 48
+
+
 def test_order_depends_on_seed_and_epoch_alone() -> None:
     lengths = np.random.default_rng(0).integers(1, 500, 1000)
 
@@ -85,6 +124,8 @@ def test_impossible_limits() -> None:
         LengthBatches([1, 2], 0, shuffle=True)
     with pytest.raises(ValueError, match=r"max_tokens must be 0 .* but is -1"):
         LengthBatches([1, 2], 1, max_tokens=-1, shuffle=True)
+    with pytest.raises(ValueError, match="rank must be from 0 to 1, one of 2 processes, but is 2"):
+        LengthBatches([1], 1, shuffle=False, rank=2, world=2)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

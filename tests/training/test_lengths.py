@@ -1,19 +1,180 @@
-"""Training in batches by length."""
+"""Training and scoring in batches by length."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from datasets import Dataset
+from torch import Tensor
 from transformers import TrainingArguments
 
-from longspan import recipes
+from longspan import LongspanConfig, LongspanForSequenceClassification
+from longspan.data.batches import pad
 from longspan.errors import UserError
-from longspan.train import train
+from longspan.training.lengths import LengthTrainer, _Share, outputs, scoring_batches
+
+LENGTHS = [3, 9, 1, 6, 2, 5, 9]
+Measure = Callable[[Tensor, Tensor], dict[str, Any]]
 
 
-def test_several_processes_are_refused(animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would have different numbers of batches, and wait for each other for ever."""
-    monkeypatch.setattr(TrainingArguments, "world_size", 2)
-    recipe = recipes.load("quickstart", [f"data.path={animals}", "data.tokens=words", "data.vocab_size=200"])
-    with pytest.raises(UserError, match="takes one process, got 2: start it without torchrun"):
-        train(recipe, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
+def documents(lengths: list[int] = LENGTHS) -> Dataset:
+    random = np.random.default_rng(0)
+    ids = [random.integers(1, 20, size=length).tolist() for length in lengths]
+    return Dataset.from_dict(
+        {"input_ids": ids, "length": lengths, "labels": [number % 3 for number in range(len(lengths))]}
+    )
+
+
+def model(problem_type: str = "single_label_classification", dropout: float = 0.0) -> LongspanForSequenceClassification:
+    torch.manual_seed(0)
+    return LongspanForSequenceClassification(
+        LongspanConfig(
+            vocab_size=20,
+            dim=16,
+            depth=1,
+            heads=2,
+            mixers=["additive"],
+            dropout=dropout,
+            initializer_range=0.3,
+            pad_token_id=0,
+            num_labels=3,
+            problem_type=problem_type,
+        )
+    )
+
+
+def correct(found: Tensor, labels: Tensor) -> dict[str, Any]:
+    return {"loss": 1.0 - (share := float((found.argmax(-1) == labels).float().mean())), "accuracy": share, "rows": []}
+
+
+def trainer(folder: Path, measure: Measure = correct, dropout: float = 0.0, **chosen: Any) -> LengthTrainer:
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 2,
+        "num_train_epochs": 3,
+        "learning_rate": 0.01,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return LengthTrainer(
+        model(dropout=dropout),
+        TrainingArguments(output_dir=str(folder), **{**settings, **chosen}),
+        train_dataset=documents(),
+        eval_dataset=documents(),
+        batch_tokens=0,
+        pad_id=0,
+        measure=measure,
+    )
+
+
+def test_outputs_are_those_of_each_document_alone_in_order() -> None:
+    classifier = model(dropout=0.5).train()
+    rows = documents()
+    found = outputs(classifier, rows, scoring_batches(LENGTHS, 3, 0), pad_id=0)
+    assert classifier.training
+    assert not found.requires_grad
+    classifier.eval()
+    for number, row in enumerate(rows):
+        alone = classifier(**pad([{"input_ids": row["input_ids"]}], 0)).logits[0]
+        torch.testing.assert_close(found[number], alone.detach())
+
+
+def test_evaluations_log_every_number_and_draw_no_random_ones(tmp_path: Path) -> None:
+    weights = []
+    for strategy in ("no", "epoch"):
+        made = trainer(tmp_path, dropout=0.2, eval_strategy=strategy)
+        made.train()
+        weights.append({name: tensor.clone() for name, tensor in made.model.state_dict().items()})
+    logged = [row for row in made.state.log_history if "eval_accuracy" in row]
+    assert [row["step"] for row in logged] == [4, 8, 12]
+    assert all(row["eval_loss"] == 1 - row["eval_accuracy"] and "eval_rows" not in row for row in logged)
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_the_scores_of_the_kept_model_are_not_taken_again(best: bool, tmp_path: Path) -> None:
+    taken: list[dict[str, float]] = []
+
+    def falling(found: Tensor, labels: Tensor) -> dict[str, Any]:
+        taken.append({"accuracy": 0.5 - len(taken) / 10})
+        return taken[-1]
+
+    made = trainer(
+        tmp_path,
+        falling,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=best,
+        metric_for_best_model="accuracy",
+        greater_is_better=True,
+    )
+    made.train()
+    assert made.validation_scores() is taken[0 if best else 2]
+    assert len(taken) == 3
+    # Evaluations of other data are no validation scores.
+    made.evaluate(documents([4, 4]))
+    assert made.validation_scores() is taken[0 if best else 2]
+
+
+@pytest.mark.parametrize("accumulated", [1, 2, 4])
+def test_every_document_counts_the_same(accumulated: int, tmp_path: Path) -> None:
+    """Batches of 2, 2, 2 and 1 documents; the reference is the plain mean over those of each step."""
+    made = trainer(
+        tmp_path,
+        gradient_accumulation_steps=accumulated,
+        num_train_epochs=1,
+        optim="sgd",
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+    )
+    batches = list(made._training_batches(0))
+    made.train()
+    expected = model().train()
+    for start in range(0, len(batches), accumulated):
+        rows = [documents()[row] for batch in batches[start : start + accumulated] for row in batch]
+        expected.zero_grad()
+        losses = [expected(**pad([row], 0)).loss for row in rows]
+        torch.stack(losses).mean().backward()
+        with torch.no_grad():
+            for weight in expected.parameters():
+                weight -= 0.1 * weight.grad
+    found = dict(made.model.named_parameters())
+    for name, weight in expected.named_parameters():
+        # float32 sums in another order.
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "label"),
+    [
+        ("single_label_classification", 1),
+        ("multi_label_classification", [1.0, 0.0, 1.0]),
+        ("regression", [0.5, 2.0, -1.0]),
+    ],
+)
+def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_path: Path) -> None:
+    def collate(examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        padded = pad([{"input_ids": example["input_ids"]} for example in examples], 0)
+        return {**padded, "labels": torch.tensor([example["labels"] for example in examples])}
+
+    made = trainer(tmp_path)
+    classifier = model(problem_type)
+    batch = _Share(collate, {"input_ids": [3, 4, 5], "labels": label})([])
+    assert made._get_num_items_in_batch([batch], torch.device("cpu")) == 0
+    loss = made.compute_loss(classifier, batch, num_items_in_batch=torch.tensor(5))
+    loss.backward()
+    assert loss == 0
+    # Processes wait for the gradients of each other's weights: all must have some.
+    assert all(weight.grad is not None and not weight.grad.any() for weight in classifier.parameters())
+    assert not batch["attention_mask"].any()
+
+
+def test_more_processes_than_documents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrainingArguments, "world_size", 8)
+    with pytest.raises(UserError, match="a document for each of 8 processes, got 7 to train on: start fewer"):
+        trainer(tmp_path)

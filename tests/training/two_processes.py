@@ -3,25 +3,30 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from transformers import Trainer
 
 from longspan import recipes, tasks
 from longspan.errors import UserError
 from longspan.train import Interrupted, train
 from longspan.training import processes
-from longspan.training.segments import SegmentTrainer
 
 
 def main(recipe_file: str, folder: Path) -> None:
-    recipe = recipes.load(recipe_file)
+    recipe = recipes.load(recipe_file, ["training.save_strategy=steps", "training.save_steps=3", *EVERY_THREE])
     fails_before_training_in_one(recipe, folder)
     goes_on_after_a_signal_to_one(recipe, folder)
+    goes_on_before_a_damaged_checkpoint(recipe, folder)
     print(f"process {processes.rank()} came to the last part", flush=True)
-    fails_while_training_in_one(recipe, folder)
+    is_killed_while_training_in_one(recipe, folder)
+
+
+EVERY_THREE = ["training.eval_strategy=steps", "training.eval_steps=3"]
 
 
 def fails_before_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
@@ -42,32 +47,43 @@ def fails_before_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
 
 def goes_on_after_a_signal_to_one(recipe: recipes.Recipe, folder: Path) -> None:
     train(recipe, folder / "whole", progress=False)
-    usual = SegmentTrainer.training_step
-
-    def training_step(self: SegmentTrainer, *arguments: Any, **options: Any) -> torch.Tensor:
-        if self.state.global_step == 4 and processes.rank() == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return usual(self, *arguments, **options)
-
-    with patch.object(SegmentTrainer, "training_step", training_step):
-        error = outcome(recipe, folder / "interrupted")
-    assert isinstance(error, Interrupted)
-    assert "saved step 5" in str(error)
+    interrupt(recipe, folder / "interrupted")
     saved = {path.name for path in (folder / "interrupted/checkpoints/checkpoint-5").iterdir()}
-    assert saved >= {"states-0.safetensors", "states-1.safetensors", "trainer_state.json"}
+    assert saved >= {"rng_state_0.pth", "rng_state_1.pth", "trainer_state.json", "seal.json"}
+    if recipe.task == "language_modelling":
+        assert saved >= {"states-0.safetensors", "states-1.safetensors"}
     train(recipe, folder / "interrupted", resume=True, progress=False)
 
 
-def fails_while_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
-    usual = SegmentTrainer.training_step
+def goes_on_before_a_damaged_checkpoint(recipe: recipes.Recipe, folder: Path) -> None:
+    interrupt(recipe, folder / "damaged")
+    file = folder / "damaged/checkpoints/checkpoint-5/rng_state_1.pth"
+    processes.on_first(lambda: os.truncate(file, 100))
+    train(recipe, folder / "damaged", resume=True, progress=False)
 
-    def training_step(self: SegmentTrainer, *arguments: Any, **options: Any) -> torch.Tensor:
-        if self.state.global_step == 2 and processes.rank() == 1:
-            raise RuntimeError("process 1 breaks down")
+
+def is_killed_while_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
+    with at_step(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        train(recipe, folder / "broken", progress=False)
+
+
+def interrupt(recipe: recipes.Recipe, run: Path) -> None:
+    with at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        error = outcome(recipe, run)
+    assert isinstance(error, Interrupted)
+    assert "saved step 5" in str(error)
+
+
+def at_step(step: int, happens: Callable[[], None]) -> Any:
+    """Let something happen to process 1 in the middle of a step."""
+    usual = Trainer.training_step
+
+    def training_step(self: Trainer, *arguments: Any, **options: Any) -> torch.Tensor:
+        if self.state.global_step == step and processes.rank() == 1:
+            happens()
         return usual(self, *arguments, **options)
 
-    with patch.object(SegmentTrainer, "training_step", training_step):
-        train(recipe, folder / "broken", progress=False)
+    return patch.object(Trainer, "training_step", training_step)
 
 
 def outcome(recipe: recipes.Recipe, run: Path) -> BaseException | None:

@@ -29,17 +29,23 @@ class LengthBatches(Sampler[list[int]]):
     what `len` says holds for all, and training can be resumed in the middle of any. The order depends on `seed` and
     the epoch alone. Without shuffling the longest come first, so that a batch too large for memory fails at once.
 
+    Several processes share each batch, which then has `world` times the rows: all read documents of similar length in
+    the same step, all make as many steps, and each row is read by one of them. Where fewer rows than processes are
+    left, some get an empty batch.
+
     Args:
         lengths: `(n,)` lengths in tokens.
-        batch_size: Rows in a batch, at most.
-        max_tokens: Rows times the padded length of a batch, at most; 0 sets no limit. A document longer than that is
-            a batch of its own.
+        batch_size: Rows in a batch of one process, at most.
+        max_tokens: Rows times the padded length of a batch of one process, at most; 0 sets no limit. A document longer
+            than that is a batch of its own.
         shuffle: Whether the order is random.
         seed: Seed of the random order.
         drop_last: Leave out the batch of the shortest documents if it is smaller than the others of its bucket.
+        rank: Which process this is, from 0.
+        world: How many processes there are.
 
     Raises:
-        ValueError: `batch_size` is below 1 or `max_tokens` below 0.
+        ValueError: `batch_size` is below 1, `max_tokens` below 0, or `rank` not one of `world`.
     """
 
     def __init__(
@@ -51,20 +57,23 @@ class LengthBatches(Sampler[list[int]]):
         shuffle: bool,
         seed: int = 0,
         drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
         if max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 (no limit) or more, but is {max_tokens}.")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank must be from 0 to {world - 1}, one of {world} processes, but is {rank}.")
         self.lengths = np.asarray(lengths, dtype=np.int64)
         self.most_rows = batch_size
-        # What Accelerate reads: it takes the rest of rows / batch_size for the size of the last batch of a scoring
-        # and drops what goes beyond. Batches of no fixed size must leave no rest.
-        self.batch_size = 1
         self.max_tokens = max_tokens
         self.shuffle = shuffle
         self.seed = seed
         self.drop_last = drop_last
+        self.rank = rank
+        self.world = world
         self.epoch = 0
         self._order = np.argsort(-self.lengths, kind="stable")
         self._buckets = self._cut()
@@ -83,7 +92,8 @@ class LengthBatches(Sampler[list[int]]):
             rows = self._order[starts[0] : end]
             rows = random.permutation(rows) if self.shuffle else rows
             batches += [part.tolist() for part in np.split(rows, np.subtract(starts[1:], starts[0]))]
-        return iter([batches[i] for i in random.permutation(len(batches))] if self.shuffle else batches)
+        order = random.permutation(len(batches)) if self.shuffle else range(len(batches))
+        return (batches[number][self.rank :: self.world] for number in order)
 
     def _cut(self) -> list[tuple[list[int], int]]:
         """Return, for each bucket, where its batches start in the sorted order and where the last one ends."""
@@ -93,6 +103,7 @@ class LengthBatches(Sampler[list[int]]):
             rows = self.most_rows
             if self.max_tokens:
                 rows = min(rows, max(1, self.max_tokens // padded_length(longest)))
+            rows *= self.world
             # Two batches at least, so that there is something to shuffle; none that begins far below the longest,
             # which would waste memory and time; and whole ones, so that only the very last can be small.
             comparable = int(np.searchsorted(-lengths, -0.9 * longest)) - start

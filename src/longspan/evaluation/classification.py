@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
-from torch import Tensor
-from tqdm import tqdm
 
-from longspan.data.batches import LengthBatches, pad, padding_fraction
+from longspan.data.batches import padding_fraction
 from longspan.data.sources import load_splits
 from longspan.data.tokens import tokenize, truncation_table
 from longspan.errors import UserError
@@ -18,6 +15,7 @@ from longspan.evaluation.splits import load_split
 from longspan.metrics import metrics
 from longspan.report import pictures
 from longspan.runs import Run
+from longspan.training.lengths import outputs, scoring_batches
 
 
 def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, Any]:
@@ -51,7 +49,8 @@ def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, 
     tokens = tokenize(documents, run.tokenizer, run.recipe.data, numbers, f"Tokenising {split}")
     lengths = tokens["length"][:]
     batches = make_batches(run, lengths)
-    output = logits(run, tokens.select_columns("input_ids").with_format("numpy"), batches, progress=True)
+    examples = tokens.select_columns("input_ids").with_format("numpy")
+    output = outputs(run.model, examples, batches, pad_id=run.tokenizer.pad_token_id, progress=True)
     scores = metrics(output, torch.tensor(tokens["labels"][:]), run.labels)
     pictures.confusion(scores["confusion"], run.labels, folder / "confusion.png")
     pictures.calibration(scores["reliability"], scores["calibration_error"], folder / "calibration.png")
@@ -70,28 +69,4 @@ def evaluate(run: Run, data: str | None, split: str, folder: Path) -> dict[str, 
 def make_batches(run: Run, lengths: Sequence[int]) -> list[list[int]]:
     """Group documents of similar length into batches as large as in the run's evaluations, longest first."""
     training = run.recipe.training
-    size, tokens = training["per_device_eval_batch_size"], training["batch_tokens"]
-    return list(LengthBatches(lengths, size, max_tokens=tokens, shuffle=False))
-
-
-@torch.inference_mode()
-def logits(
-    run: Run, examples: Dataset | Sequence[dict[str, Any]], batches: Sequence[list[int]], *, progress: bool = False
-) -> Tensor:
-    """Return the model's outputs.
-
-    Args:
-        run: The run.
-        examples: `n` rows with `input_ids`.
-        batches: Row numbers, each of which occurs once.
-        progress: Whether to show a bar on standard error.
-
-    Returns:
-        `(n, c)` float32 on the CPU, in the order of `examples`, whatever the order of `batches`.
-    """
-    result = torch.empty(len(examples), len(run.labels))
-    for batch in tqdm(batches, desc="Scoring", unit="batch", disable=not progress):
-        padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], run.tokenizer.pad_token_id)
-        output = run.model(**{name: tensor.to(run.model.device) for name, tensor in padded.items()})
-        result[batch] = output.logits.float().cpu()
-    return result
+    return scoring_batches(lengths, training["per_device_eval_batch_size"], training["batch_tokens"])

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import EvalPrediction
 
 from longspan.data.config import DataConfig
 from longspan.data.prepared import Prepared
@@ -12,7 +13,7 @@ from longspan.data.tokens import build_tokenizer, tokenize, truncation_table
 from longspan.metrics import metrics
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.limits import check_length
-from longspan.training.lengths import Collator, LengthTrainer
+from longspan.training.lengths import LengthTrainer
 
 MODEL = LongspanForSequenceClassification
 SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration_error": "calibration error"}
@@ -73,26 +74,25 @@ def make_trainer(
 ) -> LengthTrainer:
     """Return a `Trainer` that batches by length and scores the validation split."""
 
-    def scores(prediction: EvalPrediction) -> dict[str, float]:
-        every = metrics(prediction.predictions, prediction.label_ids, prepared.labels)
-        return {name: value for name, value in every.items() if isinstance(value, float)}
+    def measure(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
+        loss = float(cross_entropy(outputs, labels))
+        return {"loss": loss, **metrics(outputs, labels, prepared.labels)}
 
     return LengthTrainer(
         model,
         arguments,
         train_dataset=prepared.splits["train"],
         eval_dataset=prepared.splits["validation"],
-        data_collator=Collator(prepared.tokenizer.pad_token_id),
-        compute_metrics=scores,
+        pad_id=prepared.tokenizer.pad_token_id,
+        measure=measure,
         batch_tokens=training.get("batch_tokens", 0),
     )
 
 
-def final_scores(trainer: LengthTrainer, prepared: Prepared) -> dict[str, dict[str, Any]]:
-    """Return every score of `longspan.metrics.metrics` for each split but the training's."""
-    result = {}
-    for name, split in prepared.splits.items():
-        if name != "train":
-            output = trainer.predict(split)
-            result[name] = metrics(output.predictions, output.label_ids, prepared.labels)
-    return result
+def final_scores(trainer: LengthTrainer, prepared: Prepared) -> dict[str, Any]:
+    """Return every score of `longspan.metrics.metrics`, and the loss, for each split but the training's."""
+    return {
+        name: trainer.validation_scores() if name == "validation" else trainer.score(split)
+        for name, split in prepared.splits.items()
+        if name != "train"
+    }

@@ -121,6 +121,10 @@ def _check_length(model: PreTrainedModel, longest: int, segment: int) -> None:
             )
 
 
-def final_scores(trainer: SegmentTrainer, prepared: Prepared) -> dict[str, dict[str, float]]:
+def final_scores(trainer: SegmentTrainer, prepared: Prepared) -> dict[str, Any]:
     """Return every score of `longspan.metrics.language_scores` for each split but the training's."""
-    return {name: trainer.scores(split) for name, split in prepared.splits.items() if name != "train"}
+    return {
+        name: trainer.validation_scores() if name == "validation" else trainer.score(split)
+        for name, split in prepared.splits.items()
+        if name != "train"
+    }

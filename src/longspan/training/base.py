@@ -1,33 +1,39 @@
-"""What all trainings share: token counts, progress, checkpoints that outlive kills and full disks."""
+"""What all training runs share: token counts, scores of the validation split, checkpoints, several processes."""
 
+import abc
 import contextlib
-import ctypes
-import json
 import shutil
-import signal
-import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
+from datasets import Dataset
 from safetensors import SafetensorError
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_callback import ProgressCallback
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerControl
+from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
 from longspan.errors import UserError
-from longspan.training import processes
+from longspan.scores import Scores
+from longspan.training import checkpoints, processes
 
 
-class LongspanTrainer(Trainer):
-    """A `Trainer` that counts real tokens and keeps the last good checkpoint when a save fails.
+class LongspanTrainer(Trainer, abc.ABC):
+    """A `Trainer` that counts real tokens, scores in its own way, and keeps the last good checkpoint when a save fails.
+
+    Of several processes each trains on its own share of every batch, and they make the steps that one process makes
+    with all of it: `Trainer` counts the labels of all accumulated batches in all processes (`num_items_in_batch`), the
+    models' heads divide their summed losses by that number, and `Trainer` multiplies by the number of processes, over
+    which gradients are averaged.
 
     Attributes:
         real_tokens: tokens trained on so far in this process, padding not counted.
         seconds_not_training: how long evaluations and saves have taken so far.
+        scored: the scores of the validation split by the step after which they were taken, as far as this process has
+            been running.
     """
 
     control: TrainerControl
@@ -36,29 +42,69 @@ class LongspanTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.real_tokens = 0
         self.seconds_not_training = 0.0
+        self.scored: dict[int, Scores | dict[str, Any]] = {}
 
+    @abc.abstractmethod
+    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
+        """Return the scores of the model on a data set. All processes call it, share the work and get the same."""
+
+    @abc.abstractmethod
     def padding_fraction(self) -> float:
-        """Return the share of padding in an epoch's training batches, from 0 to 1."""
-        raise NotImplementedError
+        """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
 
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        with processes.sharing():
+            return super().train(*args, **kwargs)
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         self.real_tokens += int(inputs["attention_mask"].sum())
-        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
+        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 
     def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
         if self.state.global_step >= self.state.max_steps:
-            # Resumed behind the last step, in the middle of an epoch: the Trainer would take one more.
+            # Resumed after the last step, in the middle of an epoch: the Trainer would take one more.
             num_update_steps_per_epoch = 0
-            if any(row["step"] == self.state.global_step and "eval_loss" in row for row in self.state.log_history):
+            if any(row["step"] == self.state.global_step and "eval_runtime" in row for row in self.state.log_history):
                 self.control.should_training_stop = True
                 return
         super()._run_epoch(num_update_steps_per_epoch=num_update_steps_per_epoch, **kwargs)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def evaluate(
+        self,
+        eval_dataset: Dataset | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Score `eval_dataset`, by default the one given at the start, and log its numbers; see `Trainer`.
+
+        Unlike `Trainer` it leaves batches, the sharing of work and the scores to `score`.
+        """
         with self.not_training():
-            scores: dict[str, float] = super().evaluate(*args, **kwargs)
-        return scores
+            start = time.time()
+            dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+            scores = self.score(dataset)
+            if eval_dataset is None:
+                self.scored[self.state.global_step] = scores
+            numbers = scores.numbers() if isinstance(scores, Scores) else scores
+            logs = {
+                f"{metric_key_prefix}_{name}": float(value)
+                for name, value in numbers.items()
+                if isinstance(value, int | float)
+            }
+            logs |= speed_metrics(metric_key_prefix, start, num_samples=len(dataset))
+            self.log(logs)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
+        return logs
+
+    def validation_scores(self) -> Scores | dict[str, Any]:
+        """Return the validation scores of the model that training kept, taken again only if no evaluation took them."""
+        kept = self.state.best_global_step if self.state.best_model_checkpoint else None
+        if not self.args.load_best_model_at_end or kept is None:
+            kept = self.state.global_step
+        if kept not in self.scored:
+            self.scored[kept] = self.score(self.eval_dataset)
+        return self.scored[kept]
 
     @contextlib.contextmanager
     def not_training(self) -> Iterator[None]:
@@ -70,133 +116,43 @@ class LongspanTrainer(Trainer):
             self.seconds_not_training += time.perf_counter() - start
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        folder = Path(self.args.output_dir)
+        checkpoint = folder / f"checkpoint-{self.state.global_step}"
+        # The Trainer would remove an older checkpoint before this one is sealed.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            with self.not_training():
+            with self.not_training(), processes.sharing():
+                # Saved before, it would still have its seal if this save were cut short.
+                processes.on_first(lambda: (checkpoint / checkpoints.SEAL).unlink(missing_ok=True))
                 super()._save_checkpoint(model, trial)
+                processes.wait()
+                processes.on_first(lambda: checkpoints.seal(checkpoint))
+                if self.args.should_save:
+                    best = self.state.best_model_checkpoint
+                    rotate_checkpoints(str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
         except (OSError, RuntimeError, SafetensorError) as error:
             # torch and safetensors report a full disk as errors of their own.
-            folder = Path(self.args.output_dir)
             if self.args.should_save:
-                shutil.rmtree(folder / f"checkpoint-{self.state.global_step}", ignore_errors=True)
-            kept = last_checkpoint(folder, tidy=self.args.should_save)
+                shutil.rmtree(checkpoint, ignore_errors=True)
+            kept = checkpoints.last_checkpoint(folder)
             raise UserError(
                 f"expected to save a checkpoint at step {self.state.global_step}, but writing failed ({error}); "
                 + (f"{kept.name} is kept: " if kept else "no earlier checkpoint exists: ")
                 + "free some space, then run the same command with --resume."
             ) from error
+        finally:
+            self.args.save_total_limit = limit
 
 
-class TokensPerSecond(ProgressCallback):
-    """The `Trainer`'s progress bar with real tokens per second (padding not counted) and the last loss.
+class Loader(DataLoader[dict[str, Tensor]]):
+    """A loader of batches that a batch sampler has dealt out to processes already.
 
-    Args:
-        scores: the validation scores to print after each evaluation, and what to call them.
+    It tells the sampler about epochs, for which the Trainer asks loaders only. Accelerate, which prepares loaders
+    elsewhere, has no part in it: it would deal whole batches out to processes, those of the longest documents to one
+    and those of the shortest to another, and fill up the last round with rows that have been read already.
     """
 
-    def __init__(self, scores: Mapping[str, str]) -> None:
-        super().__init__()
-        self.scores = scores
-        self.trainer: LongspanTrainer | None = None
-        self.started = 0.0
-        self.loss = ""
+    batch_sampler: Any
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
-        if self.training_bar is not None:
-            self.training_bar.set_description("Training")
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_step_end(args, state, control, **kwargs)
-        if self.training_bar is not None and self.trainer is not None:
-            # Each process has about as many as any other.
-            rate = tokens_per_second(self.trainer, self.started) * processes.count()
-            self.training_bar.set_postfix_str(f"{rate:,.0f} tokens/s{self.loss}", refresh=False)
-
-    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs:
-            self.loss = f", loss {logs['loss']:.3f}"
-        if logs and "eval_loss" in logs and self.training_bar is not None:
-            words = {"loss": "loss", **self.scores}
-            told = [f"{words[key]} {logs[f'eval_{key}']:.4f}" for key in words if f"eval_{key}" in logs]
-            self.training_bar.write(f"epoch {state.epoch:.2f}: validation {', '.join(told)}", file=sys.stderr)
-
-
-class ReturnFreedMemory(TrainerCallback):
-    """Give freed memory back to the system now and then, where the C library would keep it (glibc, on a CPU).
-
-    Batches of other shapes leave holes between the blocks in use that later tensors do not fit, which otherwise only
-    grow in number.
-    """
-
-    EVERY = 25
-
-    def __init__(self) -> None:
-        library = ctypes.CDLL(None) if sys.platform == "linux" else None
-        self.trim = getattr(library, "malloc_trim", None)
-        self.steps = 0
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.steps += 1
-        if self.trim is not None and self.steps % self.EVERY == 0:
-            self.trim(0)
-
-    on_prediction_step = on_step_end
-
-
-class StopOnSignal(TrainerCallback):
-    """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once.
-
-    Of several processes, all stop after the same step, whichever of them the signal has reached by then.
-    """
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._stopping = False
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopOnSignal":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._stopping = bool(processes.largest(self.signal))
-        if self._stopping:
-            control.should_save = True
-            control.should_training_stop = True
-
-    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._stopping and state.epoch is not None and state.epoch % 1:
-            # Stopping ends the epoch for the Trainer, but not for the run: an evaluation now would draw random
-            # numbers and might choose a best model that an uninterrupted run never sees. After an epoch's last step
-            # it must take place, as the resumed run begins with the next epoch.
-            control.should_evaluate = False
-            control.should_save = False
-
-
-def tokens_per_second(trainer: LongspanTrainer, started: float) -> float:
-    """Return real tokens this process trained on per second since `started`, evaluations and saves not counted."""
-    return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
-
-
-def last_checkpoint(folder: Path, *, tidy: bool = True) -> Path | None:
-    """Return the newest complete checkpoint in `folder`; `tidy` removes what a killed save left behind."""
-    complete = []
-    for path in folder.glob("checkpoint-*"):
-        try:
-            # The Trainer writes this file last.
-            complete.append((json.loads((path / "trainer_state.json").read_text())["global_step"], path))
-        except (OSError, ValueError, KeyError):
-            if tidy:
-                shutil.rmtree(path, ignore_errors=True)
-    return max(complete)[1] if complete else None
+    def set_epoch(self, epoch: int) -> None:
+        self.batch_sampler.set_epoch(epoch)

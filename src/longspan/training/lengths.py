@@ -1,73 +1,179 @@
-"""Training on whole documents, in batches of similar length."""
+"""Training on whole documents, and scoring them, in batches of similar length."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.utils.data import DataLoader
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedModel
 
 from longspan.data.batches import LengthBatches, pad, padding_fraction
 from longspan.errors import UserError
-from longspan.training.base import LongspanTrainer
+from longspan.models.losses import IGNORED
+from longspan.scores import Scores
+from longspan.training import processes
+from longspan.training.base import Loader, LongspanTrainer
 
 
 class LengthTrainer(LongspanTrainer):
     """A `Trainer` that batches by length.
 
+    Of several processes all read documents of similar length in the same step.
+
     Args:
-        batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
+        batch_tokens: most padded tokens in one batch of one process (a longer document goes alone); 0 for no limit.
+        pad_id: the token that fills up batches.
+        measure: what makes scores of the model's outputs (n, ...) and the labels (n, ...) of a data set.
+        kwargs: what `Trainer` takes. Data sets have the columns `input_ids`, `length` and `labels`.
 
     Raises:
-        UserError: when there are several processes, which batches of no fixed size cannot be dealt out to evenly.
+        UserError: when there are fewer documents than processes.
     """
 
-    def __init__(self, *args: Any, batch_tokens: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.args.world_size > 1:
-            raise UserError(
-                f"training in batches by length takes one process, got {self.args.world_size}: start it without "
-                "torchrun."
-            )
+    def __init__(
+        self,
+        *args: Any,
+        batch_tokens: int,
+        pad_id: int,
+        measure: Callable[[Tensor, Tensor], Scores | dict[str, Any]],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, data_collator=Collator(pad_id), **kwargs)
         self.batch_tokens = batch_tokens
+        self.pad_id = pad_id
+        self.measure = measure
+        if len(self.train_dataset) < self.args.world_size:
+            raise UserError(
+                f"expected a document for each of {self.args.world_size} processes, got {len(self.train_dataset)} to "
+                "train on: start fewer processes."
+            )
 
-    def get_train_dataloader(self) -> DataLoader:
-        return self._by_length(self.train_dataset, self._train_batch_size, shuffle=True)
-
-    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
-        return self._by_length(
-            self.eval_dataset if eval_dataset is None else eval_dataset, self.args.eval_batch_size, shuffle=False
-        )
-
-    def get_test_dataloader(self, test_dataset: Dataset) -> DataLoader:
-        return self.get_eval_dataloader(test_dataset)
-
-    def padding_fraction(self) -> float:
-        """Return the share of padding in an epoch's training batches, from 0 to 1."""
-        return padding_fraction(
-            self._batches(self.train_dataset, self._train_batch_size, shuffle=True), self.train_dataset["length"][:]
-        )
-
-    def _batches(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> LengthBatches:
-        return LengthBatches(
-            dataset["length"],
-            batch_size,
-            max_tokens=self.batch_tokens,
-            shuffle=shuffle,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            drop_last=self.args.dataloader_drop_last and shuffle,
-        )
-
-    def _by_length(self, dataset: Dataset, batch_size: int, *, shuffle: bool) -> DataLoader:
-        batches = self._batches(dataset, batch_size, shuffle=shuffle)
-        loader = DataLoader(
-            dataset.select_columns(["input_ids", "labels"]).with_format("numpy"),
-            batch_sampler=batches,
-            collate_fn=self.data_collator,
+    def get_train_dataloader(self) -> Loader:
+        documents = self.train_dataset.select_columns(["input_ids", "labels"]).with_format("numpy")
+        return Loader(
+            documents,
+            batch_sampler=self._training_batches(self.args.process_index),
+            collate_fn=_Share(self.data_collator, documents[0]),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
-        prepared: DataLoader = self.accelerator.prepare(loader)
-        return prepared
+
+    def padding_fraction(self) -> float:
+        """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
+        batches = [batch for rank in range(self.args.world_size) for batch in self._training_batches(rank) if batch]
+        return padding_fraction(batches, self.train_dataset["length"][:])
+
+    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
+        """Return what `measure` makes of the outputs for a data set. All processes share the work."""
+        found = outputs(
+            self.model,
+            dataset.select_columns(["input_ids"]).with_format("numpy"),
+            scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
+            pad_id=self.pad_id,
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            after_batch=self._scored_a_batch,
+        )
+        return self.measure(found, torch.tensor(dataset["labels"][:]))
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return this batch's share of the mean loss over the labels of all processes; see `Trainer`."""
+        counts = (inputs["labels"] != IGNORED).any()
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        # Not every loss leaves out ignored labels by itself.
+        loss = loss * counts
+        return (loss, outputs) if return_outputs else loss
+
+    def _training_batches(self, rank: int) -> LengthBatches:
+        return LengthBatches(
+            self.train_dataset["length"],
+            self._train_batch_size,
+            max_tokens=self.batch_tokens,
+            shuffle=True,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            drop_last=self.args.dataloader_drop_last,
+            rank=rank,
+            world=self.args.world_size,
+        )
+
+    def _scored_a_batch(self) -> None:
+        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+
+
+def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) -> list[list[int]]:
+    """Group documents of similar length into batches of row numbers, the longest first.
+
+    Args:
+        lengths: (n,) lengths in tokens.
+        batch_size: rows in a batch, at most.
+        batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
+    """
+    return list(LengthBatches(lengths, batch_size, max_tokens=batch_tokens, shuffle=False))
+
+
+@torch.no_grad()
+def outputs(
+    model: PreTrainedModel,
+    examples: Dataset | Sequence[dict[str, Any]],
+    batches: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> Tensor:
+    """Return a model's `logits` for documents. Of several processes each computes some of the batches, and all get all.
+
+    Args:
+        model: the model. It is in evaluation mode meanwhile.
+        examples: n rows with `input_ids`.
+        batches: row numbers, each of which occurs once; the same in all processes.
+        pad_id: the token that fills up batches.
+        progress: whether to show a bar on standard error.
+        after_batch: what to do after each batch.
+
+    Returns:
+        (n, ...) float32 on the CPU, in the order of `examples`, whatever the order of `batches`; (0, num_labels)
+        without examples.
+
+    Raises:
+        UserError: when another process stopped.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        result = processes.in_each(lambda: _own_outputs(model, examples, batches, pad_id, progress, after_batch))
+    finally:
+        model.train(was_training)
+    processes.sum_into(result.numpy())
+    return result
+
+
+def _own_outputs(
+    model: PreTrainedModel,
+    examples: Dataset | Sequence[dict[str, Any]],
+    batches: Sequence[Sequence[int]],
+    pad_id: int,
+    progress: bool,
+    after_batch: Callable[[], None] | None,
+) -> Tensor:
+    """Return the logits of this process's batches, and zeros in the rows of the others."""
+    result = torch.zeros(len(examples), model.config.num_labels)
+    own = batches[processes.rank() :: processes.count()]
+    # Below the bar of a training run it goes away when it is full.
+    for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
+        padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], pad_id)
+        logits = model(**{name: tensor.to(model.device) for name, tensor in padded.items()}).logits
+        result[torch.as_tensor(batch)] = logits.float().cpu()
+        if after_batch is not None:
+            after_batch()
+    return result
 
 
 class Collator:
@@ -78,3 +184,24 @@ class Collator:
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         return pad(examples, self.pad_id)
+
+
+class _Share:
+    """Collates a process's share of a batch.
+
+    A share without rows becomes a batch whose labels count for nothing: all processes take part in every step.
+    """
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Tensor]], spare: dict[str, Any]) -> None:
+        self.collator = collator
+        self.spare = {**spare, "input_ids": spare["input_ids"][:1]}
+
+    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        if examples:
+            return self.collator(examples)
+        batch = self.collator([self.spare])
+        return {
+            **batch,
+            "labels": torch.full_like(batch["labels"], IGNORED),
+            "attention_mask": torch.zeros_like(batch["attention_mask"]),
+        }

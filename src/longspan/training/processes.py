@@ -1,17 +1,23 @@
-"""Several processes of one training, as `torchrun` starts them; with a single one, all of this does nothing.
+"""Several processes of one training run, as `torchrun` and `accelerate launch` start them.
 
-What goes wrong in one process ends the others too: each of `on_first`, `in_turn` and `in_each` waits for all and raises
-in all. An error elsewhere closes the connections of the process it ends, which raises in those that wait for it.
+Accelerate's `PartialState` knows the processes and connects them. What is here it does not do: wait with patience, and
+end all processes when one fails. Its `main_process_first` and `on_main_process` let the others wait for a process that
+has failed; each of `on_first`, `in_turn` and `in_each` waits for all and raises in all, and `sharing` makes one
+sentence of the connections that break when a process ends in the middle of the shared work. With a single process all
+of this does nothing.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from accelerate import PartialState
+from accelerate.utils import gather, parse_flag_from_env, reduce
 
 from longspan.errors import UserError
 
@@ -21,47 +27,70 @@ PATIENCE = timedelta(days=1)
 """How long processes wait for each other: while the first reads data, or one scores the only document, for example. One
 that ends, for whatever reason, is noticed at once."""
 
+_ELSEWHERE = "another process of this training run stopped: its own message says why."
+# What gloo and NCCL say when a process that they wait for has ended.
+_BROKEN = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+
+
+@contextlib.contextmanager
+def sharing() -> Iterator[None]:
+    """Raise UserError in place of what the connection to a process says that has ended meanwhile."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _several() and any(words in str(error) for words in _BROKEN):
+            raise UserError(_ELSEWHERE) from error
+        raise
+
 
 def connect() -> None:
-    """Connect the processes that `torchrun` has started, if there are no GPUs, by which the Trainer would do it.
+    """Connect the processes that a launcher has started, if they compute on CPUs. Do this first.
 
-    Without GPUs its own way has a fixed patience of half an hour.
+    `TrainingArguments` connects those with GPUs, with the patience it is given; without GPUs it would ask for GPUs'
+    backend, or wait for half an hour at most.
     """
-    if "LOCAL_RANK" in os.environ and not torch.accelerator.is_available() and not _several():
-        dist.init_process_group("gloo", timeout=PATIENCE)
+    on_cpu = not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
+    if "LOCAL_RANK" in os.environ and on_cpu:
+        PartialState(cpu=True, timeout=PATIENCE)
 
 
 def count() -> int:
     """Return how many processes there are."""
-    return dist.get_world_size() if _several() else 1
+    return int(PartialState().num_processes) if _several() else 1
 
 
 def rank() -> int:
     """Return which of them this is, from 0."""
-    return dist.get_rank() if _several() else 0
+    return int(PartialState().process_index) if _several() else 0
 
 
+@sharing()
+def wait() -> None:
+    """Return once all processes have come here."""
+    if _several():
+        PartialState().wait_for_everyone()
+
+
+@sharing()
 def total(values: Sequence[float]) -> list[float]:
     """Return the sums of `values` over all processes, each of which gives as many."""
-    return _reduced(values, dist.ReduceOp.SUM) if _several() else list(values)
+    if not _several():
+        return list(values)
+    sums: list[float] = reduce(_tensor(values), "sum").tolist()
+    return sums
 
 
+@sharing()
+def largest(value: float) -> float:
+    """Return the largest `value` of all processes."""
+    return float(gather(_tensor([value])).max()) if _several() else value
+
+
+@sharing()
 def sum_into(array: np.ndarray) -> None:
     """Put the sum of all processes' `array` in the place of each; equal shapes and types."""
     if _several():
-        summed = torch.from_numpy(array).to(_device())
-        dist.all_reduce(summed)
-        array[...] = summed.cpu().numpy()
-
-
-def wait() -> None:
-    """Return once all processes have come here."""
-    total([0])
-
-
-def largest(value: float) -> float:
-    """Return the largest `value` of all processes."""
-    return _reduced([value], dist.ReduceOp.MAX)[0] if _several() else value
+        array[...] = reduce(torch.from_numpy(array).to(PartialState().device), "sum").cpu().numpy()
 
 
 def on_first(work: Callable[[], None]) -> None:
@@ -99,7 +128,7 @@ def _agreed(work: Callable[[], T] | None) -> tuple[T] | None:
     if error is not None:
         raise error
     if failed:
-        raise UserError("another process of this training stopped: its own message says why.")
+        raise UserError(_ELSEWHERE)
     return done
 
 
@@ -107,13 +136,6 @@ def _several() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def _reduced(values: Sequence[float], by: "dist.ReduceOp.RedOpType") -> list[float]:
-    numbers = torch.tensor(values, dtype=torch.float64, device=_device())
-    dist.all_reduce(numbers, by)
-    reduced: list[float] = numbers.tolist()
-    return reduced
-
-
-def _device() -> str:
-    # NCCL moves what is on a GPU, gloo what is on the CPU.
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+def _tensor(values: Sequence[float]) -> torch.Tensor:
+    # gloo moves what is on the CPU, NCCL what is on a GPU.
+    return torch.tensor(values, dtype=torch.float64, device=PartialState().device)

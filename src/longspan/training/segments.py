@@ -1,8 +1,6 @@
 """Training a language model on streams of segments, with states that go on from one to the next."""
 
-import time
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,17 @@ from datasets import Dataset
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
-from transformers.trainer_utils import speed_metrics
 
-from longspan.data.streams import IGNORED, SegmentBatches, SegmentData, token_arrays
+from longspan.data.streams import SegmentBatches, SegmentData, token_arrays
 from longspan.errors import UserError
 from longspan.likelihood import token_losses
 from longspan.metrics import language_scores
 from longspan.mixers.softmax import KeyValueCache
 from longspan.models import MixerStates
+from longspan.scores import Scores
 from longspan.training import processes
-from longspan.training.base import LongspanTrainer
+from longspan.training.base import Loader, LongspanTrainer
 
 
 class SegmentTrainer(LongspanTrainer):
@@ -54,9 +51,6 @@ class SegmentTrainer(LongspanTrainer):
         UserError: from `train`, when a checkpoint lacks states that fit.
     """
 
-    # Losses are divided by the targets of all accumulated batches here, not in `Trainer.training_step`.
-    loss_is_scaled_for_ga = True
-
     def __init__(self, *args: Any, segment_length: int, carries: bool, end_id: int, pad_id: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.segment_length = segment_length
@@ -65,12 +59,11 @@ class SegmentTrainer(LongspanTrainer):
         self.carries = carries
         self._states: MixerStates | None = None
 
-    def get_train_dataloader(self) -> DataLoader:
-        # Not prepared by Accelerate, which would deal the batches out to processes once more. No workers: there is
-        # nothing to wait for.
+    def get_train_dataloader(self) -> Loader:
+        # No workers: there is nothing to wait for.
         documents = token_arrays(self.train_dataset)
         data = SegmentData(documents, self.segment_length, end_id=self.end_id, pad_id=self.pad_id)
-        return _Loader(data, batch_sampler=self._batches())
+        return Loader(data, batch_sampler=self._batches())
 
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches, from 0 to 1."""
@@ -89,19 +82,14 @@ class SegmentTrainer(LongspanTrainer):
             world=self.args.world_size,
         )
 
-    def get_batch_samples(
-        self, epoch_iterator: Iterator[dict[str, Tensor]], num_batches: int, device: torch.device
-    ) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Return the batches of one optimizer step, and how many targets they have in all processes."""
-        batches = list(islice(epoch_iterator, num_batches))
-        targets = sum(int((batch["shift_labels"] != IGNORED).sum()) for batch in batches)
-        everywhere: Tensor = self.accelerator.reduce(torch.tensor(targets, device=device), "sum")
-        return batches, everywhere
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
+        # The Trainer counts `shift_labels`, but only where there are `labels`.
+        return super()._get_num_items_in_batch([{**batch, "labels": None} for batch in batch_samples], device)
 
     def compute_loss(
         self,
         model: torch.nn.Module,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
@@ -110,37 +98,17 @@ class SegmentTrainer(LongspanTrainer):
         rows = inputs.pop("reset")
         if self.carries:
             states = self._no_states() if self._states is None else self._states.reset(rows)
-            outputs = model(**inputs, past_key_values=states, use_cache=True)
+            inputs |= {"past_key_values": states, "use_cache": True}
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if self.carries:
             self._states = outputs.past_key_values.detach()
-        else:
-            outputs = model(**inputs)
-        if num_items_in_batch is None:
-            num_items_in_batch = (inputs["shift_labels"] != IGNORED).sum()
-        # Over processes gradients are averaged, but the targets are already those of all.
-        loss = outputs.losses.sum() / num_items_in_batch * self.args.world_size
         return (loss, outputs) if return_outputs else loss
 
     def _no_states(self) -> MixerStates:
         states: MixerStates = self.model.base_model.init_states(self._train_batch_size)
         return states
 
-    def evaluate(
-        self,
-        eval_dataset: Dataset | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Score `eval_dataset`, by default the one given at the start; see `Trainer` and `scores`."""
-        with self.not_training():
-            start = time.time()
-            documents = self.eval_dataset if eval_dataset is None else eval_dataset
-            logs = {f"{metric_key_prefix}_{name}": score for name, score in self.scores(documents).items()}
-            logs |= speed_metrics(metric_key_prefix, start, num_tokens=sum(documents["length"][:]) + len(documents))
-            self.log(logs)
-            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
-        return logs
-
-    def scores(self, dataset: Dataset) -> dict[str, float]:
+    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
         """Return what `longspan.metrics.language_scores` makes of the losses of documents.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
@@ -168,8 +136,6 @@ class SegmentTrainer(LongspanTrainer):
         super()._save_rng_state(output_dir)
         if self._states is not None:
             save_file(self._states.tensors(), self._states_file(output_dir), {"processes": str(self.args.world_size)})
-        # Only then does the first process write the file that makes a checkpoint count as complete.
-        processes.wait()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -210,12 +176,3 @@ def carries(model: PreTrainedModel, training: Mapping[str, Any]) -> bool:
     states: MixerStates = model.base_model.init_states(1)
     limited = not any(isinstance(state, KeyValueCache) for state in states.layers)
     return limited and training.get("carry_states", True)
-
-
-class _Loader(DataLoader[dict[str, Tensor]]):
-    """A loader that tells its batch sampler about epochs, for which the Trainer asks loaders only."""
-
-    batch_sampler: SegmentBatches
-
-    def set_epoch(self, epoch: int) -> None:
-        self.batch_sampler.set_epoch(epoch)

@@ -1,0 +1,147 @@
+"""Checkpoints that outlive kills, full disks and damage: which are complete, and which one to resume from.
+
+The last file of a checkpoint is a seal: what all other files were when they were written. Without it a save was cut
+short, by a kill for example, and the checkpoint is as good as none; a file that is no longer what the seal says is
+damaged. So nothing needs to be opened, let alone unpickled, to know whether a checkpoint can be resumed from.
+"""
+
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import UserError
+from longspan.training import processes
+
+SEAL = "seal.json"
+
+
+def seal(checkpoint: Path) -> None:
+    """Write down what the files of a checkpoint are, once all processes have written theirs."""
+    files = {
+        path.relative_to(checkpoint).as_posix(): _digest(path)
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != SEAL
+    }
+    unfinished = checkpoint / f"{SEAL}.unfinished"
+    unfinished.write_text(json.dumps({"processes": processes.count(), "sha256": files}, indent=2), encoding="utf-8")
+    unfinished.replace(checkpoint / SEAL)
+
+
+def complete(folder: Path) -> list[Path]:
+    """Return the checkpoints in `folder` whose saves were not cut short, the newest first."""
+    sealed = {int(step): path for path in folder.glob("checkpoint-*") if (step := _step(path)) and _is_sealed(path)}
+    return [sealed[step] for step in sorted(sealed, reverse=True)]
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the newest checkpoint in `folder` whose save was not cut short."""
+    return next(iter(complete(folder)), None)
+
+
+def to_resume_from(folder: Path) -> Path | None:
+    """Return the newest checkpoint in `folder` that is as it was written, the same in all processes.
+
+    The first process says on standard error which newer ones are damaged, and removes them and whatever a killed save
+    left, which would be in the way of checkpoints to come. None means that nothing was saved yet.
+
+    Raises:
+        UserError: All checkpoints are damaged, or so is the one that holds the best model so far; or the checkpoint
+            was saved by another number of processes.
+    """
+    found = -1
+
+    def choose() -> None:
+        nonlocal found
+        chosen = _choose(folder)
+        found = -1 if chosen is None else int(_step(chosen))
+
+    processes.on_first(choose)
+    step = int(processes.largest(found))
+    return None if step < 0 else folder / f"checkpoint-{step}"
+
+
+def _choose(folder: Path) -> Path | None:
+    sealed = complete(folder)
+    damages: dict[Path, str] = {}
+    chosen = None
+    for checkpoint in sealed:
+        damage = _damage(checkpoint)
+        if not damage:
+            chosen = checkpoint
+            break
+        damages[checkpoint] = f"{checkpoint.name} is damaged ({damage})"
+    if sealed and chosen is None:
+        raise UserError(
+            f"expected a checkpoint in {folder} to resume from, but {' and '.join(damages.values())}: start again "
+            "with --overwrite."
+        )
+    if chosen is not None:
+        _check(chosen)
+        if damages:
+            print(f"longspan: {' and '.join(damages.values())}: going on from {chosen.name}.", file=sys.stderr)
+    for path in folder.glob("checkpoint-*"):
+        if path in damages or path not in sealed:
+            shutil.rmtree(path, ignore_errors=True)
+    return chosen
+
+
+def _check(checkpoint: Path) -> None:
+    """Raise UserError unless training can go on from `checkpoint` and end as if never interrupted."""
+    saved_by = _read(checkpoint / SEAL).get("processes")
+    if saved_by != processes.count():
+        raise UserError(
+            f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}: resume with as "
+            "many as before, or start again with --overwrite."
+        )
+    best = _read(checkpoint / "trainer_state.json").get("best_model_checkpoint")
+    if best is None or Path(best).name == checkpoint.name:
+        return
+    holds_best = checkpoint.parent / Path(best).name
+    damage = _damage(holds_best) if _is_sealed(holds_best) else "it is not complete"
+    if damage:
+        raise UserError(
+            f"expected the best model so far in {holds_best}, but it is damaged ({damage}): start again with "
+            "--overwrite."
+        )
+
+
+def _damage(checkpoint: Path) -> str:
+    """Say what is wrong with a complete checkpoint; empty if nothing is."""
+    written = _read(checkpoint / SEAL).get("sha256")
+    if not isinstance(written, dict) or "trainer_state.json" not in written:
+        return f"{SEAL} cannot be read"
+    for name, digest in written.items():
+        try:
+            if _digest(checkpoint / name) != digest:
+                return f"{name} is not as it was written"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return ""
+
+
+def _step(checkpoint: Path) -> str:
+    number = checkpoint.name.removeprefix("checkpoint-")
+    return number if number.isdecimal() else ""
+
+
+def _is_sealed(checkpoint: Path) -> bool:
+    return (checkpoint / SEAL).is_file()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a JSON file holds; nothing if it is no longer a JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -10,6 +10,7 @@ the other columns their ratios. The prefix softmax mean is the scan with the gat
 import argparse
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from tabulate import tabulate
 from turns import medians
 
 from longspan.environment import environment
-from longspan.kernels import scan as kernels
 from longspan.ops import scan
 from longspan.ops.pooling import prefix_softmax_mean
+from longspan.ops.scan import numba, operators
 
 
 def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], Any]]:
@@ -38,7 +39,7 @@ def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], A
         threads, grads = torch.get_num_threads(), [torch.empty_like(x) for x in (values, gates, initial)]
         forward = [x.numpy() for x in (values, gates, initial, target, torch.empty_like(final))]
         backward = [x.numpy() for x in (grad, final, values, gates, initial, outputs, *grads)]
-        return lambda: kernels.lerp_forward(*forward, threads), lambda: kernels.lerp_backward(*backward, threads)
+        return lambda: numba.lerp_forward(*forward, threads), lambda: numba.lerp_backward(*backward, threads)
 
     forward, backward = loops(gates)
     channel_forward, channel_backward = loops(per_channel)
@@ -64,13 +65,16 @@ def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], A
 
 
 def in_torch(operation: Callable[[], Any]) -> None:
-    """Run an operation as if Numba were not installed."""
-    before = scan.numba_available
-    scan.numba_available = lambda: False
-    try:
+    """Run an operation with the kernels that every device has."""
+    with ExitStack() as stack:
+        for each in (
+            operators.lerp_scan,
+            operators.lerp_scan_backward,
+            operators.softmax_gates,
+            operators.softmax_gates_backward,
+        ):
+            stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
         operation()
-    finally:
-        scan.numba_available = before
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def test_the_causal_form_is_the_formula_and_streams(t: int, density: float | Non
     mask = None if density is None else torch.rand(2, t) < density
     if mask is not None:
         mask[0, -1] = True
-    empty = linear.empty_sums(2, 2, 3, query)
+    empty = linear.empty_sums(2, 2, 3, query.dtype)
     out, sums = linear.causal_linear_attention(query, key, value, mask, empty)
     agree(out, linear.linear_attention_naive(query, key, value, mask, causal=True), (query, key, value))
     parts, state = [], empty
@@ -79,7 +79,7 @@ def test_extreme_inputs_stay_finite() -> None:
         query, key = (scale * torch.rand(1, 1, 50, 4).add(0.1) for _ in range(2))
         query.requires_grad_()
         key.requires_grad_()
-        empty = linear.empty_sums(1, 1, 4, query)
+        empty = linear.empty_sums(1, 1, 4, query.dtype)
         out, _ = linear.causal_linear_attention(query, key, torch.randn(1, 1, 50, 4), None, empty)
         out.sum().backward()
         assert all(found is not None and found.isfinite().all() for found in (out, query.grad, key.grad))
@@ -89,7 +89,7 @@ def test_sums_of_half_precision_keep_growing() -> None:
     """Known failure elsewhere: a running sum in bfloat16 stops at 256, as 256 + 1 is 256."""
     ones = torch.ones(1, 1, 5000, 1, dtype=torch.bfloat16)
     values = (torch.arange(5000) >= 2500).view(1, 1, 5000, 1).bfloat16()
-    out, sums = linear.causal_linear_attention(ones, ones, values, None, linear.empty_sums(1, 1, 1, ones))
+    out, sums = linear.causal_linear_attention(ones, ones, values, None, linear.empty_sums(1, 1, 1, ones.dtype))
     assert out[0, 0, -1].item() == 0.5
     assert sums.weights.item() == 10000
     assert linear.linear_attention(ones, ones, values)[0, 0, -1].item() == 0.5
@@ -112,7 +112,7 @@ def test_no_tensor_is_as_large_as_all_pairs() -> None:
     for t in (512, 1024):
         query, key, value = (torch.randn(1, 2, t, 16, requires_grad=True) for _ in range(3))
         with Largest() as largest:
-            out, _ = linear.causal_linear_attention(query, key, value, None, linear.empty_sums(1, 2, 16, query))
+            out, _ = linear.causal_linear_attention(query, key, value, None, linear.empty_sums(1, 2, 16, query.dtype))
             out.sum().backward()
         sizes.append(largest.size)
     assert sizes[1] == 2 * sizes[0] <= 2 * 1024 * linear.CHUNK

@@ -6,18 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longspan.ops import pooling, scan
-
-
-@pytest.fixture(params=["compiled", "torch"])
-def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "torch":
-        monkeypatch.setattr(scan, "numba_available", lambda: False)
-
+from longspan.ops import pooling
+from longspan.ops.scan import operators
 
 # The path is the same for all examples of a test.
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-on_both_paths = pytest.mark.usefixtures("both_paths")
+on_both_paths = pytest.mark.usefixtures("scan_path")
 
 
 @given(t=st.integers(1, 50), padding=st.integers(0, 60))
@@ -56,7 +50,7 @@ def state_of(t: int, density: float = 1.0) -> tuple[pooling.PrefixMean, tuple[Te
 def test_states_of_parts_merge_into_the_state_of_the_whole(lengths: list[int], density: float) -> None:
     parts = [state_of(t, density) for t in lengths]
     values, logits, mask = (torch.cat(seen, 1) for seen in zip(*(seen for _, seen in parts), strict=True))
-    merged = pooling.empty_prefix(2, 3, 4, values)
+    merged = pooling.empty_prefix(2, 3, 4, values.dtype)
     for state, _ in parts:
         merged = pooling.merge(merged, state)
     torch.testing.assert_close(merged, pooling.softmax_pool_state(values, logits, mask))
@@ -68,7 +62,7 @@ def test_merging_is_associative_and_commutative_and_the_empty_state_changes_noth
     left = pooling.merge(pooling.merge(one, two), three)
     torch.testing.assert_close(left, pooling.merge(one, pooling.merge(two, three)))
     torch.testing.assert_close(pooling.merge(one, two), pooling.merge(two, one))
-    empty = pooling.empty_prefix(2, 3, 4, one.mean)
+    empty = pooling.empty_prefix(2, 3, 4, one.mean.dtype)
     for merged in (pooling.merge(one, empty), pooling.merge(empty, one)):
         assert torch.equal(merged.normaliser, one.normaliser)
         assert torch.equal(merged.mean, one.mean)
@@ -110,8 +104,8 @@ def test_single_steps_run_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     values, logits = torch.randn(2, 50, 3, 4), 3 * torch.randn(2, 50, 3)
     mask = torch.rand(2, 50) < 0.7
     expected, last = pooling.prefix_softmax_mean(values, logits, mask)
-    monkeypatch.setattr(scan, "_kernels", lambda: pytest.fail("a kernel for one position"))
-    state, means = pooling.empty_prefix(2, 3, 4, values), []
+    monkeypatch.setattr(operators, "_loops", lambda: pytest.fail("a kernel for one position"))
+    state, means = pooling.empty_prefix(2, 3, 4, values.dtype), []
     for i in range(50):
         now = slice(i, i + 1)
         mean, state = pooling.prefix_softmax_mean(values[:, now], logits[:, now], mask[:, now], state)
@@ -122,7 +116,7 @@ def test_single_steps_run_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_long_stream_of_single_steps_does_not_drift() -> None:
     values, logits = torch.randn(1, 4000, 1, 2), torch.randn(1, 4000, 1)
-    state = pooling.empty_prefix(1, 1, 2, values)
+    state = pooling.empty_prefix(1, 1, 2, values.dtype)
     for value, logit in zip(values.split(1, 1), logits.split(1, 1), strict=True):
         mean, state = pooling.prefix_softmax_mean(value, logit, None, state)
     expected = pooling.softmax_pool(values[:, :, 0].double(), logits.double())

@@ -1,4 +1,4 @@
-"""The gated recurrence and the softmax gates: compiled loops and plain torch, both against the naive forms."""
+"""The gated recurrence and the softmax gates: compiled loops and plain operations, both against the naive forms."""
 
 import subprocess
 import sys
@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.ops import scan
+from longspan.ops.scan import operators
 
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run every test on both paths."""
-    if request.param == "torch":
-        monkeypatch.setattr(scan, "numba_available", lambda: False)
-    return str(request.param)
-
-
+# Every test runs on both paths.
+pytestmark = pytest.mark.usefixtures("scan_path")
 # The path is the same for all examples of a test.
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -172,23 +166,22 @@ def test_a_nan_is_not_hidden() -> None:
     assert final.isnan().all()
 
 
-def test_operators_keep_what_pytorch_asks_of_them(path: str) -> None:
-    if path == "torch":
-        pytest.skip("plain torch has no operators of its own")
+def test_operators_keep_what_pytorch_asks_of_them() -> None:
     values, gates, initial = recurrence(2, 5, False)
     logits, state = (x.requires_grad_() for x in logits_and_state(5, 0.2))
     starts = torch.rand(2, 5) < 0.3
     plain: tuple[Any, ...] = tuple(x.detach() for x in (values, initial, values, gates, initial, values))
-    torch.library.opcheck(scan._lerp_scan, (values, gates, initial))
-    torch.library.opcheck(scan._lerp_scan, tuple(recurrence(2, 5, True, torch.float32)))
-    torch.library.opcheck(scan._lerp_scan_backward, plain)
-    torch.library.opcheck(scan._softmax_gates, (logits, state, starts))
-    torch.library.opcheck(scan._softmax_gates_backward, (gates.detach(), state.detach(), gates.detach(), starts))
+    torch.library.opcheck(operators.lerp_scan, (values, gates, initial))
+    torch.library.opcheck(operators.lerp_scan, tuple(recurrence(2, 5, True, torch.float32)))
+    torch.library.opcheck(operators.lerp_scan_backward, plain)
+    torch.library.opcheck(operators.softmax_gates, (logits, state, starts))
+    torch.library.opcheck(operators.softmax_gates, (logits, state, starts[:, :0]))
+    torch.library.opcheck(operators.softmax_gates_backward, (gates.detach(), state.detach(), gates.detach(), starts))
 
 
-def test_numba_waits_for_the_first_scan(path: str) -> None:
+def test_numba_waits_for_the_first_scan(scan_path: str) -> None:
     """Importing stays cheap; single steps and other devices never need it."""
-    if path == "torch":
+    if scan_path == "plain":
         pytest.skip("one interpreter suffices")
     code = (
         "import sys, torch; from longspan.ops import pooling, scan\n"

@@ -1,6 +1,6 @@
 """Long sequences in blocks, so that what is made on the way to a result stays in a processor's cache.
 
-A tensor of 64 MiB is mapped anew by the system each time one is made, and leaves every cache before it is read again.
+A tensor of 64 MiB is mapped by the system each time one is made, and leaves every cache before it is read again.
 What a block makes is small, and it is made again in the backward pass instead of being kept.
 """
 
@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from longspan.ops.execution import by_hand, on_cpu
+
 Result = TypeVar("Result")
 State = TypeVar("State")
-# Larger tensors, in bytes, are not kept by the C library but taken from the system anew, page by page. Up to there,
-# what is made twice costs more than it saves: up to a fifth of the time.
+# Larger tensors, in bytes, are not kept by the C library but taken from the system each time, page by page. Up to
+# there, what is made twice costs more than it saves: up to a fifth of the time.
 LARGE = 1 << 25
 # Bytes that a block of such a tensor takes.
 BLOCK = 1 << 22
@@ -26,7 +28,7 @@ def block_by_block(
     """Return `function` of each block of positions, which are dimension `dim` of all `tensors`; None stays None.
 
     One call receives all positions where there is nothing to gain: where no tensor is LARGE, on other devices than a
-    CPU, and under torch.compile, which joins operations in its own way. `widening` says how many times as large as the
+    CPU, and where no op runs by hand (`ops.execution`). `widening` says how many times as large as the
     largest of `tensors` are those that `function` makes of them.
     """
     positions = _per_block(tensors, dim, widening)
@@ -54,10 +56,10 @@ def carried_through_blocks(
 
 def _per_block(tensors: tuple[Tensor | None, ...], dim: int, widening: int) -> int:
     """Return how many positions make a block, or 0 for all."""
-    if torch.compiler.is_compiling():
+    if not by_hand():
         return 0
     largest = max((tensor for tensor in tensors if tensor is not None), key=lambda tensor: tensor.nbytes)
-    if largest.nbytes * widening <= LARGE or largest.device.type != "cpu":
+    if largest.nbytes * widening <= LARGE or not on_cpu(largest):
         return 0
     return max(1, BLOCK * largest.shape[dim] // largest.nbytes)
 

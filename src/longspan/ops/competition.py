@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
 
+from longspan.ops.execution import by_hand
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
 # What `score` and `pool` owe to the gradient of x is a product of coefficients (b, h, t) and rows (b, h, d). They hand
@@ -31,8 +32,7 @@ def reads(x: Float[Tensor, "b t d"], *widths: int) -> tuple[Read, ...]:
 
     The gradient with respect to x is then one product for all of them, of cost t·Σwidths·d.
     """
-    if torch.compiler.is_compiling():
-        # Compilers trace a hand-written gradient only by making use of what torch itself has deprecated.
+    if not by_hand():
         return tuple(Read(x, None) for _ in widths)
     links = _Collect.apply(x, *widths)
     return tuple(Read(x, pair) for pair in zip(links[::2], links[1::2], strict=True))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from longspan.ops.execution import by_hand, on_cpu
+
 _LEVELS = 1 << 16
 
 
@@ -16,7 +18,7 @@ def dropout(x: Tensor, probability: float, training: bool = True) -> Tensor:
     if not training or probability == 0:
         return x
     dropped = round(probability * _LEVELS)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < dropped < _LEVELS:
+    if not (on_cpu(x) and by_hand() and 0 < dropped < _LEVELS):
         return torch.nn.functional.dropout(x, probability)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _LEVELS // 2

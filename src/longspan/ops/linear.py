@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
+from longspan.ops.execution import by_hand
 from longspan.ops.pooling import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks take CHUNK numbers per position and head, sums before
@@ -29,9 +30,18 @@ class LinearSums(NamedTuple):
     weights: Tensor
 
 
-def empty_sums(batch_size: int, heads: int, width: int, like: Tensor) -> LinearSums:
-    """Return the sums over nothing, on the device of `like`, in at least float32."""
-    zeros = like.new_zeros(batch_size, heads, width, width, dtype=accumulation_dtype(like.dtype))
+def empty_sums(
+    batch_size: int,
+    heads: int,
+    width: int,
+    dtype: torch.dtype | Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> LinearSums:
+    """Return the sums over nothing, in at least float32."""
+    if isinstance(dtype, Tensor):
+        device, dtype = dtype.device, dtype.dtype
+    dtype = accumulation_dtype(dtype or torch.get_default_dtype())
+    zeros = torch.zeros(batch_size, heads, width, width, dtype=dtype, device=device)
     return LinearSums(zeros, zeros[..., 0])
 
 
@@ -87,6 +97,8 @@ def _causal_block(
     state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None
 ) -> tuple[Tensor, LinearSums]:
     t = query.shape[2]
+    if t == 0:
+        return value, state
     if t == 1:
         # A step of a stream: not worth the chunks.
         keys = _key_features(key, real)
@@ -118,8 +130,7 @@ def _key_features(key: Tensor, real: Tensor | None) -> Tensor:
 
 def _features(x: Tensor) -> Tensor:
     """Return elu(x) + 1, written so that negative numbers keep their digits: elu(-20) + 1 is zero in float32."""
-    if torch.compiler.is_compiling():
-        # Compilers trace a hand-written gradient only by making use of what torch itself has deprecated.
+    if not by_hand():
         return x.clamp_max(0).exp() + x.relu()
     features: Tensor = _Features.apply(x)
     return features

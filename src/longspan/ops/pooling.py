@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+from longspan.ops.scan.plain import logaddexp
 
 
 class PrefixMean(NamedTuple):
@@ -20,19 +21,33 @@ class PrefixMean(NamedTuple):
     mean: Tensor
 
 
-def empty_prefix(batch_size: int, heads: int, width: int, like: Tensor) -> PrefixMean:
-    """Return the state of a mean that has seen nothing, on the device of `like`, in at least float32."""
-    dtype = accumulation_dtype(like.dtype)
-    normaliser = torch.full((batch_size, heads), FLOOR, dtype=dtype, device=like.device)
-    return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=like.device))
+def empty_prefix(
+    batch_size: int,
+    heads: int,
+    width: int,
+    dtype: torch.dtype | Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> PrefixMean:
+    """Return the state of a mean that has seen nothing, in at least float32."""
+    if isinstance(dtype, Tensor):
+        device, dtype = dtype.device, dtype.dtype
+    dtype = accumulation_dtype(dtype or torch.get_default_dtype())
+    normaliser = torch.full((batch_size, heads), FLOOR, dtype=dtype, device=device)
+    return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=device))
 
 
 def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
     """Return the state of a mean that has seen what both have; `empty_prefix` changes nothing."""
-    normaliser = torch.logaddexp(one.normaliser, other.normaliser)
+    normaliser = logaddexp(one.normaliser, other.normaliser)
     # The distance of FLOOR to FLOOR is no weight.
     weight = (other.normaliser - normaliser).exp() * (other.normaliser > FLOOR / 2)
     return PrefixMean(normaliser, torch.lerp(one.mean, other.mean, weight.to(one.mean.dtype).unsqueeze(-1)))
+
+
+def masked_logits(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t h"]:
+    """Return `logits` in at least float32, those where `mask` is False far below all others: FLOOR."""
+    logits = logits.to(accumulation_dtype(logits.dtype))
+    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
 
 
 def softmax_weights(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t h"]:
@@ -40,11 +55,8 @@ def softmax_weights(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | 
 
     Positions where `mask` is False weigh exactly zero; a row without any real position has only zeros.
     """
-    logits = logits.to(accumulation_dtype(logits.dtype))
-    if mask is None:
-        return logits.softmax(1)
-    keep = mask.unsqueeze(-1)
-    return logits.masked_fill(~keep, FLOOR).softmax(1) * keep
+    weights = masked_logits(logits, mask).softmax(1)
+    return weights if mask is None else weights * mask.unsqueeze(-1)
 
 
 def softmax_pool(
@@ -62,9 +74,7 @@ def softmax_pool_state(
 ) -> PrefixMean:
     """Return `softmax_pool` as a state (mean (b, h, d)) that merges with those of other parts of the sequence."""
     dtype = accumulation_dtype(values.dtype)
-    wide = logits.to(dtype)
-    if mask is not None:
-        wide = wide.masked_fill(~mask.unsqueeze(-1), FLOOR)
+    wide = masked_logits(logits.to(dtype), mask)
     with torch.autocast(values.device.type, enabled=False):
         # No positions at all give minus infinity.
         return PrefixMean(wide.logsumexp(1).clamp_min(FLOOR), softmax_pool(values.to(dtype), logits, mask))
@@ -94,12 +104,11 @@ def prefix_softmax_mean(
     with sums in at least float32.
     """
     b, t, h, e = values.shape
-    state = state or empty_prefix(b, h, e, values)
-    if mask is not None:
-        logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
-        if starts is not None:
-            # A document that begins with padding begins with the mean of nothing.
-            values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
+    state = state or empty_prefix(b, h, e, values.dtype, values.device)
+    logits = masked_logits(logits, mask)
+    if mask is not None and starts is not None:
+        # A document that begins with padding begins with the mean of nothing.
+        values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
     if t == 1 and starts is None:
         # A step of a stream: not worth a kernel.
         state = merge(state, PrefixMean(logits[:, 0].to(state.normaliser.dtype), values[:, 0].to(state.mean.dtype)))
@@ -118,7 +127,7 @@ def prefix_softmax_mean_naive(
 ) -> tuple[Tensor, PrefixMean]:
     """Compute `prefix_softmax_mean` one position after the other, as the gated recurrence it is."""
     b, t, h, e = values.shape
-    normaliser, mean = state or empty_prefix(b, h, e, values)
+    normaliser, mean = state or empty_prefix(b, h, e, values.dtype, values.device)
     means = []
     for i in range(t):
         if starts is not None:
@@ -130,4 +139,4 @@ def prefix_softmax_mean_naive(
         normaliser = torch.where(real, new, normaliser)
         mean = torch.where(real.unsqueeze(-1), moved, mean)
         means.append(mean)
-    return torch.stack(means, 1), PrefixMean(normaliser, mean)
+    return torch.stack(means, 1) if means else values, PrefixMean(normaliser, mean)

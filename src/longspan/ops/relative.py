@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
+from longspan.ops.execution import by_hand, differentiated_further, plain_gradients, transformed
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 from longspan.ops.relative_parts import Scores, attend, gradients, shift
 
@@ -68,9 +69,7 @@ def relative_attention(
     dtype = value.dtype
     content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))
     given = (content, position, key, value, distance_key, mask, causal, window)
-    if torch.compiler.is_compiling():
-        # Compilers trace a hand-written gradient only by making use of what torch itself has deprecated, and can do
-        # more with plain operations.
+    if not by_hand():
         return _in_plain_operations(*given)
     out: Tensor = _Attention.apply(*given)
     return out
@@ -95,13 +94,9 @@ class _Attention(Function):
         given = (content, position, key, value, distance_key)
         options = (mask, ctx.causal, ctx.window)
         with torch.autocast(gradient.device.type, enabled=False):
-            if not torch.is_grad_enabled():
-                return *gradients(_scores(*given, *options), gradient, out), None, None, None
-            # The gradient is to have a gradient itself.
-            needed = [tensor for tensor in given if tensor.requires_grad]
-            found = torch.autograd.grad(_in_plain_operations(*given, *options), needed, gradient, create_graph=True)
-            rest = iter(found)
-            return *(next(rest) if tensor.requires_grad else None for tensor in given), None, None, None
+            if differentiated_further():
+                return plain_gradients(_in_plain_operations, (*given, *options), (gradient,))
+            return *gradients(_scores(*given, *options), gradient, out), None, None, None
 
 
 def _scores(
@@ -139,8 +134,8 @@ def _in_plain_operations(
     sizes = [end - start for start, end in itertools.pairwise(cuts)]
     keys, values = key.split(sizes, -2), value.split(sizes, -2)
     queries = zip(content.split(BLOCK, 2), position.split(BLOCK, 2), strict=True)
-    # With several blocks, none keeps its weights for the backward pass.
-    forgets = n > BLOCK and torch.is_grad_enabled()
+    # With several blocks, none keeps its weights for the backward pass. No transform can look into a checkpoint.
+    forgets = n > BLOCK and torch.is_grad_enabled() and not transformed()
     out = []
     with torch.autocast(value.device.type, enabled=False):
         for number, (contents, positions) in enumerate(queries):

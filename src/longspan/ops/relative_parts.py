@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from longspan.ops.execution import on_cpu
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 
 # Scores in a part, for each core of a CPU: about its cache. Parts of half the size spend more on starting operations.
@@ -95,7 +96,7 @@ class Scores:
         """Cut a block into parts, some rows of one head or all rows of some heads, none larger than the first."""
         heads, b = self.key.shape[:2]
         fitting = max(1, heads * b)
-        if self.key.device.type == "cpu":
+        if on_cpu(self.key):
             queries, keys = (piece.stop - piece.start for piece in (block.queries, block.keys))
             fitting = max(1, TILE * torch.get_num_threads() // (self.content.shape[1] // heads * queries * keys))
         some_heads, some_rows = _even(heads, max(1, fitting // max(1, b))), _even(b, fitting)
@@ -144,7 +145,7 @@ class Scores:
         weights = self.room("weights", together, queries, m, dtype=self.exact)
         hidden = None if self.hidden is None else self.hidden[part.rows, part.keys]
         # Looking spares work on a CPU; elsewhere it would wait for the device.
-        if hidden is None or (hidden.device.type == "cpu" and not hidden.any()):
+        if hidden is None or (on_cpu(hidden) and not hidden.any()):
             return torch.softmax(scores, -1, out=weights)
         scores.view(heads, rows, queries, m).clamp_max_(self._limit(hidden).unsqueeze(1))
         return torch.softmax(scores, -1, out=weights).mul_(scores.amax(-1, keepdim=True) > FLOOR / 2)

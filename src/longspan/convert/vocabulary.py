@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from longspan.checkpoints.containers import load_containers
+from longspan.convert.containers import load_containers
 from longspan.errors import UserError
 
 #: Where a vocabulary is looked for, in this order; the first two are pickles.

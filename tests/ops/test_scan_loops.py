@@ -8,7 +8,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from longspan.kernels import scan
+from longspan.ops.scan import numba as scan
 
 
 def run(per_channel: bool, threads: int) -> list[np.ndarray]:
@@ -61,7 +61,7 @@ def test_a_forked_process_has_workers_of_its_own() -> None:
     """Known failure elsewhere: OpenMP loops die in the workers of a DataLoader, which are forked."""
     code = """
 import os, numpy as np
-from longspan.kernels import scan
+from longspan.ops.scan import numba as scan
 scan.WORTH_SHARING = 1
 def run():
     out, final = np.zeros((2, 9, 1, 1)), np.zeros((2, 1, 1))

@@ -1,10 +1,11 @@
-"""Scans over positions as compiled loops: the gated recurrence, the gates of a prefix softmax, and their gradients.
+"""The gated recurrence, the gates of a prefix softmax and their gradients as compiled loops over positions.
 
-All arrays are C-contiguous. Sums over positions run in float64, whatever the arrays hold. Rows and heads are
+NumPy arrays in and out, no tensors, all C-contiguous. Sums over positions run in float64, whatever the arrays hold. Rows and heads are
 independent of each other, so they are shared out between threads of this process: no OpenMP, which neither survives a
 fork nor shares cores with the threads of other libraries.
 """
 
+import inspect
 import math
 import os
 from collections.abc import Callable
@@ -68,7 +69,7 @@ def gates_forward(
     """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1}, z_t), and `final` (b, h) with the last n.
 
     Logits up to `hidden` weigh nothing, and an `initial` up to there has seen nothing. `starts` (b, t), or (b, 0) for
-    none, says where n begins anew.
+    none, says where n begins again.
     """
     _share(_gates_forward, (logits, initial, starts, gates, final, hidden), len(logits), logits.size, threads)
 
@@ -141,6 +142,8 @@ def _compiled(function: Callable[..., None], **more: Any) -> Callable[..., None]
         "fastmath": {"reassoc", "contract", "nsz"},
         **more,
     }
+    # What import hooks that check annotations wrap around a function does not compile.
+    function = inspect.unwrap(function)
     try:
         compiled: Callable[..., None] = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # Neither the source folder nor the user's cache folder can be written.
@@ -314,9 +317,9 @@ def _gates_forward(
             reference[head] = initial[row, head]
             total[head] = 1.0 if initial[row, head] > hidden else 0.0
         for i in range(t):
-            anew = starts.size > 0 and starts[row, i]
+            again = starts.size > 0 and starts[row, i]
             for head in range(h):
-                if anew:
+                if again:
                     total[head] = 0.0
                 z = np.float64(logits[row, i, head])
                 if z <= hidden:
@@ -352,12 +355,12 @@ def _gates_backward(
             carry[head] = grad_final[row, head]
         for back in range(t):
             i = t - 1 - back
-            anew = starts.size > 0 and starts[row, i]
+            again = starts.size > 0 and starts[row, i]
             for head in range(h):
                 gate = np.float64(gates[row, i, head])
                 change = np.float64(grad_gates[row, i, head])
                 towards = carry[head] - gate * change
                 grad_logits[row, i, head] = gate * (change + towards)
-                carry[head] = 0.0 if anew else (1 - gate) * towards
+                carry[head] = 0.0 if again else (1 - gate) * towards
         for head in range(h):
             grad_initial[row, head] = carry[head]

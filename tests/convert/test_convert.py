@@ -22,7 +22,7 @@ from longspan.likelihood import token_losses
 from longspan.models import LongspanForCausalLM
 from longspan.runs import load_run
 
-BENCHMARK = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "transformer_xl_parity.py"))
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "transformer_xl_parity.py"))
 CONFIGURATIONS: dict[str, dict[str, Any]] = BENCHMARK["CONFIGURATIONS"]
 WORDS = ["<eos>", "<unk>", "the", "cat", "purrs", *(f"w{number}" for number in range(115))]
 
@@ -94,6 +94,16 @@ def test_says_what_the_authors_code_says(name: str, tmp_path: Path) -> None:
     (tmp_path / "checkpoint" / "config.json").rename(tmp_path / "checkpoint" / "args.json")
     (tmp_path / "checkpoint" / "args.json").write_text(json.dumps(settings), encoding="utf-8")
     assert_says_the_same(converted(tmp_path / "checkpoint"), weights, shape, "authors")
+
+
+@pytest.mark.parametrize("tie_weight", [False, True, None, "no"])
+def test_a_setting_that_transformers_4_ignores(tie_weight: Any, tmp_path: Path) -> None:
+    """`tie_weight` was renamed `tie_word_embeddings` before transformers 4, whose `TransfoXLConfig` ties without it."""
+    weights = write(tmp_path / "checkpoint", tie_weight=tie_weight)
+    settings = json.loads((tmp_path / "checkpoint/config.json").read_text())
+    del settings["tie_word_embeddings"]
+    (tmp_path / "checkpoint/config.json").write_text(json.dumps(settings))
+    assert_says_the_same(converted(tmp_path / "checkpoint"), weights, SHAPE)
 
 
 def test_without_names_given_twice(tmp_path: Path) -> None:
@@ -350,7 +360,7 @@ def test_a_failure_leaves_nothing_half_written(
     if existing:
         convert(checkpoint, out, progress=False)
     before = sorted(path.name for path in out.glob("*"))
-    monkeypatch.setattr("longspan.convert._recipe", lambda *_: shutil.disk_usage("/no such disk"))
+    monkeypatch.setattr("longspan.convert.run_folder._recipe", lambda *_: shutil.disk_usage("/no such disk"))
     with pytest.raises(FileNotFoundError):
         convert(checkpoint, out, overwrite=True, progress=False)
     assert sorted(path.name for path in out.glob("*")) == before

@@ -10,9 +10,9 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from longspan.checkpoints.transformer_xl import TransformerXL, read_transformer_xl
-from longspan.checkpoints.vocabulary import Vocabulary, build_tokenizer, load_vocabulary
-from longspan.checkpoints.weights import load_settings, load_tensors
+from longspan.convert.transformer_xl import TransformerXL, read_transformer_xl
+from longspan.convert.vocabulary import Vocabulary, build_tokenizer, load_vocabulary
+from longspan.convert.weights import load_settings, load_tensors
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM

@@ -14,8 +14,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from longspan.checkpoints.containers import load_containers
-from longspan.checkpoints.vocabulary import build_tokenizer, load_vocabulary
+from longspan.convert.containers import load_containers
+from longspan.convert.vocabulary import build_tokenizer, load_vocabulary
 from longspan.errors import UserError
 
 WORDS = ["<eos>", "<unk>", "the", "cat", "purrs"]

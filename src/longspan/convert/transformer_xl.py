@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.checkpoints.weights import Source
+from longspan.convert.weights import Source
 from longspan.errors import UserError
 
 #: Settings that change what is computed: the one value supported, and what any other asks for.
@@ -331,7 +331,7 @@ def _head(
 def _tied_words(source: Source, settings: Mapping[str, Any], layout: str, tables: range) -> bool:
     """Return whether output weights are the word vectors: transformers ties them as it loads, the authors before."""
     if layout == "transformers":
-        return _setting(settings, "tie_word_embeddings", (bool,), settings.get("tie_weight", True))
+        return bool(_setting(settings, "tie_word_embeddings", (bool,), True))
     return all(_same(source, f"crit.out_layers.{i}.weight", f"word_emb.emb_layers.{i}.weight") for i in tables)
 
 

@@ -1,6 +1,8 @@
 """A run folder or recipe that somebody else wrote executes nothing, asks nothing, and costs one sentence."""
 
+import errno
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -175,3 +177,102 @@ def test_a_recipe_names_a_mixer_of_ones_own(run: Path, ran: Path) -> None:
     in_recipe("evil.Evil")(run)
     with imports.allow("evil"):
         assert recipes.load("run/recipe.toml").model["mixers"] == ["evil.Evil"]
+
+
+def same(name: str) -> Callable[[Path], None]:
+    """Make a file a link to itself."""
+
+    def spoil(run: Path) -> None:
+        (run / name).unlink()
+        (run / name).symlink_to(run / name)
+
+    return spoil
+
+
+def written(name: str, content: bytes) -> Callable[[Path], Any]:
+    return lambda run: (run / name).write_bytes(content)
+
+
+def pipe(run: Path) -> None:
+    (run / "tokenizer.json").unlink()
+    os.mkfifo(run / "tokenizer.json")
+
+
+def config(**values: Any) -> Callable[[Path], None]:
+    return lambda run: change(run, "config.json", **values)
+
+
+ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "mixers": (config(mixers=[1]), 'mixers in \'run/config.json\' expects a list such as ["a", "b"], not [1].'),
+    "a fraction": (config(dim=1e9), "dim in 'run/config.json' expects a whole number, not 1000000000.0."),
+    "wide": (config(dim=10**9, feed_forward_dim=64, embedding_dim=16), "do not fit its config.json"),
+    "deep": (config(depth=9999), "expected 9999 layers by the latter, but there are"),
+    "deeper": (config(depth=100000), "depth must be at most 10000, got 100000"),
+    "positions": (config(position="learned", max_positions=2**30), "is missing in model.safetensors, but has shape"),
+    "vocabulary": (config(vocab_size=10**12), "vocab_size must be at most 2147483647"),
+    "heads": (config(heads=3), "heads"),
+    "below no dropout": (config(dropout=-1), "dropout must be from 0 to 1, got -1"),
+    "a dropout": (config(dropout=float("nan")), "dropout must be from 0 to 1, got nan"),
+    "a switch": (config(causal="yes"), "causal in 'run/config.json' expects true or false, not 'yes'."),
+    "options": (config(mixer_options={"linear": 1}), "mixer_options"),
+    "an option": (config(mixer_options={"linear": {"heads": "x"}}), "cannot be built"),
+    "a type": (config(dtype="hub"), "dtype in 'run/config.json' expects one of float32"),
+    "labels": (config(id2label={"1": "a"}), "id2label in 'run/config.json' expects a name for each of 0, 1, ..."),
+    "one label": (
+        config(id2label={"0": "a"}, problem_type="single_label_classification"),
+        "has 1 label: expected at least two",
+    ),
+    "nesting": (written("config.json", b"[" * 100_000), "'run/config.json' is damaged"),
+    "half the weights": (written("model.safetensors", b"\x10" + bytes(7) + b"{"), "model.safetensors' is damaged"),
+    "a link to itself": (same("recipe.toml"), "expected a file recipe.toml in it"),
+    "a pipe": (pipe, "'run/tokenizer.json' is neither a file nor a folder"),
+    "a tokenizer": (written("tokenizer.json", b"{}"), "the tokenizer in 'run' is damaged or incomplete"),
+    "half a tokenizer": (written("tokenizer.json", b'{"version": "1.0", '), "the tokenizer in 'run' is damaged"),
+    "generation": (
+        written("generation_config.json", b'{"watermarking_config": {"a": 1}}'),
+        "the model in 'run' cannot be loaded",
+    ),
+    "no recipe": (written("recipe.toml", b"\x00"), "recipe 'run/recipe.toml' is not valid TOML"),
+    "nested recipe": (written("recipe.toml", b"a=" + b"[" * 50_000), "recipe 'run/recipe.toml' is not valid TOML"),
+    "another task": (written("recipe.toml", b'task = "classification"'), "do not fit its config.json"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_damaged_and_odd_files(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, message = ODD[name]
+    spoil(run)
+    assert cli.main(["generate", "run"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("longspan: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["evaluate", "{}"], ["train", "{}"], ["convert", "{}", "o"], ["generate", "run", "--prompt-file", "{}"]],
+)
+@pytest.mark.parametrize("path", ["loop", "x" * 5000, "text.txt/below"])
+def test_paths_that_lead_nowhere(
+    path: str, arguments: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("loop").symlink_to("loop")
+    assert cli.main([argument.format(path) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("longspan: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ELOOP, errno.EIO])
+def test_a_folder_that_cannot_be_written(
+    number: int, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The superuser, whom permissions do not stop, runs tests too."""
+
+    def mkdir(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert cli.main(["evaluate", "run"]) == 2
+    assert capsys.readouterr().err == f"longspan: {os.strerror(number).lower()}: run/evaluation.\n"

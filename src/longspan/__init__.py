@@ -26,6 +26,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Reading what is installed takes longer than all of this.
+        from importlib import metadata
+
+        try:
+            return metadata.version("longspan")
+        except metadata.PackageNotFoundError:
+            return "unknown"
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

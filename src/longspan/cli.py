@@ -61,6 +61,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     parser = argparse.ArgumentParser(
         prog="longspan", description="Train, compare and understand sequence models whose cost grows linearly."
     )
+    parser.add_argument("--version", action=_Version, help="print the version")
     adder = parser.add_subparsers(title="verbs", metavar="VERB")
     verbs: dict[str, argparse.ArgumentParser] = {}
 
@@ -139,6 +140,19 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     return parser, verbs
+
+
+class _Version(argparse.Action):
+    """Argparse's own needs the version before it is asked for, and reading it takes time."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import longspan
+
+        print(f"longspan {longspan.__version__}")
+        parser.exit()
 
 
 def _add_recipe(verb: argparse.ArgumentParser) -> None:

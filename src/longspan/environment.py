@@ -17,7 +17,7 @@ def environment() -> dict[str, Any]:
     """Return versions, processor, threads, GPU, the commit of a source checkout, and the command."""
     return {
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -28,10 +28,18 @@ def environment() -> dict[str, Any]:
     }
 
 
+def _version(package: str) -> str | None:
+    """Return the version of an installed package; None for a source tree on Python's path, which has none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _processor() -> str:
     """Return the processor's name; `platform.processor` is empty on most Linux systems."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

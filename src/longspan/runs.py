@@ -157,15 +157,19 @@ def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedMod
     """Load the weights. By default, those that do not fit would be drawn at random, with a warning at most."""
     found = _shapes(folder / "model.safetensors")
     _check_sizes(folder, config, model_class, found)
-    with _quiet():
-        model, info = model_class.from_pretrained(
-            folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            local_files_only=True,
-            use_safetensors=True,
-        )
+    try:
+        with _quiet():
+            model, info = model_class.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                local_files_only=True,
+                use_safetensors=True,
+            )
+    # Such as a generation_config.json of another version.
+    except (TypeError, AttributeError, KeyError) as error:
+        raise UserError(f"the model in {str(folder)!r} cannot be loaded ({_first_line(error)}).") from error
     wrong = [
         (name, f"has shape {tuple(found)} in model.safetensors but {tuple(expected)} by config.json")
         for name, found, expected in info["mismatched_keys"]
@@ -209,8 +213,9 @@ def _check_sizes(
     except UserError:
         raise
     except Exception as error:
-        told = " ".join(str(error).split("\n")[0].split()).rstrip(".")
-        raise UserError(f"the model of {str(folder / 'config.json')!r} cannot be built ({told}).") from error
+        raise UserError(
+            f"the model of {str(folder / 'config.json')!r} cannot be built ({_first_line(error)})."
+        ) from error
     wrong = [
         (name, f"has shape {found[name]} in model.safetensors but {shape} by config.json")
         for name, shape in expected.items()
@@ -245,8 +250,14 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     # Of a damaged file, tokenizers raises `Exception` itself, and transformers what its parts happen to raise.
     except Exception as error:
-        told = " ".join(str(error).split("\n")[0].split()).rstrip(".") or type(error).__name__
-        raise UserError(f"the tokenizer in {str(folder)!r} is damaged or incomplete ({told}).") from error
+        raise UserError(
+            f"the tokenizer in {str(folder)!r} is damaged or incomplete: expected its tokenizer.json and "
+            "tokenizer_config.json as they were saved."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import pickle
 import runpy
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,8 +284,16 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no vocabulary": (only("config.json", "pytorch_model.bin"), "expected a vocabulary, vocab.pkl, vocab.bin or voc"),
     "no settings": (only("pytorch_model.bin", "vocab.txt"), "expected mem_len, clamp_len, same_length in a config.jso"),
     "half a setting": (settings(clamp_len=None), "expected clamp_len in a config.json beside"),
-    "truncated weights": (shorten("pytorch_model.bin"), "is damaged or no file of torch.save"),
-    "empty weights": (replace("pytorch_model.bin", b""), r"is damaged or no file of torch.save \(EOFError\)"),
+    "truncated weights": (shorten("pytorch_model.bin"), "is damaged or not a file of torch.save: get"),
+    "empty weights": (replace("pytorch_model.bin", b""), "is damaged or not a file of torch.save: get"),
+    "text": (
+        replace("pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n"),
+        "is damaged or not a file of",
+    ),
+    "a program": (
+        lambda f: zipfile.ZipFile(f / "pytorch_model.bin", "a").writestr("pytorch_model/constants.pkl", b""),
+        "holds a TorchScript program, which is not run",
+    ),
     "no tensors": (lambda f: torch.save([1], f / "pytorch_model.bin"), "holds no tensors by name"),
     "truncated safetensors": (replace("model.safetensors", b"\x10" + bytes(7) + b"{"), "is damaged"),
     "truncated vocabulary": (replace("vocab.pkl", pickle.dumps(WORDS)[:-20]), "is damaged or no pickle"),

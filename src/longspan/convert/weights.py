@@ -43,11 +43,13 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
                 "run: load it where it was made, and save the weights alone with "
                 "`torch.save(model.state_dict(), 'pytorch_model.bin')`."
             ) from None
-        problem = re.split(r"\. |\.?\n", str(error).strip())[0]
-        # torch then advises to run whatever is in the file.
-        problem = "it holds more than tensors" if "eights only" in problem else problem
-        problem = problem if " " in problem else type(error).__name__
-        raise UserError(f"{str(path)!r} is damaged or no file of torch.save ({problem}): get the file again.") from None
+        if "TorchScript" in str(error):
+            raise UserError(
+                f"{str(path)!r} holds a TorchScript program, which is not run: load it where it was made, and save the "
+                "weights alone with `torch.save(model.state_dict(), 'pytorch_model.bin')`."
+            ) from None
+        # What torch says then is about its own code, or advises to run whatever is in the file.
+        raise UserError(f"{str(path)!r} is damaged or not a file of torch.save: get the file again.") from None
     if not isinstance(found, dict) or not found or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise UserError(
             f"{str(path)!r} holds no tensors by name: expected what `torch.save(model.state_dict(), PATH)` writes."

@@ -25,6 +25,8 @@ _SIZES = {
     "position_period": 1,
 }
 _LARGEST = 2**31 - 1
+#: Ten times as many as the deepest models have; more take minutes to build, even without weights.
+_DEEPEST = 10_000
 
 
 @strict
@@ -134,8 +136,9 @@ class LongspanConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, got {value}; choose a larger one.")
-            if value is not None and value > _LARGEST:
-                raise UserError(f"{name} must be at most {_LARGEST}, got {value}; choose a smaller one.")
+            most = _DEEPEST if name == "depth" else _LARGEST
+            if value is not None and value > most:
+                raise UserError(f"{name} must be at most {most}, got {value}; choose a smaller one.")
         for name in ("dropout", "token_dropout", "classifier_dropout", "label_smoothing"):
             value = getattr(self, name)
             # NaN is none of them, either.

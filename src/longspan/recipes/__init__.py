@@ -110,7 +110,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
     name, text = _read(name_or_path)
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"recipe {name_or_path!r} is not valid TOML: {error}.") from None
     for key, value in tables.items():
         if key not in (*_TABLES, "task", "description"):

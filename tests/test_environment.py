@@ -1,0 +1,31 @@
+"""What results are measured with, where parts of it are missing; and the version."""
+
+import json
+from importlib import metadata
+
+import pytest
+
+import longspan
+from longspan import cli
+from longspan.environment import environment
+
+
+def test_without_git_and_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(metadata, "version", none)
+    found = environment()
+    assert set(found["packages"].values()) == {None}
+    assert found["commit"] is None
+    assert longspan.__version__ == "unknown"
+    json.dumps(found)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert longspan.__version__ == metadata.version("longspan")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"longspan {longspan.__version__}\n"

@@ -1,5 +1,6 @@
 """Tokens are learned from texts read once, decode as promised, are cut at the right end and computed only once."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,12 +10,13 @@ from typing import Any
 
 import datasets
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Value
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
 from longspan.data import tokens
+from longspan.data.carried import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
 from longspan.errors import UserError
@@ -254,7 +256,7 @@ def test_pretrained_tokenizers_end_documents_with_their_own_token_or_ours(tmp_pa
 
 
 def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> None:
+    def fail(name: str, **_: Any) -> None:
         raise OSError(f"{name} is not a local folder.\nMore.")
 
     monkeypatch.setattr(tokens.AutoTokenizer, "from_pretrained", fail)
@@ -267,16 +269,21 @@ def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def documents(texts: list[str]) -> Dataset:
     def rows() -> Any:
         for number, text in enumerate(texts):
-            yield {"text": text, "label": "ab"[number % 2], "where": f"a.csv, row {number + 1}"}
+            where = f"a.csv, row {number + 1}"
+            yield {"text": text, "other": text[::-1], "label": "ab"[number % 2], "where": where}
 
     return Dataset.from_generator(rows, fingerprint=f"texts{len(texts)}")
+
+
+def labels(a: int = 0, **others: int) -> dict[str, Carried]:
+    return {"labels": class_number("label", {"a": a, **others})}
 
 
 def test_tokenize() -> None:
     config = DataConfig(tokens="words", max_length=3)
     dataset = documents(["a b c d e", "a b", "c d e"])
     tokenizer = build_tokenizer(config, dataset["text"])
-    found = tokenize(dataset, tokenizer, config, {"a": 0, "b": 1}, "Tokenising")
+    found = tokenize(dataset, tokenizer, config, "Tokenising", keep=labels(b=1))
     assert found.column_names == ["input_ids", "length", "removed", "labels"]
     assert found.features["input_ids"].feature.dtype == "int32"
     assert found["length"][:] == [3, 2, 3]
@@ -290,17 +297,86 @@ def test_tokenize() -> None:
         "median_length": 3.0,
         "longest": 5,
     }
-    assert "labels" not in tokenize(dataset, tokenizer, config, None, "Tokenising").column_names
+    assert "labels" not in tokenize(dataset, tokenizer, config, "Tokenising").column_names
     with pytest.raises(UserError, match=r"a.csv, row 2: the label 'b' is not among those the model knows"):
-        tokenize(dataset, tokenizer, config, {"a": 0, "c": 1}, "Tokenising")
+        tokenize(dataset, tokenizer, config, "Tokenising", keep=labels(c=1))
+
+
+def test_columns_go_along_as_they_are_or_converted() -> None:
+    dataset = documents(["a b", "c"])
+    tokenizer = build_tokenizer(DataConfig(tokens="words"), dataset["text"])
+    keep = {
+        "plain": Carried("other"),
+        "place": Carried("other", Value("string"), lambda value, where: f"{value} from {where}"),
+    }
+    found = tokenize(dataset, tokenizer, DataConfig(tokens="words"), "Tokenising", keep=keep)
+    assert found.column_names == ["input_ids", "length", "removed", "plain", "place"]
+    assert found["plain"][:] == ["b a", "c"]
+    assert found["place"][:] == ["b a from a.csv, row 1", "c from a.csv, row 2"]
+
+
+@given(
+    first=st.integers(1, 9), second=st.integers(1, 9), room=st.integers(2, 12), kind=st.sampled_from(["bert", "plain"])
+)
+def test_pairs_are_as_the_tokenizer_makes_them(first: int, second: int, room: int, kind: str) -> None:
+    tokenizer = PAIRED[kind]
+    added = tokenizer.num_special_tokens_to_add(pair=True)
+    one, other = " ".join("abcdefghi"[:first]), " ".join("jklmnopqr"[:second])
+    config = DataConfig(tokens="words", max_length=room + added)
+    (ids,) = encode(tokenizer, [one], config, pairs=[other])
+    assert ids == tokenizer(one, other, truncation="longest_first", max_length=room + added).input_ids
+    whole = DataConfig(tokens="words")
+    assert encode(tokenizer, [one], whole, pairs=[other]) == [tokenizer(one, other).input_ids]
+
+
+def pair_tokenizers() -> dict[str, PreTrainedTokenizerBase]:
+    from tokenizers.processors import TemplateProcessing
+
+    text = " ".join("abcdefghijklmnopqr")
+    made = {kind: build_tokenizer(DataConfig(tokens="words"), [text]) for kind in ("bert", "plain")}
+    backend = made["bert"].backend_tokenizer
+    backend.add_special_tokens(["[CLS]", "[SEP]"])
+    backend.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    return made
+
+
+PAIRED = pair_tokenizers()
+
+
+def test_the_last_tokens_of_both_texts_of_a_pair_are_kept() -> None:
+    tokenizer = PAIRED["bert"]
+    config = DataConfig(tokens="words", max_length=8, keep="last")
+    found = encode(tokenizer, ["a b c d e f", "a"], config, pairs=["j k", "j k l m n o"])
+    assert [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in found] == [
+        "[CLS] d e f [SEP] j k [SEP]",
+        "[CLS] a [SEP] l m n o [SEP]",
+    ]
+    with pytest.raises(UserError, match="max_length is 4, but the tokenizer adds 3 special tokens"):
+        encode(tokenizer, ["a"], DataConfig(tokens="words", max_length=4), pairs=["j"])
+
+
+def test_code_of_a_tokenizer_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "strange"
+    folder.mkdir()
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    settings = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "tokenizer_class": "Evil"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    with pytest.raises(UserError, match=r"could not be loaded as one .*: check the name, or the folder"):
+        build_tokenizer(DataConfig(tokens=str(folder)), [])
+    assert not (tmp_path / "ran").exists()
 
 
 def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     config = DataConfig(tokens="words", max_length=3)
     dataset = documents(TEXTS)
     tokenizer = build_tokenizer(config, dataset["text"])
-    labels = {"a": 0, "b": 1}
-    first = tokenize(dataset, tokenizer, config, labels, "Tokenising")
+    numbers = labels(b=1)
+    first = tokenize(dataset, tokenizer, config, "Tokenising", keep=numbers)
     calls = []
     original = tokens._encode
 
@@ -309,15 +385,19 @@ def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*args)
 
     monkeypatch.setattr(tokens, "_encode", counted)
-    again = tokenize(dataset, build_tokenizer(config, TEXTS), config, labels, "Other words")
+    again = tokenize(dataset, build_tokenizer(config, TEXTS), config, "Other words", keep=numbers)
     assert (again[:], calls) == (first[:], [])
-    for other, names, data in (
-        (DataConfig(tokens="words", max_length=4), labels, dataset),
-        (DataConfig(tokens="words", max_length=3, keep="last"), labels, dataset),
-        (config, {"a": 1, "b": 0}, dataset),
-        (config, labels, documents(TEXTS[:7])),
+    plain = {"labels": Carried("label")}
+    for other, keep, data, text in (
+        (DataConfig(tokens="words", max_length=4), numbers, dataset, "text"),
+        (DataConfig(tokens="words", max_length=3, keep="last"), numbers, dataset, "text"),
+        (config, labels(1, b=0), dataset, "text"),
+        (config, plain, dataset, "text"),
+        (config, numbers, documents(TEXTS[:7]), "text"),
+        (config, numbers, dataset, "other"),
+        (config, numbers, dataset, ("text", "other")),
     ):
-        tokenize(data, tokenizer, other, names, "Tokenising")
+        tokenize(data, tokenizer, other, "Tokenising", text=text, keep=keep)
         assert calls == [1]
         calls.clear()
 
@@ -327,7 +407,7 @@ def test_python_tokenizers_run_in_processes(byt5: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(tokens, "_cores", lambda: 2)
     config = DataConfig(tokens=byt5, max_length=20)
     tokenizer = build_tokenizer(config, [])
-    found = tokenize(documents(TEXTS), tokenizer, config, {"a": 0, "b": 1}, "Tokenising")
+    found = tokenize(documents(TEXTS), tokenizer, config, "Tokenising", keep=labels(b=1))
     assert found["input_ids"][:] == encode(tokenizer, TEXTS, config)
 
 

@@ -51,7 +51,7 @@ def tokenize_documents(
     """Turn whole documents into tokens, on all cores, and only once: the result is cached.
 
     Args:
-        dataset: Columns text and where, as `longspan.data.documents` makes them.
+        dataset: Columns text and where, as `longspan.data.loading.load` makes them.
         tokenizer: What makes the tokens.
         config: What kind of tokenizer that is.
         description: What the progress bar says.

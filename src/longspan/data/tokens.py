@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +18,10 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
+from longspan.data.carried import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
-from longspan.data.files import missing
 from longspan.data.learning import END, PAD, UNKNOWN, learn
+from longspan.data.opening import missing
 from longspan.errors import UserError, suggestion
 
 _TOKENS_VERSION = 1
@@ -133,33 +134,55 @@ def _no_rust_threads() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig) -> list[list[int]]:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig, *, pairs: Sequence[str] | None = None
+) -> list[list[int]]:
     """Return the token ids of each text, cut to `config.max_length`, within the special tokens the tokenizer adds.
+
+    Args:
+        tokenizer: What makes the tokens.
+        texts: The texts.
+        config: How many tokens to keep, and which end.
+        pairs: The second text of each pair, if they are pairs. The longer of the two is cut first.
 
     Raises:
         UserError: `config.max_length` leaves no room beside the special tokens.
     """
-    return [ids.tolist() for ids, _ in _encode(tokenizer, texts, config.max_length, config.keep)]
+    parts = [texts] if pairs is None else [texts, pairs]
+    return [ids.tolist() for ids, _ in _encode(tokenizer, parts, config.max_length, config.keep)]
 
 
 def _encode(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int, keep: str
+    tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
 ) -> list[tuple[np.ndarray, int]]:
-    """Return each text's ids, int32, and how many tokens were cut off."""
-    before, after = _special_tokens(tokenizer)
-    room = max_length - len(before) - len(after)
-    if max_length and room < 1:
+    """Return the ids, int32, of each text or, with two sequences, each pair, and how many tokens were cut off."""
+    special = _special_tokens(tokenizer, len(parts))
+    count = sum(map(len, special))
+    room = max_length - count
+    if max_length and room < len(parts):
         raise UserError(
-            f"data.max_length is {max_length}, but the tokenizer adds {len(before) + len(after)} special tokens to "
-            "each document: make it larger."
+            f"data.max_length is {max_length}, but the tokenizer adds {count} special tokens to each document: make it "
+            "larger."
         )
     result = []
-    for content in token_ids(tokenizer, texts):
-        kept = content
-        if max_length and len(content) > room:
-            kept = content[:room] if keep == "first" else content[-room:]
-        result.append((np.concatenate([before, kept, after]), len(content) - len(kept)))
+    for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
+        lengths = [len(content) for content in contents]
+        kept = _shares(lengths, room) if max_length else lengths
+        pieces = [special[0]]
+        for content, size, after in zip(contents, kept, special[1:], strict=True):
+            pieces += [content[:size] if keep == "first" else content[len(content) - size :], after]
+        result.append((np.concatenate(pieces), sum(lengths) - sum(kept)))
     return result
+
+
+def _shares(lengths: list[int], room: int) -> list[int]:
+    """Return how many tokens are kept of one text, or of two, the longer of which loses first."""
+    if sum(lengths) <= room:
+        return lengths
+    if len(lengths) == 1:
+        return [room]
+    shorter = min(*lengths, room // 2)
+    return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
@@ -206,63 +229,74 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids that the tokenizer puts before and after a document."""
-    whole = tokenizer.encode("a", add_special_tokens=True)
-    inner = tokenizer.encode("a", add_special_tokens=False)
-    starts = [i for i in range(len(whole) - len(inner) + 1) if whole[i : i + len(inner)] == inner]
-    if not starts:
-        raise UserError(f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens.")
-    return _ids(whole[: starts[0]]), _ids(whole[starts[0] + len(inner) :])
+def _special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
+    """Return the ids that the tokenizer puts before one text or two, between them and after the last."""
+    samples = ["a", "b"][:texts]
+    rest = tokenizer.encode(*samples, add_special_tokens=True)
+    found = []
+    for sample in samples:
+        inner = tokenizer.encode(sample, add_special_tokens=False)
+        starts = [i for i in range(len(rest) - len(inner) + 1) if rest[i : i + len(inner)] == inner]
+        if not starts:
+            raise UserError(f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens.")
+        found.append(_ids(rest[: starts[0]]))
+        rest = rest[starts[0] + len(inner) :]
+    return [*found, _ids(rest)]
 
 
 def tokenize(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     config: DataConfig,
-    label_to_id: dict[str, int] | None,
-    description: str,
+    description: Any,
+    old_description: str | None = None,
+    *,
+    text: str | tuple[str, str] = "text",
+    keep: Mapping[str, Carried] | None = None,
 ) -> Dataset:
     """Turn documents into tokens, on all cores, with a progress bar, and only once: the result is cached.
 
     Args:
-        dataset: Columns text and, if labels are wanted, label and where, as `longspan.data.sources` makes them.
+        dataset: The texts, what is to go along, and where, as `longspan.data.loading.load` makes them.
         tokenizer: What makes the tokens.
         config: How many tokens to keep, and which end.
-        label_to_id: Class numbers by label; None for documents without labels.
         description: What the progress bar says.
+        old_description: The same where `description` is a table of class numbers, or None, as callers have it that do
+            not use `keep` yet.
+        text: The column of the texts, or the two columns of pairs.
+        keep: Columns that go along, by their names in the result.
 
     Returns:
         Columns `input_ids` (int32 list), `length` (tokens kept, special ones included), `removed` (tokens cut off)
-        and, with `label_to_id`, `labels` (class number).
+        and those to keep.
 
     Raises:
-        UserError: A label is not in `label_to_id`, or `config.max_length` leaves no room beside the special tokens.
+        UserError: A value cannot be converted, or `config.max_length` leaves no room beside the special tokens.
     """
+    if old_description is not None:
+        keep = None if description is None else {"labels": class_number("label", description)}
+        description = old_description
+    carried = dict(keep or {})
     features = {"input_ids": List(Value("int32")), "length": Value("int32"), "removed": Value("int64")}
-    if label_to_id is not None:
-        features["labels"] = Value("int64")
-    max_length, keep = config.max_length, config.keep
+    for name, column in carried.items():
+        features[name] = dataset.features[column.column] if column.feature is None else column.feature
+    columns = [text] if isinstance(text, str) else list(text)
+    max_length, end = config.max_length, config.keep
 
-    def examples(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
-        encoded = _encode(tokenizer, batch["text"], max_length, keep)
-        columns: dict[str, list[Any]] = {
+    def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        encoded = _encode(tokenizer, [batch[column] for column in columns], max_length, end)
+        result: dict[str, list[Any]] = {
             "input_ids": [ids for ids, _ in encoded],
             "length": [len(ids) for ids, _ in encoded],
             "removed": [removed for _, removed in encoded],
         }
-        if label_to_id is not None:
-            for label, where in zip(batch["label"], batch["where"], strict=True):
-                if label not in label_to_id:
-                    raise UserError(
-                        f"{where}: the label {label!r} is not among those the model knows: "
-                        f"{suggestion(label, label_to_id)}"
-                    )
-            columns["labels"] = [label_to_id[label] for label in batch["label"]]
-        return columns
+        for name, column in carried.items():
+            values, convert = batch[column.column], column.convert
+            result[name] = values if convert is None else list(map(convert, values, batch["where"]))
+        return result
 
-    facts = [max_length, keep, label_to_id]
-    return map_once(dataset, examples, Features(features), facts, tokenizer, description)
+    kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
+    return map_once(dataset, examples, Features(features), [max_length, end, columns, kept], tokenizer, description)
 
 
 def map_once(

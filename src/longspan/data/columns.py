@@ -213,9 +213,12 @@ class Words(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         items = _words(self, cell)
-        for item in items:
-            if not isinstance(item, str):
-                raise self._no(f"{_short(item)} among them")
+        wrong = [item for item in items if not isinstance(item, str)]
+        if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
+            # "[1]" is a word, too.
+            return cell.split()
+        if wrong:
+            raise self._no(f"{_short(wrong[0])} among them")
         return items
 
     def is_missing(self, value: Any) -> bool:
@@ -270,9 +273,9 @@ class File(Column):
             path = (folder / Path(cell.strip()).expanduser()).absolute()
             mode = path.stat().st_mode
         except (OSError, ValueError, RuntimeError) as error:
-            raise self._no(f"{_short(cell)}: {getattr(error, 'strerror', None) or error}") from None
+            raise self._no(f"{cell!r}: {getattr(error, 'strerror', None) or error}") from None
         if not stat.S_ISREG(mode):
-            raise self._no(f"{_short(cell)}, which is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}")
+            raise self._no(f"{cell!r}, which is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}")
         return str(path)
 
 

@@ -1,0 +1,310 @@
+"""Every kind of column is read the same from csv, JSON, parquet and data sets of the Hub; bad cells are named."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from longspan.data import finding
+from longspan.data.columns import Column, File, Label, Labels, Number, Numbers, Text, WordLabels, Words, source_names
+from longspan.data.config import DataConfig
+from longspan.data.loading import Splits, load
+from longspan.data.rows import Row, read_rows
+from longspan.errors import UserError
+
+
+class Settings:
+    """Settings with a column of a task, called "x" in the source."""
+
+    def __init__(self, path: Path | str = "", **settings: Any) -> None:
+        self.x_column = "x"
+        self.y_column = "y"
+        vars(self).update(vars(DataConfig(path=str(path), **{"validation_fraction": 0.0, **settings})))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "cache" / "downloads")
+
+
+def write(path: Path, cells: list[Any], **more: list[Any]) -> Path:
+    rows = [dict(zip(("x", *more), values, strict=True)) for values in zip(cells, *more.values(), strict=True)]
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["x", *more])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def values(path: Path, column: Column) -> list[Any]:
+    found = list(read_rows(path, [column], Settings()))
+    assert [row.problem for row in found] == [""] * len(found)
+    return [row.values[column.name] for row in found]
+
+
+NUMBER = Number("score", "x_column")
+NUMBERS = Numbers("scores", "x_column")
+WORDS = Words("tokens", "x_column")
+LABELS = Labels("labels", "x_column")
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "expected", "kinds"),
+    [
+        (Text("text", "x_column"), ["a b", " c "], ["a b", " c "], ".csv .jsonl .parquet"),
+        (Label("label", "x_column"), [" good ", "bad"], ["good", "bad"], ".csv .jsonl .parquet"),
+        (Label("label", "x_column"), [1.0, 2.5], ["1", "2.5"], ".jsonl .parquet"),
+        (NUMBER, ["-1.5", " 2e3 ", ".5"], [-1.5, 2000.0, 0.5], ".csv .jsonl .parquet"),
+        (NUMBER, [3, 2**60], [3.0, 2.0**60], ".csv .jsonl .parquet"),
+        (NUMBERS, ["[1, 2.5]", " 3  -4 ", "0"], [[1.0, 2.5], [3.0, -4.0], [0.0]], ".csv .jsonl .parquet"),
+        (NUMBERS, [[1, 2], [3]], [[1.0, 2.0], [3.0]], ".csv .jsonl .parquet"),
+        (WORDS, ['["a b", "c"]', " d  e\t[f] ", "[1]", "[ x"], [["a b", "c"], ["d", "e", "[f]"], ["[1]"], ["[", "x"]],
+         ".csv .jsonl .parquet"),
+        (WORDS, [["a b", "c"], ["d"]], [["a b", "c"], ["d"]], ".jsonl .parquet"),
+        (LABELS, ['["a, b", 1]', "c, d,c,", "[]"], [["a, b", "1"], ["c", "d"], []], ".csv .jsonl .parquet"),
+        (LABELS, [["a", "b", "a"], []], [["a", "b"], []], ".jsonl .parquet"),
+        (Labels("labels", "x_column", separator="|"), ["a, b|c"], [["a, b", "c"]], ".csv .jsonl .parquet"),
+        (Labels("labels", "x_column", separator=""), ["a, b"], [["a, b"]], ".csv .jsonl .parquet"),
+    ],
+)  # fmt: skip
+def test_values(tmp_path: Path, column: Column, cells: list[Any], expected: list[Any], kinds: str) -> None:
+    for kind in kinds.split():
+        path = write(tmp_path / f"a{kind}", cells)
+        assert values(path, column) == expected
+        rows = load(Settings(path), [column], training=False).splits["train"]
+        assert rows.column_names == [column.name, "where"]
+        assert rows.features[column.name] == column.feature
+        assert rows[column.name][:] == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "problem"),
+    [
+        (Text("text", "x_column"), " \n", "no text"),
+        (Text("premise", "x_column"), None, "no premise"),
+        (Label("label", "x_column"), float("nan"), "no label"),
+        (NUMBER, "", "no score"),
+        (NUMBER, None, "no score"),
+        (NUMBER, "three", "no score (expected a number such as 3.5, but got 'three')"),
+        (NUMBER, "nan", "no score (expected a number such as 3.5, but got 'nan')"),
+        (NUMBER, float("nan"), "no score (expected a number such as 3.5, but got nan)"),
+        (NUMBER, float("inf"), "no score (expected a number such as 3.5, but got inf)"),
+        (NUMBER, True, "no score (expected a number such as 3.5, but got True)"),
+        (NUMBER, "1_000", "no score (expected a number such as 3.5, but got '1_000')"),
+        (NUMBER, "1,5", "no score (expected a number such as 3.5, but got '1,5')"),
+        (NUMBER, "9" * 400, f"no score (expected a number such as 3.5, but got '{'9' * 56}...)"),
+        (NUMBER, 10**400, f"no score (expected a number such as 3.5, but got 1{'0' * 56}...)"),
+        (NUMBERS, "1 two", "no scores (expected a list of numbers, but got 'two')"),
+        (NUMBERS, [1, None], "no scores (expected a list of numbers, but got None)"),
+        (NUMBERS, [], "no scores"),
+        (WORDS, "", "no tokens"),
+        (WORDS, '["a", ', """no tokens (expected a list of words, but got '["a", ', which is not a JSON list)"""),
+        (WORDS, ["a", 3], "no tokens (expected a list of words, but got 3 among them)"),
+        (LABELS, "", "no labels"),
+        (LABELS, '["a"', """no labels (expected a list of labels, but got '["a"', which is not a JSON list)"""),
+        (LABELS, ["a", None], "no labels (expected a list of labels, but got None among them)"),
+        (LABELS, ["a", ["b"]], "no labels (expected a list of labels, but got ['b'] among them)"),
+        (LABELS, ["a\ud800"], "broken UTF-8"),
+    ],
+)
+def test_bad_cells(tmp_path: Path, column: Column, cell: Any, problem: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"x": cell}) + "\n")
+    (row,) = read_rows(tmp_path / "a.jsonl", [column], Settings())
+    assert (row.where, row.problem) == ("a.jsonl, line 1", problem)
+    with pytest.raises(UserError, match=r"a.jsonl, line 1.* data.skip_bad_rows=true to drop and count") as error:
+        load(Settings(tmp_path / "a.jsonl"), [column], training=False)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        (Text("text", "x_column"), 3, "expected text in column 'x', but got a value of type int"),
+        (Label("label", "x_column"), ["a"], "expected one label in column 'x', but got a value of type list"),
+        (LABELS, 3, "expected a list of labels in column 'x', but got a value of type int"),
+        (WORDS, {"a": 1}, "expected a list of words in column 'x', but got a value of type dict"),
+        (NUMBERS, 3, "expected a list of numbers in column 'x', but got a value of type int"),
+        (File("file", "x_column"), 3, "expected the path of a file in column 'x', but got a value of type int"),
+    ],
+)
+def test_another_column_is_meant(tmp_path: Path, column: Column, cell: Any, message: str) -> None:
+    path = write(tmp_path / "a.jsonl", [cell])
+    with pytest.raises(UserError, match=f"a.jsonl, line 1: {message}.* set data.x_column to another column"):
+        list(read_rows(path, [column], Settings()))
+
+
+TAGGED: list[Column] = [Words("tokens", "x_column"), WordLabels("tags", "y_column")]
+
+
+def test_a_label_for_each_word(tmp_path: Path) -> None:
+    cells: dict[str, list[Any]] = {"y": ["D N", "D", '["V", "N", "X"]']}
+    path = write(tmp_path / "a.csv", ["the cat", "the cat", '["sat", "on", "it"]'], **cells)
+    good, bad, last = read_rows(path, TAGGED, Settings())
+    assert good.values == {"tokens": ["the", "cat"], "tags": ["D", "N"]}
+    assert last.values == {"tokens": ["sat", "on", "it"], "tags": ["V", "N", "X"]}
+    assert bad[1:] == ("a.csv, row 2", "not one of tags for each of tokens (expected 2, but got 1)")
+    with pytest.raises(UserError, match=r"a.csv, row 2: not one of tags .* got 1\): mend it, or set data.skip_bad_row"):
+        load(Settings(path), TAGGED)
+    found = load(Settings(path, skip_bad_rows=True), TAGGED)
+    assert found.skipped == {"not one of tags for each of tokens": 1}
+    assert found.splits["train"]["tags"][:] == [["D", "N"], ["V", "N", "X"]]
+
+
+def test_values_that_may_be_missing(tmp_path: Path) -> None:
+    columns = [Number("score", "x_column", required=False), Label("label", "y_column", required=False)]
+    path = write(tmp_path / "a.csv", ["", "2", "x"], y=["a", "", "b"])
+    rows = list(read_rows(path, columns, Settings()))
+    assert rows[:2] == [
+        Row({"score": None, "label": "a"}, "a.csv, row 1"),
+        Row({"score": 2.0, "label": None}, "a.csv, row 2"),
+    ]
+    # What is there must be right.
+    assert rows[2].problem.startswith("no score (")
+    (tmp_path / "b.csv").write_text("x\n1\n")
+    assert list(read_rows(tmp_path / "b.csv", columns, Settings())) == [
+        Row({"score": 1.0, "label": None}, "b.csv, row 1")
+    ]
+    found = load(Settings(tmp_path / "b.csv"), columns, training=False).splits["train"]
+    assert found[:] == {"score": [1.0], "label": [None], "where": ["b.csv, row 1"]}
+
+
+def test_targets_are_what_prediction_does_not_read() -> None:
+    every: list[Column] = [*TAGGED, NUMBER, LABELS, Number("rating", "y_column", target=True), Label("c", "y_column")]
+    assert [column.name for column in every if not column.target] == ["tokens", "score"]
+
+
+def test_files_are_found_beside_the_table_and_looked_at_each_time(tmp_path: Path) -> None:
+    (tmp_path / "in" / "sounds").mkdir(parents=True)
+    first, second = tmp_path / "in" / "sounds" / "a.wav", tmp_path / "b.wav"
+    first.write_bytes(b"1")
+    column = File("file", "x_column")
+    path = write(tmp_path / "in" / "a.csv", ["sounds/a.wav", str(second), "sounds", ""])
+    problems = [row.problem for row in read_rows(path, [column], Settings())]
+    assert problems == [
+        "",
+        f"no file (expected the path of a file, but got {str(second)!r}: No such file or directory)",
+        "no file (expected the path of a file, but got 'sounds', which is a folder)",
+        "no file",
+    ]
+
+    def find() -> Splits:
+        return load(Settings(path, skip_bad_rows=True), [column])
+
+    before = find()
+    assert before.splits["train"]["file"][:] == [str(first)]
+    assert before.skipped == {"no file": 3}
+    # The table stays as it is.
+    second.write_bytes(b"2")
+    after = find()
+    assert after.splits["train"]["file"][:] == [str(first), str(second)]
+    assert find().splits["train"]._fingerprint == after.splits["train"]._fingerprint
+    second.write_bytes(b"22")
+    assert find().splits["train"]._fingerprint != after.splits["train"]._fingerprint
+
+
+def test_numbers_of_classes_in_data_sets_of_the_hub_become_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = Features({"x": List(Value("string")), "y": List(ClassLabel(names=["O", "PER"]))})
+    rows = {"x": [["Ann", "sat"], ["he"]], "y": [[1, 0], [0]]}
+    splits = DatasetDict({name: Dataset.from_dict(rows, features=features) for name in ("train", "test")})
+    monkeypatch.setattr(finding, "load_dataset", lambda *_: splits)
+    found = load(Settings("hub:owner/name"), TAGGED)
+    assert found.splits["test"][0] == {
+        "tokens": ["Ann", "sat"],
+        "tags": ["PER", "O"],
+        "where": "owner/name, test, row 1",
+    }
+    with pytest.raises(UserError, match=r"data.x_column names files, which data sets of the Hub do not bring along"):
+        load(Settings("hub:owner/name"), [File("file", "x_column")])
+
+
+def test_a_pair_of_texts_with_a_number(tmp_path: Path) -> None:
+    columns = [Text("first", "x_column"), Text("second", "y_column"), Number("score", "text_column", target=True)]
+    path = write(tmp_path / "a.jsonl", ["a", "b", "c"], y=["d", "e", " "], text=[1, 2, 3])
+    with pytest.raises(
+        UserError, match=r"expected first and second and score .* no second in 1 row \(first: a.jsonl, l"
+    ):
+        load(Settings(path), columns)
+    found = load(Settings(path, skip_bad_rows=True), columns).splits["train"]
+    assert found[1] == {"first": "b", "second": "e", "score": 2.0, "where": "a.jsonl, line 2"}
+
+
+def test_random_splits_keep_an_example_of_each_label_in_training(tmp_path: Path) -> None:
+    cells = [f"w{number}" for number in range(20)]
+    path = write(
+        tmp_path / "a.jsonl", cells, y=[["common"] if number != 7 else ["rare", "common"] for number in range(20)]
+    )
+    columns = [Text("text", "x_column"), Labels("labels", "y_column")]
+    for seed in range(8):
+        found = load(Settings(path, validation_fraction=0.5, test_fraction=0.3, split_seed=seed), columns).splits
+        assert "w7" in found["train"]["text"][:]
+        assert "w0" in found["train"]["text"][:]
+        assert sorted(text for split in found.values() for text in split["text"]) == sorted(cells)
+        assert {name: len(rows) for name, rows in found.items()} == {"train": 6, "validation": 9, "test": 5}
+    with pytest.raises(
+        UserError, match=r"2 documents, of which training keeps 1 as the first of a label, cannot be sha"
+    ):
+        small = write(tmp_path / "b.jsonl", ["a", "b"], y=[["x"], ["x"]])
+        load(Settings(small, validation_fraction=0.5), columns)
+
+
+def test_a_label_that_training_lacks_in_a_list(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.jsonl", ["the cat", "it"], y=["D N", "P"])
+    held = write(tmp_path / "v.jsonl", ["it", "it sat"], y=["P", "P V"])
+    with pytest.raises(
+        UserError, match=r"validation data hold the label 'V' \(first: v.jsonl, line 2\), which no train"
+    ):
+        load(Settings(train, validation=str(held)), TAGGED)
+
+
+def test_folders_of_text_have_no_other_columns(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "a.txt").write_text("text")
+    columns = [Text("text", "text_column"), NUMBER]
+    for path in (tmp_path / "all", "packages"):
+        with pytest.raises(UserError, match=r"has no column 'x' \(data.x_column\) but 'text': give a csv"):
+            load(Settings(path), columns)
+    with pytest.raises(UserError, match=r"has no column 'x' \(data.x_column\) but 'text': give a csv"):
+        read_rows(tmp_path / "all", columns, Settings())
+    optional = [Text("text", "text_column"), Number("score", "x_column", required=False)]
+    assert list(read_rows(tmp_path / "all", optional, Settings())) == [Row({"text": "text", "score": None}, "a.txt")]
+
+
+def test_columns_that_do_not_go_together() -> None:
+    settings = Settings()
+    with pytest.raises(UserError, match=r"data.x_column and data.y_column are both 'y': they must name two columns"):
+        settings.x_column = "y"
+        source_names(TAGGED, settings)
+    settings.x_column = ""
+    with pytest.raises(UserError, match=r"data.x_column must be a name, but it is empty: leave it out"):
+        source_names(TAGGED, settings)
+    settings.x_column = "x"
+    for columns, message in (
+        ([NUMBER, NUMBER], "different names"),
+        ([Text("where", "x_column")], "other than where and problem"),
+        ([WordLabels("tags", "y_column", of="words"), WORDS], "is no Words column"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            source_names(columns, settings)
+    with pytest.raises(ValueError, match="stratify must be the name of a Label column"):
+        load(settings, TAGGED, stratify="tags")
+
+
+def test_declaring_columns_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys; from longspan.data.columns import Words; Words('a', 'b'); print('\\n'.join(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(ran.stdout.split()) & {"datasets", "torch", "transformers", "pyarrow", "numpy"}

@@ -252,10 +252,10 @@ def test_random_splits_keep_an_example_of_each_label_in_training(tmp_path: Path)
         assert "w0" in found["train"]["text"][:]
         assert sorted(text for split in found.values() for text in split["text"]) == sorted(cells)
         assert {name: len(rows) for name, rows in found.items()} == {"train": 6, "validation": 9, "test": 5}
+    small = write(tmp_path / "b.jsonl", ["a", "b"], y=[["x"], ["x"]])
     with pytest.raises(
         UserError, match=r"2 documents, of which training keeps 1 as the first of a label, cannot be sha"
     ):
-        small = write(tmp_path / "b.jsonl", ["a", "b"], y=[["x"], ["x"]])
         load(Settings(small, validation_fraction=0.5), columns)
 
 
@@ -283,8 +283,8 @@ def test_folders_of_text_have_no_other_columns(tmp_path: Path) -> None:
 
 def test_columns_that_do_not_go_together() -> None:
     settings = Settings()
+    settings.x_column = "y"
     with pytest.raises(UserError, match=r"data.x_column and data.y_column are both 'y': they must name two columns"):
-        settings.x_column = "y"
         source_names(TAGGED, settings)
     settings.x_column = ""
     with pytest.raises(UserError, match=r"data.x_column must be a name, but it is empty: leave it out"):

@@ -124,7 +124,7 @@ def test_a_zip_has_one_file(tmp_path: Path) -> None:
     # Bit 0 of the flags, in the file's own header and in the directory at the end.
     locked[6] |= 1
     locked[locked.index(b"PK\x01\x02") + 8] |= 1
-    with pytest.raises(UserError, match="all.csv.zip needs a password, which cannot be given: unpack it first"):
+    with pytest.raises(UserError, match=r"all.csv.zip needs a password, which cannot be given: unpack it first"):
         rows(write(tmp_path / "all.csv.zip", bytes(locked)))
     strange = bytearray(zipped(one))
     strange[8] = strange[strange.index(b"PK\x01\x02") + 10] = 99
@@ -267,9 +267,9 @@ def test_what_is_not_a_file_is_refused(special: dict[str, Path], tmp_path: Path)
         for columns in (TEXT, LABELLED):
             with pytest.raises(UserError, match=message):
                 rows(path, columns)
-            for setting in ("path", "train"):
-                with pytest.raises(UserError, match=f"data.{setting}: .*{message}"):
-                    load(DataConfig(**{setting: str(path)}), columns)
+            for config in (DataConfig(path=str(path)), DataConfig(train=str(path))):
+                with pytest.raises(UserError, match=f"data.(path|train): .*{message}"):
+                    load(config, columns)
 
 
 @pytest.mark.timeout(20)

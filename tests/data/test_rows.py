@@ -1,8 +1,10 @@
 """Files are read exactly, whatever is in them, and mistakes in them are named with their place."""
 
 import gzip
+import io
 import json
 import lzma
+import os
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.columns import Column, Label, Text, label_text
+from longspan.data.columns import Column, Label, Text, Words, label_text
 from longspan.data.config import DataConfig
 from longspan.data.folders import document_file, list_classes, read_files
-from longspan.data.rows import read_rows
+from longspan.data.rows import Row, read_rows
 from longspan.data.schema import schema_of
 from longspan.errors import UserError
 
@@ -275,3 +277,69 @@ def test_folders_without_classes(tmp_path: Path, names: list[str], column: str, 
     make_classes(tmp_path, names)
     with pytest.raises(UserError, match=message):
         list_classes(tmp_path, column)
+
+
+def lines(content: bytes, columns: Sequence[Column] = (TEXT,), **settings: Any) -> list[Row]:
+    return list(read_rows("-", columns, DataConfig(**settings), stdin=io.BytesIO(content)))
+
+
+def test_standard_input() -> None:
+    found = lines(b'a line\r\n{"text": "from json", "id": 1}\n{"other": 1}\n{not json}\n\xff\xfe\n\n{"text": 5}')
+    assert [row.values.get("text") for row in found] == ["a line", "from json", None, "{not json}", None, "", "5"]
+    assert [row.problem for row in found] == ["", "", "no text", "", BROKEN, "no text", ""]
+    assert [row.where for row in found] == [f"standard input, line {number}" for number in range(1, 8)]
+    assert lines(b'{"body": "b", "text": "t"}', text_column="body")[0].values == {"text": "b"}
+    assert lines(b"[" * 100_000 + b"\n{" + b"[" * 100_000)[1].values == {"text": "{" + "[" * 100_000}
+    assert lines(b'{"text": "\\ud800"}')[0].problem == BROKEN
+    assert lines(b"") == []
+
+
+def test_standard_input_of_words() -> None:
+    words = Words("tokens", "text_column")
+    found = lines(b'the cat\n{"text": ["a b", "c"]}\n["d e"]\n', [words])
+    assert [row.values["tokens"] for row in found] == [["the", "cat"], ["a b", "c"], ["d e"]]
+
+
+def test_standard_input_of_several_columns_is_json() -> None:
+    pair = [TEXT, Text("other", "label_column")]
+    good, plain, partial, last = lines(b'{"text": "a", "label": "b"}\na line\n{"text": "a"}\n[]\n', pair)
+    assert good.values == {"text": "a", "other": "b"}
+    assert plain == ({}, "standard input, line 2", "not a JSON object (Expecting value at column 1)")
+    assert partial.problem == "no other"
+    assert last.problem == "not a JSON object (but of type list)"
+
+
+def test_standard_input_stays_open_and_is_read_as_it_comes() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stdin, open(writing, "wb", buffering=0) as other:  # noqa: PTH123
+        found = read_rows("-", [TEXT], DataConfig(), stdin=stdin)
+        other.write(b"first\n")
+        assert next(found).values == {"text": "first"}
+        other.write(b"second\n")
+        assert next(found).values == {"text": "second"}
+        other.close()
+        assert list(found) == []
+        assert not stdin.closed
+
+
+def test_a_dash_is_a_file_where_there_is_no_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="there is no file or folder '-': check the path"):
+        read_rows("-", [TEXT], DataConfig())
+
+
+def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
+    write(tmp_path / "all" / "b.txt", "two\nlines")
+    write(tmp_path / "all" / "inner" / "a.md", b"abc\xff")
+    write(tmp_path / "all" / "c.txt", "")
+    write(tmp_path / "all" / "picture.png", b"\xff")
+    whole = Row({"text": "two\nlines"}, "b.txt")
+    assert list(read_rows(tmp_path / "all" / "b.txt", [TEXT], DataConfig())) == [whole]
+    assert list(read_rows(tmp_path / "all", [TEXT], DataConfig())) == [
+        whole,
+        Row({"text": ""}, "c.txt", "no text"),
+        Row({}, "inner/a.md, byte 3", BROKEN),
+    ]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"expected text files .* in the folder '.*', but it is empty"):
+        read_rows(tmp_path / "empty", [TEXT], DataConfig())

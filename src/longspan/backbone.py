@@ -1,8 +1,10 @@
 """One backbone for every mixer: [norm, mixer, residual, feed-forward] x depth."""
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -63,15 +65,19 @@ class Block(nn.Module):
         x: Float[Tensor, "b t d"],
         mask: Bool[Tensor, "b t"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
+        state: Any = None,
+    ) -> Any:
+        """Run whole sequences, or go on from the mixer's `state` and return the outputs and the new state.
+
+        Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, reach both.
+        """
+        if state is not None:
+            return self._step(x, state, mask)
         # Mixers that cannot pack have no `segments`: passing it only when given lets Python say so.
         packed = {} if segments is None else {"segments": segments}
         return self._finish(x, self.mixer(self._enter(self.mixer_norm, x), mask, **packed))
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: Any, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], Any]:
-        """Continue a sequence by `n` positions from the mixer's state; return the outputs and the new state."""
+    def _step(self, x: Tensor, state: Any, mask: Tensor | None) -> tuple[Tensor, Any]:
         entered = self._enter(self.mixer_norm, x)
         step: Any = self.mixer.step
         # Without a mask the mixer may take a shorter way.
@@ -106,6 +112,7 @@ class Backbone(nn.Module):
             but a causal model refuses mixers without a causal form.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
+        block: the class of the layers.
 
     Raises:
         UserError: for an unknown norm, activation, mixer or option, or options for a mixer that is not used.
@@ -126,6 +133,7 @@ class Backbone(nn.Module):
         activation: str = "gelu",
         feed_forward_dropout: bool = False,
         share_layers: bool = False,
+        block: type[Block] = Block,
     ) -> None:
         super().__init__()
         check_choice("norm", norm, NORMS)
@@ -138,10 +146,8 @@ class Backbone(nn.Module):
                     f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
                 )
         self.depth = depth
-        self.gradient_checkpointing = False
-        self._gradient_checkpointing_func: Callable[..., Any] | None = None
         self.blocks = nn.ModuleList(
-            Block(
+            block(
                 _build_mixer(name, dim, mixer_options.get(name, {}), shared_options),
                 dim,
                 feed_forward_dim=feed_forward_dim,
@@ -166,7 +172,7 @@ class Backbone(nn.Module):
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = self._run(block.__call__, x, mask, segments)
+            x = block(x, mask, segments)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -175,8 +181,10 @@ class Backbone(nn.Module):
         """The block of each layer; layers that share their weights have the same one."""
         return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
 
-    def init_states(self, batch_size: int) -> tuple[Any, ...]:
-        """Return the state of each layer's mixer before the first position.
+    def init_states(
+        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> tuple[Any, ...]:
+        """Return the state of each layer's mixer before the first position, of the weights' dtype and device or others.
 
         Raises UserError when a mixer has no state to go on from.
         """
@@ -186,7 +194,7 @@ class Backbone(nn.Module):
                     f"expected mixers with init_state and step to go on from a state, got {type(block.mixer).__name__} "
                     "without them; choose another mixer or run whole sequences."
                 )
-        return tuple(block.mixer.init_state(batch_size) for block in self.layers)
+        return tuple(_init_state(block.mixer, batch_size, dtype, device) for block in self.layers)
 
     def step(
         self,
@@ -200,15 +208,16 @@ class Backbone(nn.Module):
         for block, state in zip(self.layers, states, strict=True):
             if hidden_states is not None:
                 hidden_states.append(x)
-            x, state_after = self._run(block.step, x, state, mask)
+            x, state_after = block(x, mask, None, state)
             after.append(state_after)
         y: Tensor = self.final_norm(x)
         return y, tuple(after)
 
-    def _run(self, f: Callable[..., Any], *arguments: Any) -> Any:
-        if self.gradient_checkpointing and self.training and self._gradient_checkpointing_func is not None:
-            return self._gradient_checkpointing_func(f, *arguments)
-        return f(*arguments)
+
+def _init_state(mixer: Any, batch_size: int, dtype: torch.dtype | None, device: torch.device | None) -> Any:
+    if "dtype" in inspect.signature(mixer.init_state).parameters:
+        return mixer.init_state(batch_size, dtype, device)
+    return mixer.init_state(batch_size)
 
 
 def _tile(names: Sequence[str], depth: int) -> list[str]:

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, LongspanModel, UserError
+from longspan.models.classification import Pooling
 
 POOLINGS = ("attention", "mean", "first")
 
@@ -129,3 +131,57 @@ def test_packed_documents_are_separate_documents() -> None:
     packed = model(ids, document_ids=segments).last_hidden_state
     torch.testing.assert_close(packed[:, :4], model(ids[:, :4]).last_hidden_state)
     torch.testing.assert_close(packed[:, 4:], model(ids[:, 4:]).last_hidden_state)
+
+
+def test_layers_are_checkpointed_placed_and_sharded_as_transformers_knows_them() -> None:
+    for head in (LongspanModel, LongspanForSequenceClassification):
+        model: Any = head(config(depth=3, share_layers=True, mixers=["additive", "softmax"]))
+        layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        assert len(layers) == 2
+        assert {type(layer).__name__ for layer in layers} == set(model._no_split_modules)
+        model.activation_checkpointing_enable()
+        assert all(layer.gradient_checkpointing for layer in layers)
+        model.activation_checkpointing_disable()
+        assert not any(layer.gradient_checkpointing for layer in layers)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_layers_run_twice_and_nothing_else_does(reentrant: bool) -> None:
+    model = LongspanForSequenceClassification(config()).train()
+    calls: list[str] = []
+    for name, module in model.named_modules():
+        if name.endswith(("feed_forward", "pooling")):
+            module.register_forward_pre_hook(lambda *_, name=name: calls.append(name.split(".")[-1]))
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    if reentrant:
+        model.enable_input_require_grads()
+    model(batch(), labels=torch.tensor([0, 1])).loss.backward()
+    assert calls.count("feed_forward") == 4
+    assert calls.count("pooling") == 1
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_nan_in_padding_reaches_nothing(pooling: str) -> None:
+    model = LongspanForSequenceClassification(config(pooling=pooling))
+    vectors = model.get_input_embeddings()(batch()).detach()
+    mask = torch.ones(2, 9)
+    mask[0, :3] = mask[1, 6:] = 0
+
+    def run(padding: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        model.zero_grad()
+        filled = vectors.masked_fill(mask.unsqueeze(-1) == 0, padding)
+        output = model(inputs_embeds=filled, attention_mask=mask, labels=torch.tensor([0, 1]))
+        output.loss.backward()
+        return output.logits, [p.grad for p in model.parameters() if p.grad is not None]
+
+    (logits, gradients), (expected, expected_gradients) = run(float("nan")), run(0.0)
+    assert torch.equal(logits, expected)
+    assert all(torch.equal(one, other) for one, other in zip(gradients, expected_gradients, strict=True))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_replaces_padding(pooling: str) -> None:
+    pool, x = Pooling(pooling, 4), torch.randn(2, 5, 4)
+    mask = torch.tensor([[True, True, True, False, False], [False] * 5])
+    torch.testing.assert_close(pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[:1], pool(x[:1, :3]))
+    assert not pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[1].any()

@@ -32,14 +32,16 @@ class Pooling(nn.Module):
             self.score = nn.Linear(dim, 1, bias=False)
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b d"]:
+        if mask is not None:
+            x = x.masked_fill(~mask.unsqueeze(-1), 0)
         if self.name == "attention":
             return softmax_pool(x, self.score(torch.tanh(self.hidden(x))), mask).squeeze(1)
         if mask is None:
             return x[:, 0] if self.name == "first" else x.mean(1)
         if self.name == "first":
             first = mask.int().argmax(1)
-            return x[torch.arange(x.shape[0], device=x.device), first] * mask.any(1, keepdim=True)
-        return (x * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+            return x[torch.arange(x.shape[0], device=x.device), first]
+        return x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 class LongspanForSequenceClassification(LongspanPreTrainedModel):

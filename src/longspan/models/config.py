@@ -67,6 +67,8 @@ class LongspanConfig(PreTrainedConfig):
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None is `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean" or "first".
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
+        use_cache: whether a causal model returns states from whole sequences too, when not told in the call and not
+            training; None is not, though `generate` uses states.
         initializer_range: standard deviation of new weights.
         pad_token_id: the id of padding, whose embedding stays zero (unless it is an output weight too); None when every
             id is a token.
@@ -112,6 +114,7 @@ class LongspanConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     pooling: str = "attention"
     label_smoothing: float | int = 0.0
+    use_cache: bool | None = None
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
 

@@ -2,15 +2,16 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from longspan.backbone import Backbone
+from longspan.backbone import Backbone, Block
 from longspan.errors import UserError
 from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
@@ -18,6 +19,10 @@ from longspan.models.config import LongspanConfig
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
 from longspan.positions import Positions, count_positions
+
+
+class LongspanLayer(GradientCheckpointingLayer, Block):
+    """A block as transformers, accelerate and FSDP know layers: checkpointed, placed and sharded as a whole."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -31,6 +36,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
     config: LongspanConfig
     base_model_prefix = "longspan"
     supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["LongspanLayer"]
 
     @property
     def accepts_loss_kwargs(self) -> bool:
@@ -109,6 +115,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 activation=config.activation,
                 feed_forward_dropout=config.feed_forward_dropout,
                 share_layers=config.share_layers,
+                block=LongspanLayer,
             )
         self.post_init()
 
@@ -118,23 +125,32 @@ class LongspanModel(LongspanPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embeddings = value
 
-    def init_states(self, batch_size: int) -> MixerStates:
+    def init_states(
+        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> MixerStates:
         """Return the states before the first position of `batch_size` sequences.
 
-        Raises UserError for a model that is not causal, or has a mixer that cannot go on from a state.
+        They are those of inputs in `dtype` on `device`, by default those of the weights.
+
+        Raises UserError for a model that is not causal, has a mixer that cannot go on from a state, or whose weights
+        are offloaded and so on no device, unless `device` is given.
         """
         if not self.config.causal:
             raise UserError("states need a causal model, got causal=False; build it with causal=True.")
-        layers = self.backbone.init_states(batch_size)
-        seen = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        dtype = self.dtype if dtype is None else dtype
+        device = self.device if device is None else device
+        if device.type == "meta":
+            raise UserError("expected a device for the states of a model with offloaded weights; give init_states one.")
+        layers = self.backbone.init_states(batch_size, dtype, device)
+        seen = torch.zeros(batch_size, dtype=torch.long, device=device)
         return MixerStates(layers, seen, 0, [block.mixer for block in self.backbone.layers])
 
-    def states_from(self, tensors: Mapping[str, Tensor]) -> MixerStates:
+    def states_from(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> MixerStates:
         """Return the states that `MixerStates.tensors` gave, for instance from a file of safetensors.
 
-        Raises UserError when they are those of another model.
+        They are on `device`, by default that of the weights. Raises UserError when they are those of another model.
         """
-        return self.init_states(1).filled(tensors)
+        return self.init_states(1, device=device).filled(tensors)
 
     @can_return_tuple
     def forward(
@@ -156,14 +172,20 @@ class LongspanModel(LongspanPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
         embedded = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        batch_size, length = embedded.shape[:2]
+        length = embedded.shape[1]
         if not length:
             raise UserError(
                 "expected at least one token in each row, got none; to generate on from past_key_values, give the "
                 "whole sequence, or its attention_mask beside the new tokens."
             )
         mask = None if attention_mask is None else attention_mask[:, -length:].bool()
-        states = self._states(past_key_values, use_cache, batch_size, document_ids)
+        if inputs_embeds is not None and mask is not None:
+            # Whatever padding holds: 0 times NaN is NaN, in the gradients of every weight.
+            embedded = embedded.masked_fill(~mask.unsqueeze(-1), 0)
+        if use_cache is None and self.config.use_cache and self.config.causal:
+            # Only where states can be: what a caller asks for and cannot have is refused instead.
+            use_cache = True if document_ids is None and not self.training else None
+        states = self._states(past_key_values, use_cache, embedded, document_ids)
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
             # A mixer's step is simpler without a mask, and one token more of a padded batch needs none.
             mask = None
@@ -198,7 +220,7 @@ class LongspanModel(LongspanPreTrainedModel):
         )
 
     def _states(
-        self, past: MixerStates | None, use_cache: bool | None, batch_size: int, document_ids: Tensor | None
+        self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
     ) -> MixerStates | None:
         """Return the states to go on from, or None to run whole sequences."""
         if past is None and not use_cache:
@@ -208,7 +230,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 "expected either packed documents (document_ids) or states (past_key_values, use_cache), got both; "
                 "give each document a row of its own."
             )
-        states = self.init_states(batch_size) if past is None else past
+        batch_size = embedded.shape[0]
+        states = self.init_states(batch_size, embedded.dtype, embedded.device) if past is None else past
         if states.batch_size != batch_size:
             raise UserError(
                 f"expected past_key_values of {batch_size} sequences, got {states.batch_size}; use the states of this "

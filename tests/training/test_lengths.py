@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import TrainingArguments
 
@@ -118,6 +119,23 @@ def test_the_scores_of_the_kept_model_are_not_taken_again(best: bool, tmp_path: 
     # Evaluations of other data are no validation scores.
     made.evaluate(documents([4, 4]))
     assert made.validation_scores() is taken[0 if best else 2]
+
+
+def test_the_best_model_is_found_in_a_run_folder_that_was_moved(tmp_path: Path) -> None:
+    left = iter([0.9, 0.8])
+    chosen: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    chosen |= {"num_train_epochs": 2, "metric_for_best_model": "accuracy", "greater_is_better": True}
+
+    def falling(found: Tensor, labels: Tensor) -> dict[str, Any]:
+        return {"accuracy": next(left)}
+
+    trainer(tmp_path / "here", falling, **chosen).train()
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = trainer(tmp_path / "there", falling, **chosen)
+    # Nothing is left to train, and so nothing to save, from which the Trainer would know better.
+    moved.train(resume_from_checkpoint=str(tmp_path / "there/checkpoint-8"))
+    for name, tensor in load_file(tmp_path / "there/checkpoint-4/model.safetensors").items():
+        assert torch.equal(moved.model.state_dict()[name], tensor)
 
 
 @pytest.mark.parametrize("accumulated", [1, 2, 4])

@@ -15,7 +15,7 @@ def padded_length(longest: int) -> int:
     """Return the length a batch is padded to: one of eight per doubling, from 16 up, and at most an eighth more.
 
     Batches whose shapes recur can use the memory of those before them; with every length its own shape, a CPU's heap
-    falls to pieces and a training holds several times what it needs.
+    falls to pieces and training holds several times what it needs.
     """
     step = max(1, (1 << longest.bit_length() >> 1) // 8)
     return -(-longest // step) * step

@@ -128,7 +128,7 @@ class SegmentBatches(Sampler[list[Segment]]):
     All segments, in document order, are dealt out to the rows in runs: as even as can be, so that only the last step
     has rows without text. Each row reads its run from step to step; where a document begins, and at its very first
     step, it forgets. With shuffling, documents (not segments) come in an order that `seed` and the epoch decide. Every
-    epoch has the same number of steps, and passing over steps reads no text, so a training can go on from any of them.
+    epoch has the same number of steps, and passing over steps reads no text, so training can go on from any of them.
 
     Args:
         lengths: `(d,)` documents' lengths in tokens, without the end.

@@ -1,1 +1,1 @@
-"""Trainings on the Hugging Face `Trainer`: whole documents in batches by length, streams with memory."""
+"""Training on the Hugging Face `Trainer`: whole documents in batches by length, streams with memory."""

@@ -61,6 +61,14 @@ class LongspanTrainer(Trainer, abc.ABC):
         loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        started: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        # The Trainer looks for the best model where it was saved, and forgets it if the run folder was moved since.
+        best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
+        if self.state.best_global_step and best.is_dir():
+            self.state.best_model_checkpoint = str(best)
+        return started
+
     def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
         if self.state.global_step >= self.state.max_steps:
             # Resumed after the last step, in the middle of an epoch: the Trainer would take one more.

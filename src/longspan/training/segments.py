@@ -35,7 +35,7 @@ class SegmentTrainer(LongspanTrainer):
     own; with the rows of all, one process makes the same steps. Validation reads documents from their beginning, in
     states of its own, and draws no random numbers, so when and whether it takes place changes nothing else.
 
-    Each process adds a file with its states to each checkpoint, so that a training resumed in the middle of an epoch
+    Each process adds a file with its states to each checkpoint, so that a run resumed in the middle of an epoch
     goes on as if never interrupted.
 
     Args:

@@ -130,6 +130,13 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
     "an unknown table": ("a.csv", GOOD, "modle.dim=8", r"override 'modle.dim=8' .*did you mean 'model.dim'\?"),
     "the wrong type": ("a.csv", GOOD, "training.learning_rate=fast", "learning_rate expects a number, not 'fast'"),
     "an unknown mixer": ("a.csv", GOOD, "model.mixers=aditive", r"no mixer 'aditive'; did you mean 'additive'\?"),
+    "a reporter that is not installed": (
+        "a.csv",
+        GOOD,
+        "training.report_to=swanlab",
+        r"report_to=swanlab cannot be used \(SwanLabCallback requires .*\): install what it needs, or leave it out\.",
+    ),
+    "an unknown reporter": ("a.csv", GOOD, "training.report_to=nonsense", "report_to=nonsense cannot be used"),
     "no value": ("a.csv", GOOD, "model.dim", "expected an override such as training.seed=1, but got 'model.dim'"),
 }
 

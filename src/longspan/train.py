@@ -24,6 +24,7 @@ from longspan.report import pictures
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond, tokens_per_second
+from longspan.training.reporting import check_reporters
 
 CHECKPOINTS = "checkpoints"
 
@@ -191,9 +192,11 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
         "remove_unused_columns": False,
     }
     try:
-        return TrainingArguments(output_dir=str(run_dir / CHECKPOINTS), **{**defaults, **chosen})
+        arguments = TrainingArguments(output_dir=str(run_dir / CHECKPOINTS), **{**defaults, **chosen})
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
+    check_reporters(arguments.report_to)
+    return arguments
 
 
 def _add_callbacks(trainer: LongspanTrainer, task: ModuleType, progress: bool) -> TokensPerSecond:

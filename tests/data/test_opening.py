@@ -258,6 +258,8 @@ def special(tmp_path: Path) -> Iterator[dict[str, Path]]:
             "'.*lost.txt' is a link to 'nowhere.txt', which does not exist: mend the link": folder / "lost.txt",
             "expected to read '.*xxx', but that fails: File name too long": folder / ("x" * 300),
             "there is no file or folder '.*pipe.txt/a.txt'": folder / "pipe.txt" / "a.txt",
+            "there is no file or folder '~no-such-user/a.txt'": Path("~no-such-user/a.txt"),
+            r"expected a path, but got 'a\\x00b' \(embedded null byte\)": Path("a\0b"),
         }
 
 
@@ -277,13 +279,19 @@ def test_what_is_not_a_file_is_refused(special: dict[str, Path], tmp_path: Path)
 def test_what_is_not_a_file_among_the_documents(special: dict[str, Path], tmp_path: Path, name: str) -> None:
     write(tmp_path / "all" / "good" / "a.txt", "a")
     write(tmp_path / "all" / "bad" / "b.txt", "b")
-    (tmp_path / "in" / name).rename(tmp_path / "all" / "bad" / name)
+    if name == "loop.txt":
+        (tmp_path / "all" / "bad" / name).symlink_to(name)
+    else:
+        (tmp_path / "in" / name).rename(tmp_path / "all" / "bad" / name)
     for columns in (TEXT, LABELLED):
         with pytest.raises(UserError, match=rf"{name}' is a "):
             rows(tmp_path / "all", columns)
         with pytest.raises(UserError, match=rf"{name}' is a "):
             load(DataConfig(path=str(tmp_path / "all")), columns)
     # Where it is not one of the documents it does not matter.
+    message = {"loop.txt": "leads back to itself", "lost.txt": "which does not exist"}.get(name, "give a regular file")
+    with pytest.raises(UserError, match=message):
+        rows(tmp_path / "all")
     (tmp_path / "all" / "bad" / name).rename(tmp_path / "all" / "bad" / "other.lock")
     assert texts(tmp_path / "all") == ["b", "a"]
 

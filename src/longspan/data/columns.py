@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from longspan.data.opening import expand
 from longspan.errors import UserError
 
 RESERVED = ("where", "problem")
@@ -270,9 +271,9 @@ class File(Column):
         if not cell.strip():
             return None
         try:
-            path = (folder / Path(cell.strip()).expanduser()).absolute()
+            path = (folder / expand(cell.strip())).absolute()
             mode = path.stat().st_mode
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             raise self._no(f"{cell!r}: {getattr(error, 'strerror', None) or error}") from None
         if not stat.S_ISREG(mode):
             raise self._no(f"{cell!r}, which is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}")

@@ -22,8 +22,9 @@ from longspan.data.folders import (
     list_splits,
     list_texts,
     read_files,
+    sub_folders,
 )
-from longspan.data.opening import examine, spell
+from longspan.data.opening import examine, expand, spell
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import is_document
 from longspan.data.schema import Row, Schema
@@ -68,7 +69,7 @@ def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
     found = _find_path(config, schema, joined) if config.path else {}
     for split in SPLITS:
         if path := getattr(config, split):
-            found[split] = _find_file(Path(path).expanduser(), f"data.{split}", schema, joined)
+            found[split] = _find_file(expand(path), f"data.{split}", schema, joined)
     if "train" not in found and (training or not found):
         names = " and ".join(found)
         held = f"{config.path!r} holds {names} only" if config.path else f"only {names} data are named"
@@ -89,7 +90,7 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
     if config.path.startswith("hub:"):
         hub = _find_hub(config.path.removeprefix("hub:"), schema)
         return {split: _joined(source, schema) if joined else source for split, source in hub.items()}
-    path = Path(config.path).expanduser()
+    path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema, joined)}
     _, label = schema.documents(f"the folder {config.path!r}")
@@ -97,11 +98,10 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
         files_here = list_files(path)
         splits = list_splits(files_here) or {"train": files_here}
         return {split: _files(path, list_texts(path, found), schema) for split, found in splits.items()}
-    if (path / "train").is_dir():
+    names = sub_folders(path)
+    if "train" in names:
         return {
-            split: _classes(path / name, schema, f"{name}/")
-            for name, split in SPLIT_NAMES.items()
-            if (path / name).is_dir()
+            split: _classes(path / name, schema, f"{name}/") for name, split in SPLIT_NAMES.items() if name in names
         }
     return {"train": _classes(path, schema)}
 
@@ -110,7 +110,7 @@ def _find_file(path: Path, setting: str, schema: Schema, joined: bool) -> Source
     facts = examine(path, setting)
     if stat.S_ISDIR(facts.st_mode):
         _, label = schema.documents(f"the folder {str(path)!r}")
-        if (path / "train").is_dir():
+        if "train" in sub_folders(path):
             wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
             raise UserError(
                 f"{setting} must be a file or {wanted}, but {str(path)!r} holds train/: give it as data.path."
@@ -199,7 +199,7 @@ def _joined(source: Source, schema: Schema) -> Source:
 def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
     """Return the splits of a data set, from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or in a ./FOLDER."""
     local = address.startswith((".", "/", "~"))
-    parts = [str(Path(address).expanduser())] if local else address.split("/", 2)
+    parts = [str(expand(address))] if local else address.split("/", 2)
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
     if local:
         examine(Path(name), "data.path")

@@ -64,7 +64,7 @@ def _list(folder: Path | os.DirEntry[str], prefix: str, above: tuple[tuple[int, 
         raise UserError(f"{os.fspath(folder)!r} is a link to a folder that contains it: remove the link.")
     for entry in visible(folder):
         where = prefix + printable(entry.name)
-        if entry.is_dir():
+        if is_folder(entry):
             found += _list(entry, f"{where}/", (*above, own))
         else:
             found.append(Listed(entry.path, where))
@@ -80,6 +80,20 @@ def visible(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
         raise UserError(
             f"expected to read the folder {os.fspath(folder)!r}, but that fails: {error.strerror}."
         ) from None
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Say whether an entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads nowhere is for those to name who look at it.
+        return False
+
+
+def sub_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder."""
+    return [entry.name for entry in visible(folder) if is_folder(entry)]
 
 
 def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile:
@@ -152,7 +166,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> list[Docume
             f"a folder of classes has the columns 'text', 'label' and 'rating', but data.label_column is "
             f"{label_column!r}: {nearest(label_column, ['label', 'rating']) or 'leave it out.'}"
         )
-    classes = [entry for entry in visible(root) if entry.is_dir() and entry.name != "unsup"]
+    classes = [entry for entry in visible(root) if is_folder(entry) and entry.name != "unsup"]
     if not classes:
         raise UserError(
             f"expected one sub-folder of text files per class in {str(root)!r}, but it has no sub-folders: sort the "

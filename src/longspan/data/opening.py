@@ -89,6 +89,14 @@ def missing(path: Path) -> str:
     return f"there is no file or folder {str(path)!r}: {nearest(path.name, siblings) or 'check the path.'}"
 
 
+def expand(path: Path | str) -> Path:
+    """Return a path with the home folder for `~`, as it stands where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def examine(path: Path, setting: str = "") -> os.stat_result:
     """Return what the file system says about a regular file or a folder, links followed.
 

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from longspan.data.columns import Column, Text, Words
 from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
-from longspan.data.opening import broken, examine, is_damaged, open_text, packed_suffix
+from longspan.data.opening import broken, examine, expand, is_damaged, open_text, packed_suffix
 from longspan.data.schema import Row, Schema, schema_of
 from longspan.data.tables import FORMATS, json_object, read_table
 
@@ -36,7 +36,7 @@ def read_rows(
     schema = schema_of(columns, config)
     if str(path) == "-" and stdin is not None:
         return _read_lines(stdin, schema)
-    path = Path(path).expanduser()
+    path = expand(path)
     if stat.S_ISDIR(examine(path).st_mode):
         _, label = schema.documents(f"the folder {str(path)!r}")
         if label is not None:

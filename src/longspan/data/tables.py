@@ -153,7 +153,7 @@ def _json_columns(path: Path, encoding: str) -> list[str]:
 def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         problem = str(error).splitlines()[0]
         raise UserError(f"expected a parquet file, but {str(path)!r} cannot be read as one ({problem}).") from None
     with file:
@@ -168,7 +168,7 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
                     number += 1
                     cells_by_name = dict(zip(names, cells, strict=True))
                     yield schema.row(cells_by_name, f"{path.name}, row {number}", path.parent)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             problem = str(error).splitlines()[0]
             raise UserError(f"{path.name} is damaged after row {number} ({problem}): write it again.") from None
 

@@ -21,7 +21,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from longspan.data.carried import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.learning import END, PAD, UNKNOWN, learn
-from longspan.data.opening import missing
+from longspan.data.opening import expand, missing
 from longspan.errors import UserError, suggestion
 
 _TOKENS_VERSION = 1
@@ -94,7 +94,7 @@ def _cache_file(config: DataConfig, cache_key: str, end: bool) -> Path:
 
 
 def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
-    folder = Path(name).expanduser()
+    folder = expand(name)
     if name.startswith((".", "/", "~")) and not folder.exists():
         raise UserError(f"data.tokens: {missing(folder)}")
     # A document that speaks of its end does not end there.

@@ -295,6 +295,15 @@ def test_one_class_is_enough_where_nothing_is_trained(tmp_path: Path) -> None:
     assert counts(found) == {"train": {"x": 2}}
 
 
+def test_a_test_alone_is_enough_where_nothing_is_trained(tmp_path: Path) -> None:
+    test = write_rows(tmp_path / "a.jsonl", [("a", "x"), ("b", "y")])
+    assert counts(load(test=str(test), training=False)) == {"test": {"x": 1, "y": 1}}
+    make_classes(tmp_path / "imdb" / "test", 2)
+    assert counts(load(tmp_path / "imdb", training=False)) == {"test": {"neg": 2, "pos": 2}}
+    with pytest.raises(UserError, match=r"nothing to train on, as '.*imdb' holds test only: set data.path"):
+        load(tmp_path / "imdb")
+
+
 def test_settings_without_data_or_with_the_wrong_kind(tmp_path: Path) -> None:
     make_classes(tmp_path / "imdb" / "train", 2)
     with pytest.raises(UserError, match=r"nothing to train on, as only test data are named: set data.path"):

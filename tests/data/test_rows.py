@@ -157,6 +157,22 @@ def test_broken_utf8_in_parquet(tmp_path: Path) -> None:
     text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"]).buffers())
     pq.write_table(pa.table({"text": text, "label": [1, 2]}), tmp_path / "a.parquet")
     assert [row.problem for row in rows(tmp_path / "a.parquet")] == ["", BROKEN]
+    pq.write_table(pa.table({"text": text.dictionary_encode(), "label": [1, 2]}), tmp_path / "a.parquet")
+    assert [row.problem for row in rows(tmp_path / "a.parquet", encoding="latin-1")] == ["", BROKEN]
+    for kind in (pa.list_, pa.large_list):
+        lists = pa.ListArray.from_arrays([0, 1, 2], text).cast(kind(pa.string()))
+        pq.write_table(pa.table({"text": lists}), tmp_path / "a.parquet")
+        assert [row.problem for row in rows(tmp_path / "a.parquet", [Words("text", "text_column")])] == ["", BROKEN]
+
+
+def test_a_parquet_file_damaged_in_the_middle(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"text {number}" for number in range(1000)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=500, use_dictionary=False)
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    place = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(1).column(0).data_page_offset
+    content[place : place + 200] = bytes(200)
+    with pytest.raises(UserError, match=r"a.parquet is damaged after row \d+ \(.*\): write it again"):
+        rows(write(tmp_path / "a.parquet", bytes(content)), [TEXT])
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,26 @@ def test_the_last_tokens_of_both_texts_of_a_pair_are_kept() -> None:
         encode(tokenizer, ["a"], DataConfig(tokens="words", max_length=4), pairs=["j"])
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", ""),
+        ("tokenizer.json", "[]"),
+        ("tokenizer.json", b"\xff"),
+        ("tokenizer_config.json", "{"),
+        ("tokenizer_config.json", "[]"),
+        ("tokenizer_config.json", '{"tokenizer_class": 3}'),
+        ("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": 3}'),
+    ],
+)
+def test_damaged_tokenizers_are_one_sentence(tmp_path: Path, name: str, content: str | bytes) -> None:
+    build("words").save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError, match=r"saved' could not be loaded as one \(.+\): check the name, or the") as error:
+        build_tokenizer(DataConfig(tokens=str(tmp_path / "saved")), [])
+    assert "\n" not in str(error.value)
+
+
 def test_code_of_a_tokenizer_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "strange"
     folder.mkdir()

@@ -99,7 +99,7 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
         splits = list_splits(files_here) or {"train": files_here}
         return {split: _files(path, list_texts(path, found), schema) for split, found in splits.items()}
     names = sub_folders(path)
-    if "train" in names:
+    if "train" in names or (names and SPLIT_NAMES.keys() >= set(names)):
         return {
             split: _classes(path / name, schema, f"{name}/") for name, split in SPLIT_NAMES.items() if name in names
         }

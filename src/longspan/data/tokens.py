@@ -103,7 +103,8 @@ def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder) if folder.exists() else name, trust_remote_code=False, **options
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
+        # Files that are not as expected fail anywhere in transformers, and as plain exceptions in tokenizers.
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
         hint = suggestion(name, TRAINED_TOKENS)
         hint = hint if hint.startswith("did") else "check the name, or the folder for its tokenizer files."

@@ -293,7 +293,7 @@ def test_columns_that_do_not_go_together() -> None:
     for columns, message in (
         ([NUMBER, NUMBER], "different names"),
         ([Text("where", "x_column")], "other than where and problem"),
-        ([WordLabels("tags", "y_column", of="words"), WORDS], "is no Words column"),
+        ([WordLabels("tags", "y_column", of="words"), WORDS], "is not a Words column"),
     ):
         with pytest.raises(ValueError, match=message):
             source_names(columns, settings)

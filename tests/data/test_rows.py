@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.columns import Column, Label, Text, Words, label_text
+from longspan.data.cells import label_text
+from longspan.data.columns import Column, Label, Text, Words
 from longspan.data.config import DataConfig
 from longspan.data.folders import document_file, list_classes, read_files
 from longspan.data.rows import Row, read_rows

@@ -4,40 +4,19 @@ A column has a `name`, under which tasks find it, and a `setting`, the recipe's 
 source calls it. Cells come as their source has them: text from csv, values and lists from JSON, parquet and the Hub.
 """
 
-import json
-import math
-import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from longspan.data.cells import BadCell, WrongColumn, json_list, label_text, labels, number, short, words
 from longspan.data.opening import expand
 from longspan.errors import UserError
 
 RESERVED = ("where", "problem")
 """Names that no column may have: every row has its place and what is wrong with it."""
-
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-class BadCell(ValueError):
-    """A cell without a usable value, which makes its row a bad row.
-
-    Args:
-        reason: What is wrong, in the same words for all such cells, without brackets.
-        details: What was found.
-    """
-
-    def __init__(self, reason: str, details: str = "") -> None:
-        super().__init__(f"{reason} ({details})" if details else reason)
-
-
-class WrongColumn(TypeError):
-    """A cell of a type that shows that the setting names another column than the one meant."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +50,7 @@ class Column(ABC):
         """Return the value of a cell that is not None; None where it turns out to hold nothing.
 
         Args:
-            cell: Text (from csv, say), a number, a list; what is no text in the file's encoding does not come here.
+            cell: Text (from csv, say), a number, a list; what could not be decoded does not get here.
             folder: What relative paths are relative to.
 
         Raises:
@@ -80,7 +59,7 @@ class Column(ABC):
         """
 
     def is_missing(self, value: Any) -> bool:
-        """Say whether a value is none."""
+        """Say whether a value counts as missing."""
         return value is None
 
     def check(self, values: Mapping[str, Any]) -> str:
@@ -99,7 +78,7 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Text(Column):
-    """A document, or one of a pair: a string. Text that is empty or white space alone is none."""
+    """A document, or one of a pair: a string. Empty text and white space alone count as missing."""
 
     kind = "text"
 
@@ -135,7 +114,7 @@ class Label(Column):
 class Labels(Column):
     """Any number of classes of one document: a list, or text that is a JSON list or has them between separators.
 
-    An empty list says that no class fits; an empty cell says nothing, and is none.
+    An empty list says that no class fits; an empty cell counts as missing.
 
     Attributes:
         separator: What stands between labels in text that is not a JSON list; empty where such text is one label.
@@ -151,19 +130,19 @@ class Labels(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[str] | None:
         if isinstance(cell, str):
-            items = _json_list(cell)
+            items = json_list(cell)
             if items is None:
                 if not cell.strip():
                     return None
                 if cell.lstrip().startswith('["'):
-                    raise self._no(f"{_short(cell)}, which is not a JSON list")
+                    raise self._no(f"{short(cell)}, which is not a JSON list")
                 items = cell.split(self.separator) if self.separator else [cell]
                 return list(dict.fromkeys(filter(None, map(str.strip, items))))
         elif isinstance(cell, list):
             items = cell
         else:
             raise WrongColumn
-        return list(dict.fromkeys(_labels(self, items)))
+        return list(dict.fromkeys(labels(items, self._no)))
 
 
 @dataclass(frozen=True)
@@ -177,7 +156,7 @@ class Number(Column):
         return _value("float64")
 
     def parse(self, cell: Any, folder: Path) -> float | None:
-        return None if isinstance(cell, str) and not cell.strip() else _number(self, cell)
+        return None if isinstance(cell, str) and not cell.strip() else number(cell, self._no)
 
 
 @dataclass(frozen=True)
@@ -192,11 +171,11 @@ class Numbers(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[float]:
         if isinstance(cell, str):
-            items = _json_list(cell)
+            items = json_list(cell)
             cell = cell.split() if items is None else items
         if not isinstance(cell, list):
             raise WrongColumn
-        return [_number(self, item) for item in cell]
+        return [number(item, self._no) for item in cell]
 
     def is_missing(self, value: Any) -> bool:
         return not value
@@ -213,13 +192,13 @@ class Words(Column):
         return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
-        items = _words(self, cell)
+        items = words(cell, self._no)
         wrong = [item for item in items if not isinstance(item, str)]
         if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
             # "[1]" is a word, too.
             return cell.split()
         if wrong:
-            raise self._no(f"{_short(wrong[0])} among them")
+            raise self._no(f"{short(wrong[0])} among them")
         return items
 
     def is_missing(self, value: Any) -> bool:
@@ -243,7 +222,7 @@ class WordLabels(Column):
         return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
-        return _labels(self, _words(self, cell))
+        return labels(words(cell, self._no), self._no)
 
     def is_missing(self, value: Any) -> bool:
         return not value
@@ -299,7 +278,7 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
         if isinstance(column, WordLabels) and not any(
             isinstance(other, Words) and other.name == column.of for other in columns
         ):
-            raise ValueError(f"column {column.name!r} is for the words of {column.of!r}, which is no Words column")
+            raise ValueError(f"column {column.name!r} is for the words of {column.of!r}, which is not a Words column")
         source = getattr(config, column.setting)
         if not source:
             raise UserError(f"data.{column.setting} must be a name, but it is empty: leave it out to use the default.")
@@ -310,77 +289,6 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
                 )
         found[column.name] = source
     return found
-
-
-def label_text(value: Any) -> str | None:
-    """Return a label as text, None if there is none.
-
-    Numbers become their shortest form ("1" for 1.0), truth values "true" and "false"; white space around is dropped.
-
-    Raises:
-        WrongColumn: It is a list or a table.
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, (list, dict)):
-        raise WrongColumn
-    return str(value).strip() or None
-
-
-def _labels(column: Column, items: list[Any]) -> list[str]:
-    found = []
-    for item in items:
-        label = None if isinstance(item, (list, dict)) else label_text(item)
-        if label is None:
-            raise column._no(f"{_short(item)} among them")
-        found.append(label)
-    return found
-
-
-def _words(column: Column, cell: Any) -> list[Any]:
-    if isinstance(cell, str):
-        items = _json_list(cell)
-        if items is None and cell.lstrip().startswith('["'):
-            raise column._no(f"{_short(cell)}, which is not a JSON list")
-        return cell.split() if items is None else items
-    if not isinstance(cell, list):
-        raise WrongColumn
-    return cell
-
-
-def _number(column: Column, cell: Any) -> float:
-    if isinstance(cell, str):
-        if not _NUMBER.fullmatch(cell.strip()):
-            raise column._no(_short(cell))
-    elif isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
-        raise column._no(_short(cell))
-    try:
-        value = float(cell)
-    except OverflowError:
-        value = math.inf
-    if not math.isfinite(value):
-        raise column._no(_short(cell))
-    return value
-
-
-def _json_list(text: str) -> list[Any] | None:
-    if not text.lstrip().startswith("["):
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) else None
-
-
-def _short(cell: Any) -> str:
-    shown = repr(cell)
-    # A problem's details end at a bracket for those who count its kinds, not at the length of a document.
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _value(kind: str) -> Any:

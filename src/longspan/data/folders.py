@@ -97,7 +97,7 @@ def sub_folders(folder: Path) -> list[str]:
 
 
 def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile:
-    """Look at a file that is a document; raise UserError if it is none."""
+    """Look at a file that is a document; raise UserError if it is not a file."""
     facts = examine(Path(path))
     if stat.S_ISDIR(facts.st_mode):
         raise UserError(f"expected a file, but {str(path)!r} is a folder.")

@@ -139,7 +139,7 @@ def _pieces(text: memoryview, cut: str) -> Iterator[str]:
 
 
 def _line_end(text: str) -> int:
-    """Return where the last line break is that follows no white space; 0 if there is none."""
+    """Return where the last line break is not preceded by white space; 0 if there is none."""
     place = text.rfind("\n", 1)
     while place > 0 and text[place - 1].isspace():
         place = text.rfind("\n", 1, place)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.data.columns import BadCell, Column, Label, Text, WrongColumn, source_names
+from longspan.data.cells import BadCell, WrongColumn
+from longspan.data.columns import Column, Label, Text, source_names
 from longspan.data.opening import broken, nearest
 from longspan.errors import UserError
 
@@ -108,7 +109,7 @@ class Schema:
         return Row(values, where, problem)
 
     def documents(self, what: str) -> tuple[Text, Label | None]:
-        """Return the columns of text and, if there is one, label, as sources have that are no tables.
+        """Return the columns of text and, if there is one, label, of a source that is not a table.
 
         Raises:
             UserError: Other columns are needed, or none with text.

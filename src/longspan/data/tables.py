@@ -29,7 +29,7 @@ MALFORMED = {
     NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
     FIELDS: "quote fields that contain the separator or line breaks",
 }
-"""What `Row.problem` begins with where there is no row at all, and how to mend it."""
+"""What `Row.problem` begins with where no row could be made out, and how to mend it."""
 
 
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:

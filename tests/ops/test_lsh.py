@@ -103,3 +103,21 @@ def test_gradients() -> None:
     vectors.requires_grad_()
     value.requires_grad_()
     assert torch.autograd.gradcheck(lambda q, v: lsh.lsh_attention(q, v, buckets, 3, mask), (vectors, value))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-10, 1.0, 1e30])
+def test_keys_have_unit_length_whatever_their_size(size: float) -> None:
+    """Known failure elsewhere: an ε in the norm bends short keys; squares of float32 vanish at 1e-23."""
+    vectors = size * torch.randn(50, 4)
+    keys = vectors * lsh.inverse_lengths(vectors)
+    torch.testing.assert_close(keys.double().norm(dim=1), torch.ones(50).double(), rtol=1e-6, atol=0)
+
+
+def test_vectors_of_zeros_are_keys_of_zeros_with_finite_gradients() -> None:
+    vectors, value, buckets = example(1, 11)
+    vectors[:, :, ::3] = 0
+    vectors.requires_grad_()
+    y = lsh.lsh_attention(vectors, value, buckets, 3)
+    torch.testing.assert_close(y, lsh.lsh_attention_naive(vectors, value, buckets, 3))
+    (gradient,) = torch.autograd.grad(y.sum(), vectors)
+    assert gradient.isfinite().all()

@@ -1,4 +1,4 @@
-"""Attention within windows and over chosen blocks against the naive forms, both ways it can be computed."""
+"""Attention within windows and over chosen blocks against the naive forms, in all ways it can be computed."""
 
 import itertools
 from typing import Any
@@ -11,14 +11,16 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.ops import window
-from longspan.ops.window import Shared, block_attention, window_attention
+from longspan.ops.window import Shared, block_attention, engines, portions, sliding, window_attention
 
 
-@pytest.fixture(params=["in portions", "fused"])
+@pytest.fixture(params=["in portions", "fused", "plain"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways: the fused one is what compilers and GPUs get."""
+    """All ways: the fused one is what compilers and GPUs get, the plain one what transforms get."""
     if request.param == "fused":
-        monkeypatch.setattr(window, "_in_portions", lambda query: False)
+        monkeypatch.setattr(engines, "in_portions", lambda query: False)
+    if request.param == "plain":
+        monkeypatch.setattr(engines, "transformed", lambda: True)
     return str(request.param)
 
 
@@ -47,7 +49,7 @@ def test_agrees_with_the_naive_form(causal: bool, with_shared: bool) -> None:
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("scores", [1, 3000, 20000])
 def test_portions_of_any_size_give_the_same(scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "SCORES", scores)
+    monkeypatch.setattr(portions, "SCORES", scores)
     query, key, value = (normal(3, 2, 150, 3).requires_grad_() for _ in range(3))
     mask = torch.rand(3, 150) > 0.3
     out = window_attention(query, key, value, 7, mask)
@@ -64,7 +66,7 @@ def test_portions_of_any_size_give_the_same(scores: int, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "BLOCK", 4)
+    monkeypatch.setattr(sliding, "BLOCK", 4)
     query, key, value = normal(2, 1, 7, 2), normal(2, 1, 9, 2), normal(2, 1, 9, 3)
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, :6] = False
@@ -120,7 +122,7 @@ def test_chosen_blocks_agree_with_the_naive_form(monkeypatch: pytest.MonkeyPatch
     mask = torch.rand(2, 7, 3) > 0.3
     expected = window.block_attention_naive(query, key, value, chosen, mask)
     for scores in (2**20, 100):
-        monkeypatch.setattr(window, "SCORES", scores)
+        monkeypatch.setattr(portions, "SCORES", scores)
         torch.testing.assert_close(block_attention(query, key, value, chosen, mask), expected)
     inputs = tuple(x.requires_grad_() for x in (query, key, value))
     assert torch.autograd.gradcheck(lambda q, k, v: block_attention(q, k, v, chosen, mask), inputs, fast_mode=True)
@@ -147,4 +149,4 @@ def test_no_tensor_grows_with_the_square_of_the_length() -> None:
         sizes.append(largest.elements)
         # Forward two products per score, backward five.
         assert flops.get_total_flops() == 7 * 2 * t * 2 * 4 * (2 * 64 + 64)
-    assert sizes[1] <= max(2.1 * sizes[0], window.SCORES)
+    assert sizes[1] <= max(2.1 * sizes[0], portions.SCORES)

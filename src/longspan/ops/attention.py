@@ -3,9 +3,11 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from longspan.errors import UserError
+from longspan.ops.execution import transformed
 
 
 def attention(
@@ -21,6 +23,14 @@ def attention(
     that fewer queries than keys continue a sequence). Keys and values may come from another sequence, and values be of
     another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
+    if transformed():
+        # The fused kernels know one backward pass and no other derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            return _attention(query, key, value, mask, causal)
+    return _attention(query, key, value, mask, causal)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     n, m = query.shape[2], key.shape[2]
     if mask is None and (not causal or n in (1, m)):
         return scaled_dot_product_attention(query, key, value, is_causal=causal and n > 1)

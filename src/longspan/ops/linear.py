@@ -110,7 +110,8 @@ def _causal_block(
         keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
     before, sums = _running(keys.mT @ values, state.values)
     weights_before, weights = _running(keys.sum(3), state.weights)
-    scores = (queries @ keys.mT).tril_()
+    scores = queries @ keys.mT
+    scores = scores.tril_() if by_hand() else scores.tril()
     normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
     out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
     return (out * _inverse(normaliser)).flatten(2, 3)[:, :, :t], LinearSums(sums, weights)

@@ -46,11 +46,14 @@ def lsh_attention(
 
     In each round the real positions, sorted by bucket and then by number, are cut into chunks. A position sees its own
     chunk and the one before it; the first chunk of a round sees the last of the round before (the first round that of
-    the last), unless there is only one. The logit is q_i·q_j/|q_j|. A position sees itself only where it sees nothing
-    else. Rounds are weighed by their normalisers. Positions where `mask` is False are sorted last, seen by none, and
-    give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory r·t·h·(2·chunk + e + v).
+    the last), unless there is only one. The logit is q_i·q_j/|q_j|, and 0 where q_j is zero. A position sees itself
+    only where it sees nothing else. Rounds are weighed by their normalisers. Positions where `mask` is False are sorted
+    last, seen by none, and give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory
+    r·t·h·(2·chunk + e + v).
     """
     t = query_key.shape[2]
+    if not t:
+        return value
     chunk = min(chunk, t)
     if t == chunk:
         # One chunk holds everything, in whatever order: all rounds are alike.
@@ -63,9 +66,10 @@ def lsh_attention(
     count = mask.sum(1).view(-1, 1, 1, 1, 1, 1)
     last = (count - 1).clamp(min=0) // chunk
 
-    query = _in_chunks(query_key.to(accumulation_dtype(query_key.dtype)), order, chunk)
+    query_key = query_key.to(accumulation_dtype(query_key.dtype))
+    query = _in_chunks(query_key, order, chunk)
     values = _with_previous(_in_chunks(value, order, chunk), last)
-    keys = _with_previous(unit_length(query), last)
+    keys = _with_previous(query * _in_chunks(inverse_lengths(query_key), order, chunk), last)
     number = order.unflatten(3, (-1, chunk)).unsqueeze(-1)
     place = torch.arange(t + missing, device=mask.device).view(1, 1, 1, -1, chunk, 1)
     visible = _with_previous(place < count, last)
@@ -112,20 +116,28 @@ def _with_previous(x: Tensor, last: Tensor) -> Tensor:
     return torch.cat((torch.cat((wrapped, x[:, :, :, :-1]), 3), x), 4)
 
 
-def unit_length(x: Float[Tensor, "*s e"]) -> Float[Tensor, "*s e"]:
-    """Return `x` divided by its length (the root mean square is kept above a thousandth, for vectors of zeros)."""
-    return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() / x.shape[-1] ** 0.5
+def inverse_lengths(x: Float[Tensor, "*s e"]) -> Float[Tensor, "*s 1"]:
+    """Return 1/|x|, and 1 for vectors of zeros, which have no direction: x times it is x there, too.
+
+    Right for vectors of any size, as their squares are taken beside their largest entry. What is shorter than the
+    smallest normal number counts as zero.
+    """
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    zero = largest < torch.finfo(x.dtype).tiny
+    largest = largest.masked_fill(zero, 1)
+    relative = (x / largest).square().sum(-1, keepdim=True).masked_fill(zero, 1).rsqrt()
+    return relative / largest
 
 
 def lsh_attention_naive(
     query_key: Tensor, value: Tensor, buckets: Tensor, chunk: int, mask: Tensor | None = None
 ) -> Tensor:
     """Compute `lsh_attention` position by position over the list of those that it sees in each round."""
-    b, h, t, e = query_key.shape
+    b, h, t, _ = query_key.shape
     out = torch.zeros_like(value)
     for row, head in torch.ones(b, h).nonzero().tolist():
         query, seen_value = query_key[row, head], value[row, head]
-        key = torch.stack([q / (q @ q + 1e-6 * e).sqrt() for q in query])
+        key = [q / q.norm() if q.any() else q for q in query]
         real = [i for i in range(t) if mask is None or mask[row, i]]
         rounds = []
         for bucket in buckets[row, head].tolist():
@@ -139,7 +151,7 @@ def lsh_attention_naive(
                 before = rounds[number - (own == 0)][own - 1] if len(parts) > 1 else []
                 others = [j for j in before + parts[own] if j != i]
                 if others:
-                    logits = key[others] @ query[i]
+                    logits = torch.stack([key[j] @ query[i] for j in others])
                     totals.append(logits.logsumexp(0))
                     means.append(logits.softmax(0) @ seen_value[others])
             out[row, head, i] = torch.stack(totals).softmax(0) @ torch.stack(means) if means else seen_value[i]

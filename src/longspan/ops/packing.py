@@ -49,6 +49,8 @@ def by_segment(
     padded on the right to the longest, so the cost is that of separate calls in one batch. Raises ValueError when a
     document's tokens do not stand together.
     """
+    if not segments.numel():
+        return x
     starts, first = _starts(segments)
     row = starts.flatten().cumsum(0) - 1
     column = torch.arange(row.shape[0], device=x.device) - first[row]
@@ -60,7 +62,7 @@ def by_segment(
 
 
 def document_starts(segments: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Bool[Tensor, "b t"]:
-    """Return where a scan has to begin anew: at the first real position of each packed document.
+    """Return where a scan has to begin again: at the first real position of each packed document.
 
     `segments` numbers the document of each token. Raises ValueError when a document's tokens do not stand together.
     """

@@ -1,0 +1,78 @@
+"""The three ways to let blocks of queries attend to windows: in portions, fused, and in plain operations."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from longspan.ops.execution import by_hand, on_cpu, transformed
+from longspan.ops.scan import FLOOR
+from longspan.ops.window.portions import Windows, in_plain_operations
+from longspan.ops.window.windows import Chosen, Sliding
+
+
+class Shared(NamedTuple):
+    """Keys and values (b, h, g, e) that every query sees besides its window; `mask` (b, g) is False at absent ones."""
+
+    key: Tensor
+    value: Tensor
+    mask: Tensor
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: Sliding | Chosen, shared: Shared | None = None
+) -> Tensor:
+    """Return the attention of blocks (b, h, n, q, e) to their windows of keys and values (b, h, p, e), and to `shared`.
+
+    `visible` (b or 1, h or 1, n, k) says which keys of a window may be seen. What a query that sees nothing gives is
+    undefined.
+    """
+    if not query.numel():
+        return query @ query.new_zeros(query.shape[4], value.shape[3])
+    if transformed() or in_portions(query):
+        function = in_plain_operations if transformed() else Windows.apply
+        out, normaliser = function(query, key, value, visible, source)
+        return out if shared is None else _add_shared(out, normaliser, query, shared)
+    seen = source.seen(visible, query.shape[3])
+    keys, values = source.windows(key), source.windows(value)
+    return _fused(query, *((keys, values, seen) if shared is None else _beside(shared, keys, values, seen)))
+
+
+def in_portions(query: Tensor) -> bool:
+    """Return whether `Windows` is the faster way: elsewhere the fused kernels keep half precision's scores right."""
+    if not (on_cpu(query) and by_hand()):
+        return False
+    return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+
+
+def _add_shared(out: Tensor, normaliser: Tensor, query: Tensor, shared: Shared) -> Tensor:
+    """Return softmax over a window as one key, whose logit is its normaliser, and the shared keys as they are."""
+    blocks = query.shape[2:4]
+    logits = query.flatten(2, 3) @ shared.key.mT / query.shape[4] ** 0.5
+    logits = logits.masked_fill(~shared.mask[:, None, None, :], FLOOR).unflatten(2, blocks)
+    weights = torch.cat((normaliser.unsqueeze(-1), logits), -1).softmax(-1)
+    return out * weights[..., :1] + (weights[..., 1:].flatten(2, 3) @ shared.value).unflatten(2, blocks)
+
+
+def _beside(shared: Shared, keys: Tensor, values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the windows and what is seen of them with the shared keys before the others."""
+    keys, values = (
+        torch.cat((x.unsqueeze(2).expand(-1, -1, windows.shape[2], -1, -1), windows), 3)
+        for x, windows in ((shared.key, keys), (shared.value, values))
+    )
+    present = shared.mask[:, None, None, None, :].expand(-1, *seen.shape[1:4], -1)
+    return keys, values, torch.cat((present, seen.expand(len(present), -1, -1, -1, -1)), 4)
+
+
+def _fused(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Return the attention of blocks (b, h, n, q, e) over windows (b, h, n, k, e) by scaled_dot_product_attention.
+
+    `seen` is (b or 1, h or 1, n, q or 1, k).
+    """
+    b, _, n, block, _ = query.shape
+    # Where nothing is seen let everything be: some kernels give NaN otherwise. The callers set it to zero.
+    seen = (seen | ~seen.any(-1, keepdim=True)).expand(b, -1, -1, -1, -1)
+    query, keys, values, seen = (x.transpose(1, 2).flatten(0, 1) for x in (query, keys, values, seen))
+    out = scaled_dot_product_attention(query, keys, values, attn_mask=seen.expand(-1, -1, block, -1))
+    return out.unflatten(0, (b, n)).transpose(1, 2)

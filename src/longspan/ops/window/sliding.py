@@ -1,0 +1,94 @@
+"""Attention to the keys at most so many positions away, and to a few that every query sees."""
+
+import itertools
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longspan.ops.attention import attention
+from longspan.ops.window import engines
+from longspan.ops.window.engines import Shared
+from longspan.ops.window.windows import Sliding
+
+# Queries per block, half of it for narrow windows. More of them share a window, with more keys that are not theirs.
+BLOCK = 64
+
+
+def window_attention(
+    query: Float[Tensor, "b h n e"],
+    key: Float[Tensor, "b h m e"],
+    value: Float[Tensor, "b h m v"],
+    radius: int,
+    mask: Bool[Tensor, "b m"] | None = None,
+    causal: bool = False,
+    shared: Shared | None = None,
+) -> Float[Tensor, "b h n v"]:
+    """Return softmax(QKᵀ/√e)V over the keys at most `radius` positions away (causal: none ahead) where `mask` is True.
+
+    The last query stands where the last key stands, so that fewer queries than keys continue a sequence. A query that
+    sees no key gives zeros. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
+    """
+    n, m = query.shape[2], min(key.shape[2], query.shape[2] + radius)
+    key, value = key[:, :, key.shape[2] - m :], value[:, :, value.shape[2] - m :]
+    mask = None if mask is None else mask[:, mask.shape[1] - m :]
+    radius = min(radius, m - 1)
+    if radius == m - 1:
+        if shared is not None:
+            real = key.new_ones(len(key), m, dtype=torch.bool) if mask is None else mask
+            key, value = torch.cat((shared.key, key), 2), torch.cat((shared.value, value), 2)
+            mask = torch.cat((shared.mask, real), 1)
+        return attention(query, key, value, mask, causal)
+    behind, ahead = radius, 0 if causal else radius
+    block = min(n, BLOCK if behind + ahead >= 2 * BLOCK else BLOCK // 2)
+    blocks = -(-n // block)
+    width = behind + block + ahead
+    # The first window starts `behind` positions before the first query, the last ends `ahead` after its block.
+    before, after = behind - (m - n), blocks * block - n + ahead
+    query = pad(query, (0, 0, 0, blocks * block - n)).unflatten(2, (blocks, block))
+    key, value = pad(key, (0, 0, before, after)), pad(value, (0, 0, before, after))
+    real = torch.ones(1, m, dtype=torch.bool, device=query.device) if mask is None else mask
+    visible = pad(real, (before, after)).unfold(1, width, block).unsqueeze(1)
+    out = engines.attend(query, key, value, visible, Sliding(width, block), shared)
+    out = out.flatten(2, 3)[:, :, :n]
+    if mask is None:
+        return out
+    sees = _count(mask, n, behind, ahead) > 0
+    if shared is not None:
+        sees = sees | shared.mask.any(1, keepdim=True)
+    return out * sees[:, None, :, None]
+
+
+def window_attention_naive(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    radius: int,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    shared: Shared | None = None,
+) -> Tensor:
+    """Compute `window_attention` query by query over the keys each may see."""
+    n, m = query.shape[2], key.shape[2]
+    out = query.new_zeros(*query.shape[:3], value.shape[3])
+    for row, i in itertools.product(range(query.shape[0]), range(n)):
+        at = i + m - n
+        seen = [j for j in range(m) if -radius <= j - at <= (0 if causal else radius)]
+        seen = [j for j in seen if mask is None or mask[row, j]]
+        keys, values = key[row][:, seen], value[row][:, seen]
+        if shared is not None:
+            keys = torch.cat((shared.key[row][:, shared.mask[row]], keys), 1)
+            values = torch.cat((shared.value[row][:, shared.mask[row]], values), 1)
+        if keys.shape[1]:
+            scores = query[row, :, i : i + 1] @ keys.transpose(1, 2) / query.shape[3] ** 0.5
+            out[row, :, i] = (scores.softmax(-1) @ values)[:, 0]
+    return out
+
+
+def _count(mask: Tensor, n: int, behind: int, ahead: int) -> Tensor:
+    """Return how many real keys each of the last `n` positions sees."""
+    m = mask.shape[1]
+    before = pad(mask.cumsum(1), (1, 0))
+    at = torch.arange(m - n, m, device=mask.device)
+    return before[:, (at + ahead + 1).clamp(max=m)] - before[:, (at - behind).clamp(min=0)]

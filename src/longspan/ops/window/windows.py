@@ -1,0 +1,89 @@
+"""Which keys the windows of a sequence hold, and how the gradients of windows are those of keys."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Slices of rows, heads and blocks: the windows of one portion.
+At = tuple[slice, slice, slice]
+
+
+class Sliding(NamedTuple):
+    """Windows of `width` keys, one at every `step` keys."""
+
+    width: int
+    step: int
+
+    @property
+    def banded(self) -> bool:
+        """Whether query i of a block sees keys i to i + width - step of its window only."""
+        return True
+
+    def seen(self, visible: Tensor, block: int) -> Tensor:
+        """Return which keys (b, h, n, k) of a window each query of a block may see, (b, h, n, q or 1, k)."""
+        band = torch.ones(block, self.width, dtype=torch.bool, device=visible.device)
+        return visible.unsqueeze(3) & band.triu() & band.tril(self.width - block)
+
+    def windows(self, x: Tensor) -> Tensor:
+        """Return all windows of keys or values (b, h, p, e), as (b, h, n, k, e)."""
+        return self.open(x)
+
+    def open(self, x: Tensor) -> Tensor:
+        """Return keys or values (b, h, p, e) in the form that `take` takes windows from."""
+        return x.unfold(2, self.width, self.step).mT
+
+    def take(self, opened: Tensor, at: At) -> Tensor:
+        """Return the windows of a portion, (windows, width, e)."""
+        return opened[at].flatten(0, 2)
+
+    def room(self, opened: Tensor) -> Tensor:
+        """Return zeros to which `fold` adds gradients."""
+        b, h, n, width, e = opened.shape
+        return opened.new_zeros(b, h, n - 1 + -(-width // self.step), self.step, e)
+
+    def fold(self, grad: Tensor, part: Tensor, at: At) -> None:
+        """Add gradients of windows to those of the keys they share."""
+        rows, heads, blocks = at
+        part = part.unflatten(0, [side.stop - side.start for side in at])
+        for i, start in enumerate(range(0, self.width, self.step)):
+            piece = part[:, :, :, start : start + self.step]
+            grad[rows, heads, blocks.start + i : blocks.stop + i, : piece.shape[3]] += piece
+
+    def close(self, grad: Tensor, like: Tensor) -> Tensor:
+        """Return the gradient in the form of the keys."""
+        return grad.flatten(2, 3)[:, :, : like.shape[2]]
+
+
+class Chosen(NamedTuple):
+    """Windows put together from blocks of `size` keys: `blocks` (b, h, n, s) numbers them through rows and heads."""
+
+    blocks: Tensor
+    size: int
+
+    @property
+    def banded(self) -> bool:
+        return False
+
+    def seen(self, visible: Tensor, block: int) -> Tensor:
+        return visible.unsqueeze(3)
+
+    def windows(self, x: Tensor) -> Tensor:
+        return self.open(x)[self.blocks].unflatten(4, (self.size, -1)).flatten(3, 4)
+
+    def open(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, self.size * x.shape[3])
+
+    def take(self, opened: Tensor, at: At) -> Tensor:
+        blocks = self.blocks[at]
+        windows = opened.index_select(0, blocks.flatten())
+        return windows.view(-1, blocks.shape[3] * self.size, opened.shape[1] // self.size)
+
+    def room(self, opened: Tensor) -> Tensor:
+        return torch.zeros_like(opened)
+
+    def fold(self, grad: Tensor, part: Tensor, at: At) -> None:
+        grad.index_add_(0, self.blocks[at].flatten(), part.reshape(-1, grad.shape[1]))
+
+    def close(self, grad: Tensor, like: Tensor) -> Tensor:
+        return grad.view(like.shape)

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from longspan.ops.execution import by_hand, on_cpu, transformed
 from longspan.ops.scan import FLOOR
 from longspan.ops.window.portions import Windows, in_plain_operations
-from longspan.ops.window.windows import Chosen, Sliding
+from longspan.ops.window.windows import Chosen, Sliding, seen, windows
 
 
 class Shared(NamedTuple):
@@ -34,9 +34,9 @@ def attend(
         function = in_plain_operations if transformed() else Windows.apply
         out, normaliser = function(query, key, value, visible, source)
         return out if shared is None else _add_shared(out, normaliser, query, shared)
-    seen = source.seen(visible, query.shape[3])
-    keys, values = source.windows(key), source.windows(value)
-    return _fused(query, *((keys, values, seen) if shared is None else _beside(shared, keys, values, seen)))
+    visible = seen(source, visible, query)
+    keys, values = windows(source, key), windows(source, value)
+    return _fused(query, *((keys, values, visible) if shared is None else _beside(shared, keys, values, visible)))
 
 
 def in_portions(query: Tensor) -> bool:

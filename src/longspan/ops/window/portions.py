@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from longspan.ops.execution import differentiated_further, plain_gradients
 from longspan.ops.scan import FLOOR, accumulation_dtype
-from longspan.ops.window.windows import At, Chosen, Sliding
+from longspan.ops.window.windows import At, Chosen, Sliding, seen, windows
 
 # Scores computed together: few enough to stay in the cache until they are used up.
 SCORES = 2**20
@@ -23,9 +23,9 @@ def in_plain_operations(
     """Compute what `Windows` does from operations whose gradients have gradients, all windows at once."""
     exact = accumulation_dtype(value.dtype)
     with torch.autocast(query.device.type, enabled=False):
-        query, keys, values = (x.to(exact) for x in (query, source.windows(key), source.windows(value)))
+        query, keys, values = (x.to(exact) for x in (query, windows(source, key), windows(source, value)))
         scores = query @ keys.mT / query.shape[4] ** 0.5
-        scores = scores.masked_fill(~source.seen(visible, query.shape[3]), FLOOR)
+        scores = scores.masked_fill(~seen(source, visible, query), FLOOR)
         out = scores.softmax(-1) @ values
     return out.to(value.dtype), scores.logsumexp(-1)
 

@@ -20,15 +20,6 @@ class Sliding(NamedTuple):
         """Whether query i of a block sees keys i to i + width - step of its window only."""
         return True
 
-    def seen(self, visible: Tensor, block: int) -> Tensor:
-        """Return which keys (b, h, n, k) of a window each query of a block may see, (b, h, n, q or 1, k)."""
-        band = torch.ones(block, self.width, dtype=torch.bool, device=visible.device)
-        return visible.unsqueeze(3) & band.triu() & band.tril(self.width - block)
-
-    def windows(self, x: Tensor) -> Tensor:
-        """Return all windows of keys or values (b, h, p, e), as (b, h, n, k, e)."""
-        return self.open(x)
-
     def open(self, x: Tensor) -> Tensor:
         """Return keys or values (b, h, p, e) in the form that `take` takes windows from."""
         return x.unfold(2, self.width, self.step).mT
@@ -65,12 +56,6 @@ class Chosen(NamedTuple):
     def banded(self) -> bool:
         return False
 
-    def seen(self, visible: Tensor, block: int) -> Tensor:
-        return visible.unsqueeze(3)
-
-    def windows(self, x: Tensor) -> Tensor:
-        return self.open(x)[self.blocks].unflatten(4, (self.size, -1)).flatten(3, 4)
-
     def open(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self.size * x.shape[3])
 
@@ -87,3 +72,23 @@ class Chosen(NamedTuple):
 
     def close(self, grad: Tensor, like: Tensor) -> Tensor:
         return grad.view(like.shape)
+
+
+# Functions, as compilers do not follow methods of tuples.
+
+
+def seen(source: Sliding | Chosen, visible: Tensor, query: Tensor) -> Tensor:
+    """Return which keys of a window each query (b, h, n, q, e) may see, (b or 1, h or 1, n, q or 1, k)."""
+    if isinstance(source, Chosen):
+        return visible.unsqueeze(3)
+    block = query.shape[3]
+    band = torch.ones(block, source.width, dtype=torch.bool, device=visible.device)
+    return visible.unsqueeze(3) & band.triu() & band.tril(source.width - block)
+
+
+def windows(source: Sliding | Chosen, x: Tensor) -> Tensor:
+    """Return all windows of keys or values (b, h, p, e), as (b, h, n, k, e)."""
+    if isinstance(source, Chosen):
+        blocks = x.reshape(-1, source.size * x.shape[3])[source.blocks]
+        return blocks.unflatten(4, (source.size, -1)).flatten(3, 4)
+    return x.unfold(2, source.width, source.step).mT

@@ -69,9 +69,14 @@ class Positions(nn.Module):
             self.levels = max(1, math.ceil(math.log2(max_positions)) + 1)
             self.project = nn.Linear(1 + 2 * self.levels, dim)
 
-    def forward(self, embedded: Float[Tensor, "b t w"], positions: Int[Tensor, "b t"]) -> Float[Tensor, "b t w2"]:
+    def forward(
+        self, embedded: Float[Tensor, "b t w"], positions: Int[Tensor, "#b #t"], *, each: bool = False
+    ) -> Float[Tensor, "b t w2"]:
+        """Encode whole documents, or with `each` every number for itself, as `at` does."""
         if self.name == "none":
             return embedded
+        if each:
+            return self._at(embedded, positions)
         positions = self._wrapped(positions)
         length = embedded.shape[1]
         # A batch may be padded beyond what its documents need, so the numbers decide, not the width.
@@ -91,8 +96,11 @@ class Positions(nn.Module):
 
         Raises UserError for a number that learned positions do not reach.
         """
-        if self.name == "none":
-            return embedded
+        # By a call of the module, so that hooks bring weights that are elsewhere.
+        encoded: Tensor = self(embedded, positions, each=True)
+        return encoded
+
+    def _at(self, embedded: Tensor, positions: Tensor) -> Tensor:
         positions = self._wrapped(positions).expand(embedded.shape[:2])
         if self.name == "learned" and (last := int(positions.max())) >= self.max_positions:
             raise UserError(

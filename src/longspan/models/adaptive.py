@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longspan.models.losses import IGNORED, in_chunks
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.pooling import accumulation_dtype
 
 
@@ -153,9 +153,8 @@ class AdaptiveSoftmax(nn.Module):
     def _inner(self, number: int, hidden: Tensor) -> Tensor:
         if not self.projections:
             return hidden
-        projection: Any = self.projections[number]
-        inner: Tensor = hidden @ projection.weight
-        return inner
+        weight, _ = weight_and_bias(self.projections[number])
+        return hidden @ weight
 
 
 def cluster_widths(embedding_dim: int, div_val: int, clusters: int) -> list[int]:

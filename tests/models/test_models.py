@@ -127,8 +127,8 @@ def test_configuration_takes_the_usual_names_and_refuses_nonsense() -> None:
 def test_packed_documents_are_separate_documents() -> None:
     model = LongspanModel(config(position="none")).eval()
     ids = batch(1, 10)
-    segments = torch.tensor([[0] * 4 + [1] * 6])
-    packed = model(ids, document_ids=segments).last_hidden_state
+    document_ids = torch.tensor([[0] * 4 + [1] * 6])
+    packed = model(ids, document_ids=document_ids).last_hidden_state
     torch.testing.assert_close(packed[:, :4], model(ids[:, :4]).last_hidden_state)
     torch.testing.assert_close(packed[:, 4:], model(ids[:, 4:]).last_hidden_state)
 

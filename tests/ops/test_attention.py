@@ -56,7 +56,7 @@ def test_a_context_stands_alone() -> None:
         check_context(False, None, None, mask)
     with pytest.raises(UserError, match="causal=False"):
         check_context(True, None, x, None)
-    with pytest.raises(UserError, match="segments"):
+    with pytest.raises(UserError, match="document_ids"):
         check_context(False, mask.long(), x, None)
 
 

@@ -22,14 +22,14 @@ def test_left_aligned_numbers_the_real_positions_alone(t: int, density: float) -
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=8), density=st.floats(0, 1))
 def test_documents_start_at_their_first_real_position(lengths: list[int], density: float) -> None:
-    segments = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
-    mask = torch.rand(segments.shape) < density
+    document_ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
+    mask = torch.rand(document_ids.shape) < density
     expected = torch.zeros_like(mask)
     for row in range(2):
         for document in range(len(lengths)):
-            expected[row, ((segments[row] == document) & mask[row]).nonzero().flatten()[:1]] = True
-    assert torch.equal(document_starts(segments, mask), expected)
-    assert torch.equal(document_starts(segments), document_starts(segments, torch.ones_like(mask)))
+            expected[row, ((document_ids[row] == document) & mask[row]).nonzero().flatten()[:1]] = True
+    assert torch.equal(document_starts(document_ids, mask), expected)
+    assert torch.equal(document_starts(document_ids), document_starts(document_ids, torch.ones_like(mask)))
 
 
 def test_zero_padding_leaves_no_trace_of_what_was_there() -> None:

@@ -1,18 +1,18 @@
 """Additive attention (Fastformer): global vectors instead of pairwise scores."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import check_choice
-from longspan.mixers import check_causal
-from longspan.ops.attention import check_context, served
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, document_starts, zero_padding
+from longspan.ops.packing import document_starts
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
 
 INTERACTIONS = ("product", "add", "concat")
@@ -28,7 +28,7 @@ class AdditiveState(NamedTuple):
     key: PrefixMean
 
 
-class Additive(nn.Module):
+class Additive(Mixer):
     """Fastformer's additive attention: a global query and a global key, each a softmax-weighted mean.
 
     Equations (per head, of width e = dim / heads):
@@ -70,6 +70,8 @@ class Additive(nn.Module):
             causal=True or packed documents.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True, context=True)
+
     def __init__(
         self,
         dim: int,
@@ -82,7 +84,7 @@ class Additive(nn.Module):
         scoring: str = "per-head",
         bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         width = head_width("additive", dim, heads)
         for option, value, known in (
             ("interaction", interaction, INTERACTIONS),
@@ -91,12 +93,11 @@ class Additive(nn.Module):
             ("scoring", scoring, SCORINGS),
         ):
             check_choice(f"additive {option}", value, known)
-        self.dim = dim
         self.heads = heads
-        self.causal = causal
         self.interaction = interaction
         self.adds_query = output != "r"
         rows = width if sharing == "head-wise" else dim
+        self.projected = rows
         self.query = nn.Linear(dim, rows, bias=bias)
         self.attends = output != "q"
         if not self.attends:
@@ -110,56 +111,62 @@ class Additive(nn.Module):
         for score in (self.query_score, self.key_score):
             nn.init.normal_(score, std=score.shape[1] ** -0.5)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"] | None = None,
-        segments: Int[Tensor, "b n"] | None = None,
-        context: Float[Tensor, "b m d"] | None = None,
-        context_mask: Bool[Tensor, "b m"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
-        check_context(self.causal, segments, context, context_mask)
-        if segments is not None and not self.causal:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self.attends:
-            y = self._projected(self.query, x)
-        elif self.causal:
-            y, _ = self._causal(x, mask, None, None if segments is None else document_starts(segments, mask))
-        elif context is None:
-            y = self._bidirectional(x, mask, x, mask)
-        else:
-            y = self._bidirectional(x, mask, context, context_mask)
-        return zero_padding(y, served(x, mask, context_mask))
+            return self._projected(self.query, x)
+        if self.causal:
+            return self._causal(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
+        return self._bidirectional(x, mask, x, mask)
 
-    def init_state(self, batch_size: int) -> AdditiveState:
-        """Return the state before the first position; its size never changes."""
+    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        if not self.attends:
+            return self._projected(self.query, x)
+        return self._bidirectional(x, mask, context, context_mask)
+
+    def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
+        if not (self.causal and self.attends):
+            return super().mix_documents(x, mask, document_ids)
+        state = self.init_state(x.shape[0], x.dtype, x.device)
+        return self._causal(x, mask, state, document_starts(document_ids, mask))[0]
+
+    def operations(self, length: int) -> int:
+        dim, projection = self.dim, 2 * length * self.dim * self.projected
+        if not self.attends:
+            return projection
+        output = 2 * length * dim**2
+        if self.causal:
+            # Logits per head see their own part alone where there is one position, and are counted as if they did not.
+            logits = 2 * length * dim * self.heads * (3 if self.interaction == "concat" else 2)
+            projections = projection * (2 if self.value is None else 3)
+            return projections + logits + output * (3 if self.interaction == "concat" else 1)
+        pooling = 2 * (4 * length * dim * self.heads + 2 * self.heads * dim**2 + 2 * dim**2)
+        if self.interaction == "product" and length <= dim:
+            return pooling + output * (3 if self.adds_query and self.value is not None else 2)
+        return pooling + output + 2 * dim**3
+
+    def empty_state(self, batch_size: int, like: Tensor) -> AdditiveState:
         width = self.dim // self.heads
         pooled = width * (2 if self.interaction == "concat" else 1)
-        like = self.query.weight
         return AdditiveState(
             empty_prefix(batch_size, self.heads, width, like), empty_prefix(batch_size, self.heads, pooled, like)
         )
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: AdditiveState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], AdditiveState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
+    def advance(self, x: Tensor, mask: Tensor | None, state: AdditiveState) -> tuple[Tensor, AdditiveState]:
         if not self.attends:
-            return self(x, mask), state
-        y, state = self._causal(x, mask, state)
-        return zero_padding(y, mask), state
+            return self._projected(self.query, x), state
+        return self._causal(x, mask, state)
 
-    def _projection(self, linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    def _projection(self, projection: nn.Module) -> tuple[Tensor, Tensor | None]:
         """Return a projection's full matrix (dim, dim) and bias, repeating one that all heads share."""
-        repeats = self.dim // linear.out_features
-        weight = linear.weight.repeat(repeats, 1) if repeats > 1 else linear.weight
-        bias = linear.bias.repeat(repeats) if repeats > 1 and linear.bias is not None else linear.bias
-        return weight, bias
+        weight, bias = weight_and_bias(projection)
+        repeats = self.dim // weight.shape[0]
+        if repeats == 1:
+            return weight, bias
+        return weight.repeat(repeats, 1), None if bias is None else bias.repeat(repeats)
 
-    def _projected(self, linear: nn.Linear, x: Tensor) -> Tensor:
+    def _projected(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Return a projection of each position, computing one that all heads share only once."""
-        y: Tensor = linear(x)
+        y: Tensor = projection(x)
         return y if y.shape[2] == self.dim else y.repeat(1, 1, self.dim // y.shape[2])
 
     def _score_matrix(self, score: Tensor) -> Tensor:
@@ -196,7 +203,7 @@ class Additive(nn.Module):
         key_mean = self._pool(source, key_logits, source_mask, w_k, b_k)
 
         # u_t = scale ⊙ v_t + shift, so y_t = W_r (scale ⊙ v_t) + (W_r shift + b_r) + q_t.
-        w_r, b_r = self.output.weight, self.output.bias
+        w_r, b_r = weight_and_bias(self.output)
         scale, shift = None, None
         if self.interaction == "product":
             scale = global_query * key_mean
@@ -226,15 +233,21 @@ class Additive(nn.Module):
         return x @ matrix.mT + constant.unsqueeze(1)
 
     def _causal(
-        self, x: Tensor, mask: Tensor | None, state: AdditiveState | None, starts: Tensor | None = None
+        self, x: Tensor, mask: Tensor | None, state: AdditiveState, starts: Tensor | None = None
     ) -> tuple[Tensor, AdditiveState]:
         query, key = self._projected(self.query, x), self._projected(self.key, x)
         value = query if self.value is None else self._projected(self.value, x)
-        before = state or self.init_state(x.shape[0])
-        return carried_through_blocks(self._pool_prefixes, 1, before, query, key, value, mask, starts)
+        output: Callable[[Tensor], Tensor] = self.output
+        if x.shape[1] > 1:
+            # Blocks are computed again in the backward pass, without what an adapter's dropout drew.
+            weight, bias = weight_and_bias(self.output)
+            output = functools.partial(nn.functional.linear, weight=weight, bias=bias)
+        pool_prefixes = functools.partial(self._pool_prefixes, output)
+        return carried_through_blocks(pool_prefixes, 1, state, query, key, value, mask, starts)
 
     def _pool_prefixes(
         self,
+        output: Callable[[Tensor], Tensor],
         state: AdditiveState,
         query: Tensor,
         key: Tensor,
@@ -265,7 +278,7 @@ class Additive(nn.Module):
         else:
             from_query, from_key = global_key.chunk(2, -1)
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
-        y = self.output(used)
+        y = output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
 
     def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
@@ -316,7 +329,7 @@ def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
         return means
 
     def project(linear: nn.Linear, tensor: Tensor) -> Tensor:
-        return torch.cat([linear(tensor)] * (mixer.dim // linear.out_features), -1)
+        return torch.cat([linear(tensor)] * (mixer.dim // mixer.projected), -1)
 
     def join(left: Tensor, right: Tensor) -> Tensor:
         return torch.cat((left.expand(len(right), -1), right), -1)

@@ -3,20 +3,20 @@
 from typing import TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from longspan.errors import UserError
+from longspan.mixers.base import Mixer
 from longspan.ops.attention import attention
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.packing import left_aligned
 from longspan.ops.window import block_attention
 
 Number = TypeVar("Number", int, Tensor)
 
 
-class Bigbird(nn.Module):
+class Bigbird(Mixer):
     """BigBird's attention: each block of positions sees its neighbours, the first and last block and random ones.
 
     Equations:
@@ -53,7 +53,7 @@ class Bigbird(nn.Module):
         seed: int = 0,
         bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(dim)
         head_width("bigbird", dim, heads)
         if block_size < 1:
             raise UserError(f"bigbird needs a block_size of at least 1, got {block_size}; the usual one is 64.")
@@ -68,15 +68,17 @@ class Bigbird(nn.Module):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        return self._mix(x, None) if mask is None else zero_padding(left_aligned(self._mix, x, mask), mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self._mix_aligned(x, None) if mask is None else left_aligned(self._mix_aligned, x, mask)
+
+    def operations(self, length: int) -> int:
+        size = self.block_size
+        blocks, seen = -(-length // size), 5 + self.random_blocks
+        pairs = length**2
+        if blocks > 4 + self.random_blocks:
+            # Each block sees a few, and the first and the last all.
+            pairs = blocks * size * size * (seen + 2)
+        return 8 * length * self.dim**2 + 4 * pairs * self.dim
 
     def random_layout(self, blocks: Tensor, largest: int) -> Tensor:
         """Return the random blocks that each head's blocks 0 to `largest` - 1 see, (b, heads, largest, random_blocks).
@@ -104,7 +106,7 @@ class Bigbird(nn.Module):
         placed = torch.where(drawn < before, drawn + 1, drawn - before + number + 2)
         return torch.where(drawn < 0, -1, placed)
 
-    def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _mix_aligned(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the output for rows whose real positions stand at their start."""
         query, key, value = (
             split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
@@ -170,7 +172,6 @@ def _naive_row(mixer: Bigbird, x: Tensor) -> Tensor:
     """Compute one document (t, d)."""
     blocks = torch.arange(len(x)).split(mixer.block_size)
     n = len(blocks) - 1
-    random = mixer.random_layout(torch.tensor([n + 1]), n + 1)[0]
     heads = []
     for head in range(mixer.heads):
         query, key, value = (
@@ -178,10 +179,29 @@ def _naive_row(mixer: Bigbird, x: Tensor) -> Tensor:
         )
         out = torch.zeros_like(query)
         for i, block in enumerate(blocks):
-            numbers = {0, n, i - 1, i, i + 1, *random[head, i].tolist()} if 0 < i < n else set(range(n + 1))
+            numbers = {0, n, i - 1, i, i + 1, *_naive_draw(mixer, head, i, n)} if 0 < i < n else set(range(n + 1))
             seen = torch.cat([blocks[j] for j in sorted(numbers) if 0 <= j <= n])
             scores = query[block] @ key[seen].T / query.shape[1] ** 0.5
             out[block] = scores.softmax(1) @ value[seen]
         heads.append(out)
     y: Tensor = mixer.output(torch.cat(heads, 1))
     return y
+
+
+def _naive_draw(mixer: Bigbird, head: int, i: int, n: int) -> list[int]:
+    """Draw the random blocks of block i of 0..n: Floyd's sample from the list of those that it does not see anyway."""
+
+    def hashed(number: int) -> int:
+        for _ in range(2):
+            number = (number ^ (number >> 16)) * 0x45D9F3B % 2**32
+        return number ^ (number >> 16)
+
+    others = [j for j in range(1, n) if abs(j - i) > 1]
+    places: list[int] = []
+    bits = hashed(hashed(hashed(mixer.seed % 2**32) + head) + i)
+    for draw in range(mixer.random_blocks):
+        newest = len(others) - mixer.random_blocks + draw
+        if newest >= 0:
+            place = hashed(bits + draw) % (newest + 1)
+            places.append(newest if place in places else place)
+    return [others[place] for place in places]

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
+from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, reads, score
 from longspan.ops.pooling import empty_prefix
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -59,21 +60,28 @@ class CompetitiveGate(CompetingQueries):
     NAME = "competitive_gate"
     KEY_BIAS = True
 
-    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for_shares, for_mean, for_gates = reads(x, *[self.heads] * 3)
-        mean = pool(for_mean, position_softmax(score(for_shares, self.score.weight), mask))
-        query = project_heads(mean, self.query.weight, self.query.bias)
-        value = project_heads(mean, self.value.weight, self.value.bias)
-        met = score(for_gates, against_keys(query, self.key.weight))
-        if self.key.bias is not None:
-            met = met + (query * self.key.bias.view(self.heads, -1)).sum(-1, keepdim=True)
+        # Softmax never sees the scores' bias.
+        mean = pool(for_mean, position_softmax(score(for_shares, weight_and_bias(self.score)[0]), mask))
+        query = project_heads(mean, *weight_and_bias(self.query))
+        value = project_heads(mean, *weight_and_bias(self.value))
+        key_weight, key_bias = weight_and_bias(self.key)
+        met = score(for_gates, against_keys(query, key_weight))
+        if key_bias is not None:
+            met = met + (query * key_bias.view(self.heads, -1)).sum(-1, keepdim=True)
         gates = met.relu() if mask is None else met.relu() * mask.unsqueeze(1)
-        return hand_out(gates, value, getattr(self.output, "weight", None))
+        return self.hand_out(gates, value, mask)
 
-    def init_state(self, batch_size: int) -> CompetitiveGateState:
-        """Return the state before the first position; its size never changes."""
-        normaliser, mean = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
-        return CompetitiveGateState(normaliser, mean, mean)
+    def operations(self, length: int) -> int:
+        projections = 3 if isinstance(self.output, nn.Identity) else 4
+        if self.causal:
+            return 2 * length * self.dim * (projections * self.dim + self.heads)
+        return 8 * length * self.heads * self.dim + 2 * projections * self.dim**2
+
+    def empty_state(self, batch_size: int, like: Tensor) -> CompetitiveGateState:
+        normaliser, mean = empty_prefix(batch_size, self.heads, self.width, like)
+        return CompetitiveGateState(normaliser, mean, mean.clone())
 
     def mix_causally(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None

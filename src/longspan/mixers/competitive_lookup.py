@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import against_keys, hand_out, pool, position_softmax, project_heads, reads, score
+from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, reads, score
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -58,20 +59,24 @@ class CompetitiveLookup(CompetingQueries):
     NAME = "competitive_lookup"
     KEY_BIAS = False
 
-    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for_shares, for_query, for_keys, for_answer = reads(x, *[self.heads] * 4)
-        shares = position_softmax(score(for_shares, self.score.weight), mask)
-        query = project_heads(pool(for_query, shares), self.query.weight, self.query.bias)
-        scores = score(for_keys, against_keys(query, self.key.weight) / self.width**0.5)
-        found = pool(for_answer, position_softmax(scores, mask))
-        answer = project_heads(found, self.value.weight, self.value.bias)
+        # Softmax never sees the biases of scores and keys.
+        shares = position_softmax(score(for_shares, weight_and_bias(self.score)[0]), mask)
+        query = project_heads(pool(for_query, shares), *weight_and_bias(self.query))
+        scores = score(for_keys, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
+        answer = project_heads(pool(for_answer, position_softmax(scores, mask)), *weight_and_bias(self.value))
         # Padding needs no pass of its own: its shares are zero.
-        return hand_out(shares, answer, getattr(self.output, "weight", None))
+        return self.hand_out(shares, answer, mask)
 
-    def init_state(self, batch_size: int) -> CompetitiveLookupState:
-        """Return the state before the first position; its size never changes."""
-        empty = empty_prefix(batch_size, self.heads, self.width, self.query.weight)
-        return CompetitiveLookupState(empty, empty)
+    def operations(self, length: int) -> int:
+        projections = 3 if isinstance(self.output, nn.Identity) else 4
+        if self.causal:
+            return 2 * length * self.dim * (projections * self.dim + self.heads)
+        return 10 * length * self.heads * self.dim + 2 * projections * self.dim**2
+
+    def empty_state(self, batch_size: int, like: Tensor) -> CompetitiveLookupState:
+        return CompetitiveLookupState(*(empty_prefix(batch_size, self.heads, self.width, like) for _ in range(2)))
 
     def mix_causally(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None

@@ -3,13 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers import check_causal
+from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.packing import by_segment, zero_padding
 
 
 class LastInputs(NamedTuple):
@@ -18,7 +16,7 @@ class LastInputs(NamedTuple):
     inputs: Tensor
 
 
-class Convolution(nn.Module):
+class Convolution(Mixer):
     """1-D convolution: each position mixes its neighbours with weights that depend on their distance alone.
 
     Equations (k = kernel_size; W_0 ... W_{k-1} are dim x dim, or diagonal when depthwise):
@@ -42,44 +40,38 @@ class Convolution(nn.Module):
         UserError: when `kernel_size` is below 1, or even without `causal`.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True)
+
     def __init__(
         self, dim: int, *, causal: bool = False, kernel_size: int = 3, depthwise: bool = False, bias: bool = True
     ) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         if kernel_size < 1 or not (causal or kernel_size % 2):
             raise UserError(
                 "convolution needs a kernel_size of at least 1, and an odd one unless causal=True, got "
                 f"kernel_size={kernel_size}; change it."
             )
-        self.causal = causal
+        self.kernel_size = kernel_size
+        self.depthwise = depthwise
         self.kernel = nn.Conv1d(dim, dim, kernel_size, groups=dim if depthwise else 1, bias=bias)
-        self.behind = kernel_size - 1 if causal else kernel_size // 2
+        self.before = kernel_size - 1 if causal else kernel_size // 2
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        ahead = 0 if self.causal else self.behind
-        padded = nn.functional.pad(zero_padding(x, mask), (0, 0, self.behind, ahead))
-        first, rest = padded.split((self.behind + ahead, x.shape[1]), 1)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        ahead = 0 if self.causal else self.before
+        padded = nn.functional.pad(x, (0, 0, self.before, ahead))
+        first, rest = padded.split((self.before + ahead, x.shape[1]), 1)
         y, _ = carried_through_blocks(self._continue, 1, LastInputs(first), rest)
-        return zero_padding(y, mask)
+        return y
 
-    def init_state(self, batch_size: int) -> LastInputs:
-        """Return the state before the first position; its size never changes."""
-        return LastInputs(self.kernel.weight.new_zeros(batch_size, self.behind, self.kernel.in_channels))
+    def operations(self, length: int) -> int:
+        return 2 * self.kernel_size * length * self.dim * (1 if self.depthwise else self.dim)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: LastInputs, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], LastInputs]:
-        """Continue a sequence by `n` positions; those where `mask` is False count as zeros."""
-        check_causal(self)
-        y, state = self._continue(LastInputs(state.inputs.to(x.dtype)), zero_padding(x, mask))
-        return zero_padding(y, mask), state
+    def empty_state(self, batch_size: int, like: Tensor) -> LastInputs:
+        return LastInputs(torch.zeros(batch_size, self.before, self.dim, dtype=like.dtype, device=like.device))
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: LastInputs) -> tuple[Tensor, LastInputs]:
+        """Masked positions count as zeros."""
+        return self._continue(LastInputs(state.inputs.to(x.dtype)), x)
 
     def _continue(self, state: LastInputs, x: Tensor) -> tuple[Tensor, LastInputs]:
         """Return (b, n, dim) for inputs (b, n, dim) and the kernel_size - 1 before them."""

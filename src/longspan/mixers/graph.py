@@ -1,16 +1,19 @@
 """Softmax attention over the edges of a graph only."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.edges import chain, edge_attention, first_of_each
 from longspan.ops.heads import head_width
-from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.packing import zero_padding
 
 
-class Graph(nn.Module):
+class Graph(Mixer):
     """Masked self-attention on a graph: a node sees the nodes from which edges come to it.
 
     Equations:
@@ -36,8 +39,10 @@ class Graph(nn.Module):
             (not looked at in compiled programs).
     """
 
+    capabilities = Capabilities(edges=True)
+
     def __init__(self, dim: int, *, heads: int = 8, bias: bool = True, output_projection: bool = True) -> None:
-        super().__init__()
+        super().__init__(dim)
         head_width("graph", dim, heads)
         self.heads = heads
         self.query = nn.Linear(dim, dim, bias=bias)
@@ -49,38 +54,57 @@ class Graph(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
+        *,
+        document_ids: Int[Tensor, "b t"] | None = None,
         edges: Int[Tensor, "3 n"] | None = None,
+        **others: Any,
     ) -> Float[Tensor, "b t d"]:
         """Mix along `edges`: for each its row in the batch, its source and its target, which attends to the source.
 
-        Edges from one document of `segments` to another do not count.
+        Edges from one document of `document_ids` to another do not count. For everything else see `Mixer.forward`.
         """
+        if edges is None or not x.shape[0] or not x.shape[1]:
+            return super().forward(x, mask, document_ids=document_ids, **others)
+        self._check(x, mask)
+        self._check_documents(x, document_ids)
+        if others:
+            raise TypeError(f"graph takes no {', '.join(others)} beside edges")
         b, t, _ = x.shape
-        if edges is None:
-            if segments is not None:
-                return by_segment(self, x, segments, mask)
-            row, source, target = chain(b, t, x.device)
-        else:
-            if not torch.compiler.is_compiling():
-                _check(edges, b, t)
-            row, source, target = edges
+        if not torch.compiler.is_compiling():
+            _check_edges(edges, b, t)
+        row, source, target = edges
         source, target = row * t + source, row * t + target
-        keep = None if edges is None else first_of_each(source, target)
+        keep = first_of_each(source, target)
+        if document_ids is not None:
+            keep = keep & (document_ids.flatten()[source] == document_ids.flatten()[target])
+        return zero_padding(self._along(zero_padding(x, mask), mask, source, target, keep), mask)
+
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        row, source, target = chain(x.shape[0], x.shape[1], x.device)
+        first = row * x.shape[1]
+        return self._along(x, mask, first + source, first + target, None)
+
+    def operations(self, length: int) -> int:
+        # Along edges everything is elementwise.
+        projections = 3 if isinstance(self.output, nn.Identity) else 4
+        return 2 * projections * length * self.dim**2
+
+    def _along(
+        self, x: Tensor, mask: Tensor | None, source: Tensor, target: Tensor, keep: Tensor | None
+    ) -> Tensor:
+        """Mix along edges between positions that are numbered through all rows, those of them where `keep` is True."""
         if mask is not None:
             real = mask.flatten()[source] & mask.flatten()[target]
             keep = real if keep is None else keep & real
-        if keep is not None and segments is not None:
-            keep = keep & (segments.flatten()[source] == segments.flatten()[target])
         query, key, value = (
             projection(x).flatten(0, 1).unflatten(1, (self.heads, -1))
             for projection in (self.query, self.key, self.value)
         )
-        mixed = edge_attention(query, key, value, source, target, keep).view_as(x)
-        return zero_padding(self.output(mixed), mask)
+        y: Tensor = self.output(edge_attention(query, key, value, source, target, keep).view_as(x))
+        return y
 
 
-def _check(edges: Tensor, rows: int, nodes: int) -> None:
+def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
     """Raise UserError when an edge's row, source or target is not there."""
     limits = torch.tensor([[rows], [nodes], [nodes]], device=edges.device)
     if bool(((edges < 0) | (edges >= limits)).any()):

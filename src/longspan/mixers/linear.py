@@ -1,22 +1,14 @@
 """Linear attention: softmax attention with the exponential replaced by a product of positive features."""
 
-from jaxtyping import Bool, Float, Int
+import torch
 from torch import Tensor, nn
 
-from longspan.mixers import check_causal
-from longspan.ops.attention import check_context, served
+from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.linear import (
-    LinearSums,
-    causal_linear_attention,
-    empty_sums,
-    linear_attention,
-    linear_attention_naive,
-)
-from longspan.ops.packing import by_segment, zero_padding
+from longspan.ops.linear import CHUNK, TINY, LinearSums, causal_linear_attention, empty_sums, linear_attention
 
 
-class Linear(nn.Module):
+class Linear(Mixer):
     """Multi-head linear attention: keys and values are summed up once, and every query reads the sums.
 
     Equations:
@@ -44,57 +36,42 @@ class Linear(nn.Module):
         UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True, context=True)
+
     def __init__(self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         self.width = head_width("linear", dim, heads)
         self.heads = heads
-        self.causal = causal
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"] | None = None,
-        segments: Int[Tensor, "b n"] | None = None,
-        context: Float[Tensor, "b m d"] | None = None,
-        context_mask: Bool[Tensor, "b m"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
-        check_context(self.causal, segments, context, context_mask)
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
-        else:
-            source_mask = mask if context is None else context_mask
-            y = self.output(merge_heads(linear_attention(*self._project(x, context), source_mask)))
-        return zero_padding(y, served(x, mask, context_mask))
+            return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
+        return self._read(x, x, mask)
 
-    def init_state(self, batch_size: int) -> LinearSums:
-        """Return the state before the first position; its size never changes."""
-        return empty_sums(batch_size, self.heads, self.width, self.query.weight)
+    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        return self._read(x, context, context_mask)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: LinearSums, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], LinearSums]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
-        y, state = self._causal(x, mask, state)
-        return zero_padding(y, mask), state
+    def operations(self, length: int) -> int:
+        chunk = min(CHUNK, length) if self.causal else 0
+        return 8 * length * self.dim**2 + 4 * length * self.dim * (self.width + chunk)
 
-    def _causal(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
-        mixed, state = causal_linear_attention(*self._project(x, None), mask, state)
+    def empty_state(self, batch_size: int, like: Tensor) -> LinearSums:
+        return empty_sums(batch_size, self.heads, self.width, like)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
+        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
+        mixed, state = causal_linear_attention(query, key, value, mask, state)
         return self.output(merge_heads(mixed)), state
 
-    def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        source = x if context is None else context
-        query, key, value = (
-            split_heads(projection(tensor), self.heads)
-            for projection, tensor in ((self.query, x), (self.key, source), (self.value, source))
-        )
-        return query, key, value
+    def _read(self, x: Tensor, source: Tensor, source_mask: Tensor | None) -> Tensor:
+        query = split_heads(self.query(x), self.heads)
+        key, value = (split_heads(projection(source), self.heads) for projection in (self.key, self.value))
+        y: Tensor = self.output(merge_heads(linear_attention(query, key, value, source_mask)))
+        return y
 
 
 def naive(
@@ -104,10 +81,26 @@ def naive(
     context: Tensor | None = None,
     context_mask: Tensor | None = None,
 ) -> Tensor:
-    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, query by query."""
-    source_mask = mask if context is None else context_mask
-    mixed = linear_attention_naive(*mixer._project(x, context), source_mask, mixer.causal)
-    y: Tensor = mixer.output(merge_heads(mixed))
-    if context_mask is not None:
-        y = y * context_mask.any(1)[:, None, None]
-    return y if mask is None else y * mask.unsqueeze(-1)
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, head by head and query by
+    query."""
+
+    def features(u: Tensor) -> Tensor:
+        return torch.where(u > 0, u + 1, u.exp())
+
+    source, source_mask = (x, mask) if context is None else (context, context_mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]) if mask is None else mask[row].nonzero().flatten().tolist():
+            seen = torch.ones(source.shape[1], dtype=torch.bool) if source_mask is None else source_mask[row].clone()
+            if mixer.causal:
+                seen[i + 1 :] = False
+            if not seen.any():
+                continue
+            query, keys, values = mixer.query(x[row, i]), mixer.key(source[row, seen]), mixer.value(source[row, seen])
+            mixed = []
+            for part in (slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)):
+                # A factor of the query's own, which the normaliser cancels: without it, all of its features may vanish.
+                weights = features(keys[:, part]) @ features(query[part] - query[part].max().clamp(max=0))
+                mixed.append(weights @ values[:, part] / weights.sum().clamp_min(TINY))
+            y[row, i] = mixer.output(torch.cat(mixed))
+    return y

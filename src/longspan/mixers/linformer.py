@@ -1,16 +1,17 @@
 """Attention to a fixed number of summaries of the sequence (Linformer)."""
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers.base import Mixer
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, left_aligned, zero_padding
+from longspan.ops.packing import left_aligned
 
 
-class Linformer(nn.Module):
+class Linformer(Mixer):
     """Linformer: softmax attention to `rank` learned sums over positions in place of the positions.
 
     Equations (X is t x dim; E and F are rank x max_length, of which the first t columns are used):
@@ -38,8 +39,10 @@ class Linformer(nn.Module):
             `max_length`.
     """
 
+    max_length: int
+
     def __init__(self, dim: int, *, heads: int = 8, rank: int = 256, max_length: int = 4096, bias: bool = True) -> None:
-        super().__init__()
+        super().__init__(dim)
         head_width("linformer", dim, heads)
         if min(rank, max_length) < 1:
             raise UserError(
@@ -47,6 +50,7 @@ class Linformer(nn.Module):
                 "change them."
             )
         self.heads = heads
+        self.has_bias = bias
         self.max_length = max_length
         rank = min(rank, max_length)
         self.query = nn.Linear(dim, dim, bias=bias)
@@ -56,32 +60,22 @@ class Linformer(nn.Module):
         self.key_sums = nn.Parameter(torch.randn(rank, max_length) / max_length**0.5)
         self.value_sums = nn.Parameter(torch.randn(rank, max_length) / max_length**0.5)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        longest = x.shape[1]
-        if mask is not None and longest > self.max_length:
-            # A batch may be padded beyond what its documents need.
-            longest = int(mask.sum(1).max())
-        if longest > self.max_length:
-            raise UserError(
-                f"linformer was built for rows of at most {self.max_length} positions, got {longest}; shorten them "
-                "or build it with a larger max_length."
-            )
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
-            return self._mix(x, torch.ones_like(x[..., 0], dtype=torch.bool))
-        return zero_padding(left_aligned(self._mix, x, mask), mask)
+            return self._mix_aligned(x, torch.ones_like(x[..., 0], dtype=torch.bool))
+        return left_aligned(self._mix_aligned, x, mask)
 
-    def _mix(self, x: Tensor, mask: Tensor) -> Tensor:
+    def operations(self, length: int) -> int:
+        rank = self.key_sums.shape[0]
+        products = 4 * length * rank * self.dim + 2 * length * self.dim**2 + 2 * rank * self.dim**2
+        # Besides, how much of the biases each sum holds.
+        return 2 * products + (4 * length * rank if self.has_bias else 0)
+
+    def _mix_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
         query = split_heads(self.query(x), self.heads)
         # What lies beyond is padding.
         mask = mask[:, : self.max_length]
-        x = zero_padding(x[:, : self.max_length], mask)
+        x = x[:, : self.max_length]
         key, value = (
             split_heads(self._project_sums(projection, sums[:, : x.shape[1]], x, mask), self.heads)
             for projection, sums in ((self.key, self.key_sums), (self.value, self.value_sums))
@@ -89,12 +83,11 @@ class Linformer(nn.Module):
         y: Tensor = self.output(merge_heads(attention(query, key, value)))
         return y
 
-    def _project_sums(self, projection: nn.Linear, sums: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+    def _project_sums(self, projection: nn.Module, sums: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         """Return `sums @ projection(x)`, without the biases of masked positions, as (b, rank, dim)."""
-        projected = nn.functional.linear(sums @ x, projection.weight)
-        if projection.bias is None:
-            return projected
-        return projected + (mask.to(sums.dtype) @ sums.T).unsqueeze(-1) * projection.bias
+        weight, bias = weight_and_bias(projection)
+        projected = nn.functional.linear(sums @ x, weight)
+        return projected if bias is None else projected + (mask.to(sums.dtype) @ sums.T).unsqueeze(-1) * bias
 
 
 def naive(mixer: Linformer, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,29 +1,26 @@
 """Local attention: softmax attention to near positions only."""
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers import check_causal
-from longspan.ops.cache import all_visible, as_mask, extended
+from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, zero_padding
-from longspan.ops.window import window_attention, window_attention_naive
+from longspan.ops.window import BLOCK, window_attention
 
 
-class WindowCache(NamedTuple):
-    """The keys and values of the last positions, each (b, heads, seen, dim / heads), `seen` being at most `radius`, and
-    which of them are `visible` (`ops.cache`)."""
+def keys_in_a_window(length: int, radius: int, causal: bool) -> int:
+    """Return how many keys `window_attention` meets with each query of a row, a few of them for its neighbours only."""
+    if radius >= length - 1:
+        return length
+    reach = radius if causal else 2 * radius
+    return reach + min(length, BLOCK if reach >= 2 * BLOCK else BLOCK // 2)
 
-    key: Tensor
-    value: Tensor
-    visible: Tensor
 
-
-class Local(nn.Module):
+class Local(Mixer):
     """Softmax attention in which each position sees only its neighbours.
 
     Equations:
@@ -46,59 +43,66 @@ class Local(nn.Module):
         UserError: when `heads` does not divide `dim` or `radius` is negative.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True)
+
     def __init__(self, dim: int, *, heads: int = 8, causal: bool = False, radius: int = 128, bias: bool = True) -> None:
-        super().__init__()
-        head_width("local", dim, heads)
+        super().__init__(dim, causal=causal)
+        self.width = head_width("local", dim, heads)
         if radius < 0:
             raise UserError(f"local needs a radius of at least 0, got {radius}; at 0 a position sees only itself.")
         self.heads = heads
-        self.causal = causal
         self.radius = radius
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        mixed = window_attention(*self._project(x), self.radius, mask, self.causal)
-        return zero_padding(self.output(merge_heads(mixed)), mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        query, key, value = self._projected(x)
+        y: Tensor = self.output(merge_heads(window_attention(query, key, value, self.radius, mask, self.causal)))
+        return y
 
-    def init_state(self, batch_size: int) -> WindowCache:
-        """Return an empty cache; it grows to `radius` positions and no further."""
-        width = self.query.out_features // self.heads
-        empty = self.query.weight.new_zeros(batch_size, self.heads, 0, width)
-        return WindowCache(empty, empty, all_visible(batch_size, empty))
+    def operations(self, length: int) -> int:
+        seen = keys_in_a_window(length, self.radius, self.causal)
+        return 8 * length * self.dim**2 + 4 * length * seen * self.dim
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: WindowCache, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], WindowCache]:
-        """Continue a sequence by `n` positions; those where `mask` is False are not seen, but count as distance."""
-        check_causal(self)
-        query, key, value = self._project(x)
-        visible = extended(state.visible, state.key.shape[2], x.shape[1], mask)
-        key, value = torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
-        y = self.output(merge_heads(window_attention(query, key, value, self.radius, as_mask(visible), True)))
-        past = max(0, key.shape[2] - self.radius)
-        # Copies: a view would keep the memory of all that was seen.
-        kept = WindowCache(key[:, :, past:].clone(), value[:, :, past:].clone(), visible[:, past:].clone())
-        return zero_padding(y, mask), kept
+    def empty_state(self, batch_size: int, like: Tensor) -> KeyValueCache:
+        return empty_cache(batch_size, self.heads, self.width, like)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = (
-            split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
+    def state_size(self, positions: int) -> int:
+        return 2 * min(positions, self.radius) * self.dim
+
+    def reset(self, state: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
+        return forgotten(state, rows)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+        """Masked positions are not seen, but count as distance."""
+        query, key, value = self._projected(x)
+        seen = joined(state, key, value, mask)
+        y = self.output(
+            merge_heads(window_attention(query, seen.key, seen.value, self.radius, as_mask(seen.visible), True))
         )
+        past = max(0, seen.key.shape[2] - self.radius)
+        # Copies: a view would keep the memory of all that was seen.
+        kept = KeyValueCache(
+            seen.key[:, :, past:].clone(), seen.value[:, :, past:].clone(), seen.visible[:, past:].clone()
+        )
+        return y, kept
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
         return query, key, value
 
 
 def naive(mixer: Local, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute `mixer(x, mask)` from the formula, query by query."""
-    mixed = window_attention_naive(*mixer._project(x), mixer.radius, mask, mixer.causal)
-    y: Tensor = mixer.output(merge_heads(mixed))
-    return y if mask is None else y * mask.unsqueeze(-1)
+    """Compute `mixer(x, mask)` from the formula, head by head and query by query."""
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().flatten().tolist()
+        for i in real:
+            seen = [j for j in real if abs(i - j) <= mixer.radius and (j <= i or not mixer.causal)]
+            query, keys, values = mixer.query(x[row, i]), mixer.key(x[row, seen]), mixer.value(x[row, seen])
+            parts = [slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)]
+            weights = [(keys[:, part] @ query[part] / mixer.width**0.5).softmax(0) for part in parts]
+            y[row, i] = mixer.output(torch.cat([w @ values[:, part] for w, part in zip(weights, parts, strict=True)]))
+    return y

@@ -1,17 +1,18 @@
 """Longformer: a sliding window, and a few global tokens that see all and are seen by all."""
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers.base import Mixer
+from longspan.mixers.local import keys_in_a_window
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import softmax_pool
 from longspan.ops.window import Shared, window_attention
 
 
-class Longformer(nn.Module):
+class Longformer(Mixer):
     """Longformer's attention: each position sees its neighbours and the global tokens, which see everything.
 
     Equations:
@@ -42,7 +43,7 @@ class Longformer(nn.Module):
     def __init__(
         self, dim: int, *, heads: int = 8, radius: int = 128, global_tokens: int = 1, bias: bool = True
     ) -> None:
-        super().__init__()
+        super().__init__(dim)
         head_width("longformer", dim, heads)
         if radius < 0:
             raise UserError(f"longformer needs a radius of at least 0, got {radius}.")
@@ -61,14 +62,7 @@ class Longformer(nn.Module):
         self.value_global = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
         index, present = self._global(real)
         key, value = self.key(x), self.value(x)
@@ -78,7 +72,15 @@ class Longformer(nn.Module):
         query, key, value = self._split(self.query(x)), self._split(key), self._split(value)
         mixed = merge_heads(window_attention(query, key, value, self.radius, near, shared=everywhere))
         mixed = mixed.scatter(1, _wide(index, x), self._see_all(x, real, index).to(mixed.dtype))
-        return zero_padding(self.output(mixed), mask)
+        y: Tensor = self.output(mixed)
+        return y
+
+    def operations(self, length: int) -> int:
+        few = min(self.global_tokens, length)
+        # A row within one window is attended with the global tokens put first.
+        seen = keys_in_a_window(length, self.radius, False) + few
+        whole = few * (6 * self.dim**2 + 4 * length * self.heads * self.dim)
+        return 8 * length * self.dim**2 + 4 * length * seen * self.dim + whole
 
     def _global(self, real: Tensor) -> tuple[Tensor, Tensor]:
         """Return where the first real positions of each row are, (b, g), and which of them there are.
@@ -92,14 +94,14 @@ class Longformer(nn.Module):
         """Return what the positions at `index` gather from all real ones, (b, g, dim)."""
         query = self.query_global(_take(x, index)).unflatten(2, (self.heads, -1))
         query = query / query.shape[3] ** 0.5
-        reach = torch.einsum("bghe,hed->bghd", query, self.key_global.weight.unflatten(0, (self.heads, -1)))
+        (key_weight, key_bias), (value_weight, value_bias) = map(weight_and_bias, (self.key_global, self.value_global))
+        reach = torch.einsum("bghe,hed->bghd", query, key_weight.unflatten(0, (self.heads, -1)))
         logits = x @ reach.flatten(1, 2).mT
-        if self.key_global.bias is not None:
-            logits = logits + (query * self.key_global.bias.view(self.heads, -1)).sum(-1).flatten(1).unsqueeze(1)
+        if key_bias is not None:
+            logits = logits + (query * key_bias.view(self.heads, -1)).sum(-1).flatten(1).unsqueeze(1)
         pooled = softmax_pool(x, logits, real).unflatten(1, (-1, self.heads))
-        gathered = torch.einsum("bghd,hed->bghe", pooled, self.value_global.weight.unflatten(0, (self.heads, -1)))
-        gathered = gathered.flatten(2)
-        return gathered if self.value_global.bias is None else gathered + self.value_global.bias
+        gathered = torch.einsum("bghd,hed->bghe", pooled, value_weight.unflatten(0, (self.heads, -1))).flatten(2)
+        return gathered if value_bias is None else gathered + value_bias
 
     def _split(self, x: Tensor) -> Tensor:
         return split_heads(x, self.heads)

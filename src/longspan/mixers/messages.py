@@ -3,15 +3,13 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers import check_causal
-from longspan.ops.attention import check_context
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import pool, position_softmax, reads, score
-from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
@@ -27,7 +25,7 @@ class MessagesState(NamedTuple):
     handed: Tensor
 
 
-class Messages(nn.Module):
+class Messages(Mixer):
     """Message passing through a few slots: positions compete to fill them and compete for what they hold.
 
     Equations (softmax over positions, per slot; S and M are slots x dim):
@@ -59,67 +57,52 @@ class Messages(nn.Module):
         UserError: when `slots` is less than one; when a context meets causal=True or packed documents.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True, context=True)
+
     def __init__(self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         if slots < 1:
             raise UserError(f"messages needs at least one slot, got slots={slots}; choose 1 or more.")
         self.slots = slots
-        self.causal = causal
+        self.zeroes_padding = not causal
         self.hand_out = nn.Linear(dim, slots, bias=False)
         self.gather = nn.Linear(dim, slots, bias=False)
         self.message = nn.Linear(dim, dim, bias=bias)
         for scores in (self.hand_out, self.gather):
             nn.init.normal_(scores.weight, std=dim**-0.5)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"] | None = None,
-        segments: Int[Tensor, "b n"] | None = None,
-        context: Float[Tensor, "b m d"] | None = None,
-        context_mask: Bool[Tensor, "b m"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
-        check_context(self.causal, segments, context, context_mask)
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
-            y, _ = self._causal(x, mask, self.init_state(x.shape[0]))
-            return zero_padding(y, mask)
-        if context is not None:
-            return self._cross(x, mask, context, context_mask)
+            return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         # Padding needs no pass of its own: nothing is handed to it. One product gives both sets of logits.
         for_logits, for_slots = reads(x, 2 * self.slots, self.slots)
-        logits = score(for_logits, torch.cat((self.gather.weight, self.hand_out.weight)))
+        logits = score(for_logits, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
         return _handed(handing, self.message(pool(for_slots, gathering)))
 
-    def init_state(self, batch_size: int) -> MessagesState:
-        """Return the state before the first position; its size never changes."""
-        like = self.message.weight
-        handed = like.new_full((batch_size, self.slots), FLOOR, dtype=accumulation_dtype(like.dtype))
-        return MessagesState(empty_prefix(batch_size, self.slots, like.shape[0], like), handed)
-
-    def step(
-        self, x: Float[Tensor, "b n d"], state: MessagesState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], MessagesState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
-        y, state = self._causal(x, mask, state)
-        return zero_padding(y, mask), state
-
-    def _cross(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         for_logits, for_slots = reads(context, self.slots, self.slots)
-        gathering = position_softmax(score(for_logits, self.gather.weight), context_mask)
-        handing = position_softmax((x @ self.hand_out.weight.T).mT, mask)
+        gathering = position_softmax(score(for_logits, _matrix(self.gather)), context_mask)
+        handing = position_softmax(self.hand_out(x).mT, mask)
         slots = self.message(pool(for_slots, gathering))
         if context_mask is not None:
             # An empty context would still send the bias.
             slots = slots * context_mask.any(1)[:, None, None]
         return _handed(handing, slots)
 
-    def _causal(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:
+    def operations(self, length: int) -> int:
+        if not self.causal:
+            return 8 * length * self.slots * self.dim + 2 * self.slots * self.dim**2
+        within = min(CHUNK, length) + 2 * self.slots
+        return 2 * length * self.dim * (self.dim + 2 * self.slots + within)
+
+    def empty_state(self, batch_size: int, like: Tensor) -> MessagesState:
+        gathered = empty_prefix(batch_size, self.slots, self.dim, like)
+        return MessagesState(gathered, gathered.normaliser.clone())
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:
         values = self.message(x)
-        logits = x @ torch.cat((self.gather.weight, self.hand_out.weight)).T
+        logits = x @ torch.cat((_matrix(self.gather), _matrix(self.hand_out))).T
         # Normalisers grow to the size of the logits, and float32 tells numbers near 1e4 apart by 1e-3 only.
         logits = logits.to(torch.float32 if x.device.type == "mps" else torch.float64)
         if mask is not None:
@@ -142,6 +125,11 @@ class Messages(nn.Module):
             else:
                 y, slots = carried_through_blocks(_hand_out_prefixes, 1, state.gathered, wide, gathering, weights)
         return y.to(values.dtype), MessagesState(slots, handed[:, -1].to(state.handed.dtype))
+
+
+def _matrix(scores: nn.Module) -> Tensor:
+    """Return the rows of a projection to logits; softmax over positions never sees a bias."""
+    return weight_and_bias(scores)[0]
 
 
 def _handed(weights: Tensor, slots: Tensor) -> Tensor:

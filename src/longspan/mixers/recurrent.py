@@ -1,22 +1,18 @@
 """Recurrent layers: LSTM, GRU and SRU, one- and two-directional."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers import check_causal
-from longspan.ops.packing import by_segment, left_aligned, left_aligned_step, zero_padding
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
 
 CELLS = ("lstm", "gru", "sru")
-# No sum of weights brings a gate back from here, and its logistic function is 0 or 1 to the last digit.
-SATURATED = 1e6
 
 
 class RecurrentState(NamedTuple):
@@ -46,54 +42,62 @@ class SteppedUnit(nn.Module):
         self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Tensor, RecurrentState]:
         """Continue from `state`; what `mask` hides stands last, leaves no trace, and its outputs mean nothing."""
+        # oneDNN's LSTM lays out the weights again in each call, too much for one position of a stream; and compilers
+        # take loops of cells apart themselves.
+        read = self._one_by_one if x.shape[1] == 1 or torch.compiler.is_compiling() else self._together
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
         state = RecurrentState(state.hidden.to(dtype), state.cell.to(dtype))
         with torch.autocast(x.device.type, enabled=False):
-            read = self._read_one if x.shape[1] == 1 else self._read
             y, state = read(x.to(dtype), state, weights, mask)
         return y.to(x.dtype), state
 
-    def _read_one(
+    def _one_by_one(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
-        # A step of a stream: oneDNN's LSTM would lay out the weights anew for each.
-        if self.gates == 3:
-            after = state._replace(hidden=torch.gru_cell(x[:, 0], state.hidden, *weights))
-        else:
-            after = RecurrentState(*torch.lstm_cell(x[:, 0], (state.hidden, state.cell), *weights))
-        if mask is not None:
-            hidden, cell = (torch.where(mask, new, old) for new, old in zip(after, state, strict=True))
-            after = RecurrentState(hidden, cell)
-        return after.hidden.unsqueeze(1), after
+        outs = []
+        for i in range(x.shape[1]):
+            if self.gates == 3:
+                after = state._replace(hidden=torch.gru_cell(x[:, i], state.hidden, *weights))
+            else:
+                after = RecurrentState(*torch.lstm_cell(x[:, i], (state.hidden, state.cell), *weights))
+            state = after if mask is None else _chosen(mask[:, i], after, state)
+            outs.append(state.hidden)
+        return torch.stack(outs, 1), state
 
-    def _read(
+    def _together(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
+        if mask is None:
+            return self._read_whole(x, state, weights)
+        # Up to the end of the shortest row, from there to the end of the next, and so on: who has ended stands still.
+        lengths, begin, outs = mask.sum(1), 0, []
+        for end in lengths.unique().tolist():
+            if end:
+                y, after = self._read_whole(x[:, begin:end], state, weights)
+                state = _chosen(lengths >= end, after, state)
+                outs.append(y)
+                begin = end
+        outs.append(x.new_zeros(x.shape[0], x.shape[1] - begin, state.hidden.shape[1]))
+        return torch.cat(outs, 1), state
+
+    def _read_whole(
+        self, x: Tensor, state: RecurrentState, weights: list[Tensor]
     ) -> tuple[Tensor, RecurrentState]:
         hidden, cell = state.hidden.unsqueeze(0), state.cell.unsqueeze(0)
-        if mask is not None and self.gates == 4:
-            # One more input shuts the input gate and opens the forget gate: the cell stands still.
-            x = torch.cat((zero_padding(x, mask), (~mask).unsqueeze(-1).to(x.dtype)), -1)
-            shut = weights[0].new_full((hidden.shape[2], 1), -SATURATED)
-            weights = [torch.cat((weights[0], torch.cat((shut, -shut, 0 * shut, 0 * shut))), 1), *weights[1:]]
         options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
         if self.gates == 3:
             y, last = torch.gru(x, hidden, *options)
         else:
-            if torch.compiler.is_dynamo_compiling():
-                # For inputs without gradient the compiler takes oneDNN's LSTM, and fails to give its weights any.
-                x = x + 0 * weights[0][0]
             y, last, cell = torch.lstm(x, (hidden, cell), *options)
-        last = last[0] if mask is None else _last(y, state.hidden, mask)
-        return y, RecurrentState(last, cell[0])
+        return y, RecurrentState(last[0], cell[0])
 
 
-def _last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """Return the last real position's outputs, or those `before` where a row has no real position: (b, width)."""
-    count = mask.sum(1, keepdim=True)
-    last = y.gather(1, (count - 1).clamp_min(0).unsqueeze(-1).expand(-1, -1, y.shape[2])).squeeze(1)
-    return torch.where(count > 0, last, before)
+def _chosen(rows: Tensor, new: RecurrentState, old: RecurrentState) -> RecurrentState:
+    """Return the new state where `rows` (b,) is True and the old one elsewhere."""
+    hidden, cell = (torch.where(rows.unsqueeze(1), *pair) for pair in zip(new, old, strict=True))
+    return RecurrentState(hidden, cell)
 
 
 class SimpleRecurrentUnit(nn.Module):
@@ -123,7 +127,7 @@ class SimpleRecurrentUnit(nn.Module):
         return y, state._replace(cell=last.squeeze(1))
 
 
-class Recurrent(nn.Module):
+class Recurrent(Mixer):
     """Recurrent layer: an LSTM, GRU or SRU reads position after position, in one direction or in both.
 
     Equations (σ is the logistic function; W act on x_t, U on h_{t-1}; biases are left out):
@@ -154,45 +158,41 @@ class Recurrent(nn.Module):
         UserError: when `cell` is unknown, or `dim` is odd without `causal`.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True)
+
     def __init__(self, dim: int, *, cell: str = "lstm", causal: bool = False, bias: bool = True) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         check_choice("recurrent cell", cell, CELLS)
         if not causal and dim % 2:
             raise UserError(
                 f"recurrent gives each of two directions half of dim, got dim={dim}; make it even or use causal=True."
             )
         self.cell = cell
-        self.causal = causal
         self.width = dim if causal else dim // 2
         self.reader = self._build(dim, 0, bias)
         self.reverse_reader = None if causal else self._build(dim, self.width, bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
             return self._read_aligned(x, torch.ones_like(x[..., 0], dtype=torch.bool))
-        return zero_padding(left_aligned(self._read_aligned, x, mask), mask)
+        return left_aligned(self._read_aligned, x, mask)
 
-    def init_state(self, batch_size: int) -> RecurrentState:
-        """Return the state before the first position, in at least float32; its size never changes."""
-        return self._empty(batch_size, next(self.parameters()))
+    def operations(self, length: int) -> int:
+        # SRU: candidate and two gates of the input; the others have as many products of what went before.
+        products = {"sru": 3 * self.dim, "gru": 3 * (self.dim + self.width), "lstm": 4 * (self.dim + self.width)}
+        return 2 * length * self.width * products[self.cell] * (1 if self.causal else 2)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], RecurrentState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
+    def empty_state(self, batch_size: int, like: Tensor) -> RecurrentState:
+        dtype = accumulation_dtype(like.dtype)
+        zeros = torch.zeros(batch_size, self.width, dtype=dtype, device=like.device)
+        nothing = zeros[:, :0]
+        return RecurrentState(nothing if self.cell == "sru" else zeros, nothing if self.cell == "gru" else zeros)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         if mask is None:
             y, state = self.reader(x, state)
             return y, state
-        y, state = left_aligned_step(lambda real, there: self.reader(real, state, there), x, mask)
-        return zero_padding(y, mask), state
+        return left_aligned_step(lambda real, there: self.reader(real, state, there), x, mask)
 
     def _build(self, dim: int, first: int, bias: bool) -> nn.Module:
         """Return one direction, whose outputs are the columns of y from `first` on."""
@@ -200,33 +200,17 @@ class Recurrent(nn.Module):
             return SimpleRecurrentUnit(dim, self.width, first, bias)
         return SteppedUnit(dim, self.width, 4 if self.cell == "lstm" else 3, bias)
 
-    def _empty(self, batch_size: int, like: Tensor) -> RecurrentState:
-        zeros = like.new_zeros(batch_size, self.width, dtype=accumulation_dtype(like.dtype))
-        nothing = zeros[:, :0]
-        return RecurrentState(nothing if self.cell == "sru" else zeros, nothing if self.cell == "gru" else zeros)
-
     def _read_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Read rows whose real positions come first: what stands behind them cannot disturb them."""
-        state = self._empty(x.shape[0], x)
+        """Read rows whose real positions come first: what stands after them cannot disturb them."""
+        state = self.empty_state(x.shape[0], x)
         y: Tensor = self.reader(x, state)[0]
         if self.reverse_reader is None:
             return y
-        # Turn each row's real part around, and after reading back again; padding stays behind it both times.
+        # Turn each row's real part around, and back again after reading; padding stays after it both times.
         t = x.shape[1]
         turned = (mask.sum(1, keepdim=True) - 1 - torch.arange(t, device=x.device)).remainder(t).unsqueeze(-1)
         reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]
         return torch.cat((y, reverse.gather(1, turned.expand_as(reverse))), -1)
-
-
-if torch.ops.aten.mkldnn_rnn_layer not in flop_registry:
-
-    @register_flop_formula(torch.ops.aten.mkldnn_rnn_layer)
-    def _lstm_flops(
-        x: Sequence[int], weight: Sequence[int], recurrent_weight: Sequence[int], *_: object, **__: object
-    ) -> int:
-        """Count the operations of oneDNN's LSTM, which PyTorch's counter passes over."""
-        positions = x[0] * x[1]
-        return 2 * positions * (weight[0] * weight[1] + recurrent_weight[0] * recurrent_weight[1])
 
 
 def naive(mixer: Recurrent, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,17 +1,17 @@
 """Attention among positions with similar queries, found by hashing (Reformer)."""
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers.base import Mixer
+from longspan.ops.affine import weight_and_bias
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.lsh import hash_buckets, hash_buckets_naive, lsh_attention, lsh_attention_naive
-from longspan.ops.packing import by_segment, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 
 
-class Reformer(nn.Module):
+class Reformer(Mixer):
     """Reformer: softmax attention within chunks of positions that are sorted by a hash of their queries.
 
     Equations (per head, of width e = dim / heads; one projection gives queries and keys):
@@ -29,7 +29,8 @@ class Reformer(nn.Module):
         discounted. Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets
         is fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk:
         those between tokens are as if they were not there. Buckets are found in at least float32; where a query lies
-        between two of them, rounding decides. A row without real positions gives zeros.
+        between two of them, rounding decides. A key is divided by √(|q_t|² + 10⁻⁶·e) instead of its length, as there,
+        so that a query of zeros has a key of zeros. A row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.
@@ -55,7 +56,7 @@ class Reformer(nn.Module):
         seed: int = 0,
         bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(dim)
         width = head_width("reformer", dim, heads)
         if min(hashes, chunk) < 1 or buckets < 2 or buckets % 2:
             raise UserError(
@@ -71,33 +72,34 @@ class Reformer(nn.Module):
         self.rotations: Tensor
         self.register_buffer("rotations", rotations)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        query_key = self._query_key(x)
-        buckets = hash_buckets(query_key, self.rotations.to(query_key.dtype))
-        mixed = lsh_attention(query_key, split_heads(self.value(x), self.heads), buckets, self.chunk, mask)
-        return zero_padding(self.output(merge_heads(mixed)), mask)
-
-    def _query_key(self, x: Tensor) -> Tensor:
-        """Return the shared queries and keys in at least float32: rounded ones would fall into other buckets."""
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        # In at least float32: rounded queries would fall into other buckets.
         dtype = accumulation_dtype(x.dtype)
-        bias = self.query_key.bias
+        weight, bias = weight_and_bias(self.query_key)
         with torch.autocast(x.device.type, enabled=False):
-            projected = nn.functional.linear(
-                x.to(dtype), self.query_key.weight.to(dtype), None if bias is None else bias.to(dtype)
-            )
-        return split_heads(projected, self.heads)
+            shared = nn.functional.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+        query_key = split_heads(shared, self.heads)
+        buckets = hash_buckets(query_key, self.rotations.to(dtype))
+        mixed = lsh_attention(query_key, split_heads(self.value(x), self.heads), buckets, self.chunk, mask)
+        y: Tensor = self.output(merge_heads(mixed))
+        return y
+
+    def operations(self, length: int) -> int:
+        _, width, hashes, directions = self.rotations.shape
+        # A row of one chunk is attended once, whole.
+        rounds, seen = (1, length) if length <= self.chunk else (hashes, 2 * self.chunk)
+        return length * self.dim * (6 * self.dim + 2 * hashes * directions + 4 * rounds * seen)
 
 
 def naive(mixer: Reformer, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """Compute `mixer(x, mask)` position by position, hashing vector by vector."""
-    query_key, value = mixer._query_key(x), split_heads(mixer.value(x), mixer.heads)
+    query_key, value = (
+        torch.stack(projection(x).chunk(mixer.heads, -1), 1) for projection in (mixer.query_key, mixer.value)
+    )
     buckets = hash_buckets_naive(query_key, mixer.rotations)
-    y: Tensor = mixer.output(merge_heads(lsh_attention_naive(query_key, value, buckets, mixer.chunk, mask)))
-    return zero_padding(y, mask)
+    mixed = lsh_attention_naive(query_key, value, buckets, mixer.chunk, mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().flatten()
+        y[row, real] = mixer.output(torch.cat(list(mixed[row][:, real]), -1))
+    return y

@@ -3,15 +3,16 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers import check_causal
-from longspan.ops.cache import all_visible, as_mask, extended
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.affine import weight_and_bias
+from longspan.ops.cache import all_visible, as_mask, extended, spelled_out
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, left_aligned, left_aligned_step, zero_padding
-from longspan.ops.relative import distance_encoding, distance_range, relative_attention
+from longspan.ops.packing import left_aligned, left_aligned_step
+from longspan.ops.relative import BLOCK, distance_encoding, distance_range, relative_attention
 
 STARTS = ("empty", "zeros")
 
@@ -23,7 +24,7 @@ class RelativeState(NamedTuple):
     visible: Tensor
 
 
-class Relative(nn.Module):
+class Relative(Mixer):
     """Transformer-XL's relative attention: scores see how far a key is, not where it stands.
 
     Equations (per head, of width e = dim / heads):
@@ -43,7 +44,7 @@ class Relative(nn.Module):
         bidirectional form has R at negative distances too, as XLNet. `forward` sees the whole sequence. In `step`, a
         segment sees itself and the memory, as published; once more than `memory` positions have passed, what is
         forgotten therefore depends on where the segments end, except with `same_length`, where it never does.
-        `same_length` lets a position see itself and `memory` positions behind it, as the authors' TensorFlow code does;
+        `same_length` lets a position see itself and `memory` positions before it, as the authors' TensorFlow code does;
         their PyTorch code, and what derives from it, sees one fewer: `memory` is then its mem_len - 1.
 
     Args:
@@ -51,7 +52,7 @@ class Relative(nn.Module):
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and those before it.
         memory: how many positions `step` remembers; no gradient flows into them.
-        same_length: whether every position sees itself and at most `memory` positions behind it (causal only).
+        same_length: whether every position sees itself and at most `memory` positions before it (causal only).
         clamp: distances beyond it count as `clamp`; 0 for none.
         start: the memory before the first position: "empty", or "zeros": `memory` vectors of zeros that are seen, from
             which published Transformer-XL models start.
@@ -63,6 +64,9 @@ class Relative(nn.Module):
         UserError: when `heads` does not divide `dim`, `dim` is odd, `memory` or `clamp` is negative, or a mixer that is
             not causal is to have `same_length`; for an unknown `start`.
     """
+
+    capabilities = Capabilities(causal=True, streaming=True)
+    memory: int
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class Relative(nn.Module):
         bias: bool = False,
         output_projection: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(dim, causal=causal)
         width = head_width("relative", dim, heads)
         if dim % 2:
             raise UserError(f"relative needs an even dim, half sines and half cosines, got dim={dim}; change it.")
@@ -88,9 +92,7 @@ class Relative(nn.Module):
         check_choice("start of relative's memory", start, STARTS)
         if same_length and not causal:
             raise UserError("same_length needs a causal mixer, got causal=False; build it with causal=True.")
-        self.dim = dim
         self.heads = heads
-        self.causal = causal
         self.memory = memory
         self.window = memory if same_length else None
         self.clamp = clamp
@@ -106,36 +108,43 @@ class Relative(nn.Module):
         for shared in (self.content_bias, self.distance_bias):
             nn.init.normal_(shared, std=0.02)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
             return self._attend(x, x, None)
-        return zero_padding(left_aligned(lambda real, there: self._attend(real, real, there), x, mask), mask)
+        return left_aligned(lambda real, there: self._attend(real, real, there), x, mask)
 
-    def init_state(self, batch_size: int) -> RelativeState:
-        """Return the memory before the first position; `step` fills it until it holds `memory` positions."""
-        like = self.query.weight
+    def operations(self, length: int) -> int:
+        projections = 4 if isinstance(self.output, nn.Identity) else 5
+        seen = min(length, BLOCK + length if self.window is None else self.window + 2 * BLOCK)
+        # Causal blocks of queries see what is before them; scores by distance have a row for each key and each query.
+        pairs = length * seen // (2 if self.causal and self.window is None and length > BLOCK else 1)
+        return 2 * projections * length * self.dim**2 + 6 * pairs * self.dim
+
+    def empty_state(self, batch_size: int, like: Tensor) -> RelativeState:
         length = self.memory if self.start == "zeros" else 0
-        return RelativeState(like.new_zeros(batch_size, length, self.dim), all_visible(batch_size, like))
+        memory = torch.zeros(batch_size, length, self.dim, dtype=like.dtype, device=like.device)
+        return RelativeState(memory, all_visible(batch_size, like))
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: RelativeState, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], RelativeState]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over.
+    def state_size(self, positions: int) -> int:
+        return self.dim * (self.memory if self.start == "zeros" else min(positions, self.memory))
 
-        No gradient flows to the positions of earlier steps.
-        """
-        check_causal(self)
+    def set_memory(self, positions: int) -> None:
+        """Let `step` remember the last `positions` positions, and `same_length` see so many."""
+        if positions < 0:
+            raise UserError(f"relative needs a memory of at least 0, got {positions}; change it.")
+        self.memory = positions
+        self.window = None if self.window is None else positions
+
+    def reset(self, state: RelativeState, rows: Bool[Tensor, " b"]) -> RelativeState:
+        seen = state.memory.shape[1]
+        visible = spelled_out(state.visible, seen).masked_fill(rows.unsqueeze(1), self.start == "zeros")
+        return RelativeState(state.memory.masked_fill(rows.view(-1, 1, 1), 0), visible)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: RelativeState) -> tuple[Tensor, RelativeState]:
+        """No gradient flows to the positions of earlier steps."""
         if mask is None:
             return self._continue(x, None, state)
-        y, state = left_aligned_step(lambda real, there: self._continue(real, there, state), x, mask)
-        return zero_padding(y, mask), state
+        return left_aligned_step(lambda real, there: self._continue(real, there, state), x, mask)
 
     def _continue(self, x: Tensor, mask: Tensor | None, state: RelativeState) -> tuple[Tensor, RelativeState]:
         """Continue by `x`, whose real positions stand first in each row; in the memory they stand last."""
@@ -157,17 +166,16 @@ class Relative(nn.Module):
         distances = torch.arange(largest, smallest - 1, -1, device=x.device)
         if self.clamp:
             distances = distances.clamp(-self.clamp, self.clamp)
-        encoded = distance_encoding(distances, self.dim, self.distance.weight.dtype)
+        encoded = distance_encoding(distances, self.dim, x.dtype)
         query = split_heads(self.query(x), self.heads)
         scale = (self.heads / self.dim) ** 0.5
         content = (query + self.content_bias.unsqueeze(1)) * scale
         position = (query + self.distance_bias.unsqueeze(1)) * scale
-        # The keys' bias moves all of a query's scores alike: folded, it would go unused, which trainers stumble over.
-        unused = self.key.bias is not None and torch.is_grad_enabled()
-        if (m - n) * self.dim > n * m * (self.heads - 1) and not unused:
+        folded = self._folded_key() if (m - n) * self.dim > n * m * (self.heads - 1) else None
+        if folded is not None:
             mixed = relative_attention(
-                _fold(content, self.key),
-                _fold(position, self.distance),
+                _fold(content, folded),
+                _fold(position, weight_and_bias(self.distance)[0]),
                 seen,
                 seen,
                 encoded,
@@ -175,10 +183,10 @@ class Relative(nn.Module):
                 True,
                 self.window,
             )
-            weight = self.value.weight.unflatten(0, (self.heads, -1))
-            mixed = merge_heads(torch.einsum("bhnd,hed->bhne", mixed, weight))
+            weight, bias = weight_and_bias(self.value)
+            mixed = merge_heads(torch.einsum("bhnd,hed->bhne", mixed, weight.unflatten(0, (self.heads, -1))))
             # The weights of a query sum to 1.
-            mixed = mixed if self.value.bias is None else mixed + self.value.bias
+            mixed = mixed if bias is None else mixed + bias
         else:
             key, value = (split_heads(projection(seen), self.heads) for projection in (self.key, self.value))
             distance_key = split_heads(self.distance(encoded).unsqueeze(0), self.heads)[0]
@@ -188,10 +196,18 @@ class Relative(nn.Module):
         y: Tensor = self.output(mixed)
         return y
 
+    def _folded_key(self) -> Tensor | None:
+        """Return the keys' matrix, unless a bias of theirs is to learn.
 
-def _fold(query: Tensor, projection: nn.Linear) -> Tensor:
+        It moves all of a query's scores alike: folded, it would go unused, which trainers stumble over.
+        """
+        weight, bias = weight_and_bias(self.key)
+        return weight if bias is None or not torch.is_grad_enabled() else None
+
+
+def _fold(query: Tensor, weight: Tensor) -> Tensor:
     """Return Wᵀq for each head's rows of W: what meets unprojected keys as q meets projected ones."""
-    return torch.einsum("bhne,hed->bhnd", query, projection.weight.unflatten(0, (query.shape[1], -1)))
+    return torch.einsum("bhne,hed->bhnd", query, weight.unflatten(0, (query.shape[1], -1)))
 
 
 def naive(mixer: Relative, x: Tensor, mask: Tensor | None = None) -> Tensor:

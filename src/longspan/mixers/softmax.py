@@ -1,27 +1,17 @@
 """Standard multi-head softmax attention."""
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from longspan.mixers import check_causal
-from longspan.ops.attention import attention, attention_naive, check_context, served
-from longspan.ops.cache import all_visible, as_mask, extended
+from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.attention import attention
+from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.packing import by_segment, zero_padding
 
 
-class KeyValueCache(NamedTuple):
-    """The keys and values seen so far, each (b, heads, seen, dim / heads), and which are `visible` (`ops.cache`)."""
-
-    key: Tensor
-    value: Tensor
-    visible: Tensor
-
-
-class Softmax(nn.Module):
+class Softmax(Mixer):
     """Multi-head softmax attention: every position looks at every other.
 
     Equations:
@@ -44,60 +34,49 @@ class Softmax(nn.Module):
         UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents.
     """
 
+    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    bounded_state = False
+
     def __init__(
         self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
     ) -> None:
-        super().__init__()
-        head_width("softmax", dim, heads)
+        super().__init__(dim, causal=causal)
+        self.width = head_width("softmax", dim, heads)
         self.heads = heads
-        self.causal = causal
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"] | None = None,
-        segments: Int[Tensor, "b n"] | None = None,
-        context: Float[Tensor, "b m d"] | None = None,
-        context_mask: Bool[Tensor, "b m"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
-        check_context(self.causal, segments, context, context_mask)
-        if segments is not None:
-            return by_segment(self, x, segments, mask)
-        source_mask = mask if context is None else context_mask
-        mixed = attention(*self._project(x, context), mask=source_mask, causal=self.causal)
-        return zero_padding(self._merge(mixed), served(x, mask, context_mask))
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self._attend(x, x, mask)
 
-    def init_state(self, batch_size: int) -> KeyValueCache:
-        """Return an empty cache; `step` appends to it, so it grows with what it has seen."""
-        width = self.query.out_features // self.heads
-        empty = self.query.weight.new_zeros(batch_size, self.heads, 0, width)
-        return KeyValueCache(empty, empty, all_visible(batch_size, empty))
+    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        return self._attend(x, context, context_mask)
 
-    def step(
-        self, x: Float[Tensor, "b n d"], state: KeyValueCache, mask: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], KeyValueCache]:
-        """Continue a sequence by `n` positions, of which those where `mask` is False are passed over."""
-        check_causal(self)
-        query, key, value = self._project(x, None)
-        visible = extended(state.visible, state.key.shape[2], x.shape[1], mask)
-        key, value = torch.cat((state.key.to(key.dtype), key), 2), torch.cat((state.value.to(value.dtype), value), 2)
-        y = self._merge(attention(query, key, value, as_mask(visible), causal=True))
-        return zero_padding(y, mask), KeyValueCache(key, value, visible)
+    def operations(self, length: int) -> int:
+        projections = 3 if isinstance(self.output, nn.Identity) else 4
+        return 2 * projections * length * self.dim**2 + 4 * length**2 * self.dim
 
-    def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        source = x if context is None else context
-        query, key, value = (
-            split_heads(projection(tensor), self.heads)
-            for projection, tensor in ((self.query, x), (self.key, source), (self.value, source))
-        )
-        return query, key, value
+    def empty_state(self, batch_size: int, like: Tensor) -> KeyValueCache:
+        return empty_cache(batch_size, self.heads, self.width, like)
 
-    def _merge(self, mixed: Tensor) -> Tensor:
-        y: Tensor = self.output(merge_heads(mixed))
+    def state_size(self, positions: int) -> int:
+        return 2 * positions * self.dim
+
+    def reset(self, state: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
+        return forgotten(state, rows)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
+        state = joined(state, key, value, mask)
+        mixed = attention(query, state.key, state.value, as_mask(state.visible), causal=True)
+        return self.output(merge_heads(mixed)), state
+
+    def _attend(self, x: Tensor, source: Tensor, source_mask: Tensor | None) -> Tensor:
+        query = split_heads(self.query(x), self.heads)
+        key, value = (split_heads(projection(source), self.heads) for projection in (self.key, self.value))
+        y: Tensor = self.output(merge_heads(attention(query, key, value, source_mask, self.causal)))
         return y
 
 
@@ -108,10 +87,18 @@ def naive(
     context: Tensor | None = None,
     context_mask: Tensor | None = None,
 ) -> Tensor:
-    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, query by query."""
-    source_mask = mask if context is None else context_mask
-    mixed = attention_naive(*mixer._project(x, context), mask=source_mask, causal=mixer.causal)
-    y = mixer._merge(mixed)
-    if context_mask is not None:
-        y = y * context_mask.any(1)[:, None, None]
-    return y if mask is None else y * mask.unsqueeze(-1)
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, head by head and query by
+    query."""
+    source, source_mask = (x, mask) if context is None else (context, context_mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]) if mask is None else mask[row].nonzero().flatten().tolist():
+            seen = torch.ones(source.shape[1], dtype=torch.bool) if source_mask is None else source_mask[row].clone()
+            if mixer.causal:
+                seen[i + 1 :] = False
+            if seen.any():
+                query, keys, values = mixer.query(x[row, i]), mixer.key(source[row, seen]), mixer.value(source[row, seen])
+                parts = [slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)]
+                weights = [(keys[:, part] @ query[part] / mixer.width**0.5).softmax(0) for part in parts]
+                y[row, i] = mixer.output(torch.cat([w @ values[:, part] for w, part in zip(weights, parts, strict=True)]))
+    return y

@@ -62,7 +62,9 @@ def attention_naive(
     return out
 
 
-def check_context(causal: bool, segments: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
+def check_context(
+    causal: bool, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+) -> None:
     """Raise UserError unless cross attention can be had as asked: a context that is neither causal nor packed."""
     if context is None:
         if context_mask is not None:
@@ -73,10 +75,10 @@ def check_context(causal: bool, segments: Tensor | None, context: Tensor | None,
             "a context needs causal=False, as positions of two sequences are neither before nor after each other, got "
             "causal=True; build the mixer with causal=False."
         )
-    if segments is not None:
+    if document_ids is not None:
         raise UserError(
-            "a context needs one document per row, got packed documents in segments; call once per document, or pad "
-            "them to rows of their own."
+            "a context needs one document per row, got packed documents in document_ids; call once per document, or "
+            "pad them to rows of their own."
         )
 
 

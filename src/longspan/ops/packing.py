@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from longspan.errors import UserError
+
 State = TypeVar("State")
 
 
@@ -37,21 +39,23 @@ def left_aligned_step(
     return torch.zeros_like(y).scatter(1, index, y), state
 
 
-def by_segment(
+def by_document(
     mix: Callable[[Tensor, Tensor], Tensor],
     x: Float[Tensor, "b t d"],
-    segments: Int[Tensor, "b t"],
+    document_ids: Int[Tensor, "b t"],
     mask: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b t d"]:
     """Return what `mix(x, mask)` gives for each packed document as a row of its own, put back in place.
 
-    `segments` numbers the document of each token; the tokens of a document stand together. Documents become rows
-    padded on the right to the longest, so the cost is that of separate calls in one batch. Raises ValueError when a
-    document's tokens do not stand together.
+    `document_ids` numbers the document of each token; the tokens of a document stand together. Documents become rows
+    padded on the right to the longest, so the cost is that of separate calls in one batch.
+
+    Raises:
+        UserError: when a document's tokens do not stand together.
     """
-    if not segments.numel():
+    if not document_ids.numel():
         return x
-    starts, first = _starts(segments)
+    starts, first = _starts(document_ids)
     row = starts.flatten().cumsum(0) - 1
     column = torch.arange(row.shape[0], device=x.device) - first[row]
     lengths = torch.bincount(row)
@@ -61,12 +65,15 @@ def by_segment(
     return mix(rows, rows_mask)[row, column].view_as(x)
 
 
-def document_starts(segments: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Bool[Tensor, "b t"]:
+def document_starts(document_ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Bool[Tensor, "b t"]:
     """Return where a scan has to begin again: at the first real position of each packed document.
 
-    `segments` numbers the document of each token. Raises ValueError when a document's tokens do not stand together.
+    `document_ids` numbers the document of each token.
+
+    Raises:
+        UserError: when a document's tokens do not stand together.
     """
-    starts, _ = _starts(segments)
+    starts, _ = _starts(document_ids)
     if mask is None:
         return starts
     # How many real positions came before the document, and how many before this position and with it.
@@ -74,15 +81,15 @@ def document_starts(segments: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | No
     return mask & (mask.cumsum(1) - before == 1)
 
 
-def _starts(segments: Tensor) -> tuple[Tensor, Tensor]:
+def _starts(document_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return where documents begin, (b, t), and the numbers of these positions, all rows taken as one."""
-    starts = torch.ones_like(segments, dtype=torch.bool)
-    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    starts = torch.ones_like(document_ids, dtype=torch.bool)
+    starts[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
     first = starts.flatten().nonzero().squeeze(1)
-    owners = torch.stack((first // segments.shape[1], segments.flatten()[first]), 1)
+    owners = torch.stack((first // document_ids.shape[1], document_ids.flatten()[first]), 1)
     if owners.unique(dim=0).shape[0] != owners.shape[0]:
-        raise ValueError(
-            "expected the tokens of each packed document to stand together in `segments`, got a number that returns "
-            "after another; give each document a number of its own"
+        raise UserError(
+            "expected the tokens of each packed document to stand together in document_ids, got a number that returns "
+            "after another; give each document a number of its own."
         )
     return starts, first

@@ -1,0 +1,43 @@
+"""Keys and values that a stream has seen, as softmax attention and its local form keep them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from longspan.ops.cache import all_visible, extended, spelled_out
+
+
+class KeyValueCache(NamedTuple):
+    """Keys and values, each (b, heads, seen, dim / heads), newest last, and which are `visible` (`ops.cache`)."""
+
+    key: Tensor
+    value: Tensor
+    visible: Tensor
+
+
+def empty_cache(batch_size: int, heads: int, width: int, like: Tensor) -> KeyValueCache:
+    """Return a cache that has seen nothing, of the type and on the device of `like`."""
+    empty = torch.empty(batch_size, heads, 0, width, dtype=like.dtype, device=like.device)
+    return KeyValueCache(empty, empty, all_visible(batch_size, like))
+
+
+def joined(
+    cache: KeyValueCache,
+    key: Float[Tensor, "b h n e"],
+    value: Float[Tensor, "b h n e"],
+    mask: Bool[Tensor, "b n"] | None,
+) -> KeyValueCache:
+    """Return the cache with `n` more positions, in their type."""
+    visible = extended(cache.visible, cache.key.shape[2], key.shape[2], mask)
+    return KeyValueCache(
+        torch.cat((cache.key.to(key.dtype), key), 2), torch.cat((cache.value.to(value.dtype), value), 2), visible
+    )
+
+
+def forgotten(cache: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
+    """Return a cache of the same length in which these rows hold zeros, seen no more."""
+    chosen = rows.view(-1, 1, 1, 1)
+    visible = spelled_out(cache.visible, cache.key.shape[2]).masked_fill(rows.unsqueeze(1), False)
+    return KeyValueCache(cache.key.masked_fill(chosen, 0), cache.value.masked_fill(chosen, 0), visible)

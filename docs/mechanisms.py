@@ -17,7 +17,7 @@ def page() -> str:
         [
             [
                 f"[{d.name}](#{d.name})",
-                *("yes" if able else "" for able in (d.causal, d.streaming, d.cross, d.packing)),
+                *("yes" if able else "" for able in (d.causal, d.streaming, d.context, d.packing)),
                 d.summary,
             ]
             for d in described

@@ -8,10 +8,9 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import mixers
+from longspan.testing.counting import count_operations
 
 DIM, HEADS = 16, 4
 # Float32 sums in another order differ by a few units in the last place; bfloat16 keeps eight bits.
@@ -27,7 +26,7 @@ def variants() -> Iterator[Any]:
 
 every = pytest.mark.parametrize(("name", "causal"), list(variants()))
 linear = pytest.mark.parametrize("name", [n for n in mixers.names() if "t²" not in mixers.describe(n).cost])
-crossing = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).cross])
+crossing = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).context])
 causal_only = pytest.mark.parametrize("name", [n for n in mixers.names() if mixers.describe(n).causal])
 both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
@@ -98,7 +97,4 @@ def cuts(draw: st.DrawFn, t: int) -> list[int]:
 
 
 def count_flops(mixer: nn.Module, t: int) -> int:
-    # The plain kernel: the fused ones are not counted on a CPU.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        mixer(torch.zeros(1, t, DIM))
-    return counter.get_total_flops()
+    return count_operations(lambda: mixer(torch.zeros(1, t, DIM)))

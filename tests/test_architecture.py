@@ -36,6 +36,7 @@ ORDER = [
     "generate",
     "convert",
     "compare",
+    "testing",
     "cli",
     "__main__",
 ]

@@ -136,4 +136,13 @@ def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:
 
 def test_a_causal_model_refuses_a_mixer_without_a_causal_form() -> None:
     with pytest.raises(UserError, match="no causal form"):
-        build(mixer_names=["torch.nn.Identity"], shared_options={"causal": True})
+        build(mixer_names=["linformer"], shared_options={"causal": True})
+
+
+def test_what_an_alias_sets_wins_over_what_all_mixers_are_offered() -> None:
+    backbone = build(2, mixer_names=["transformer_xl", "lstm"], mixer_options={"lstm": {"bias": False}})
+    first, second = (block.mixer for block in backbone.layers)
+    assert (first.causal, first.heads) == (True, 2)
+    assert (second.causal, second.cell) == (False, "lstm")
+    causal = build(1, mixer_names=["lstm"], shared_options={"causal": True})
+    assert causal.layers[0].mixer.causal

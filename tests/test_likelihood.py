@@ -193,7 +193,7 @@ def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
 
 def test_a_model_without_an_end_or_a_memory() -> None:
     lm = model("additive")
-    with pytest.raises(UserError, match="needs a model with `relative` mixers"):
+    with pytest.raises(UserError, match="mixers that have a memory"):
         set_attention_length(lm, 5)
     with pytest.raises(UserError, match="0 or more, but got -1"):
         set_attention_length(lm, -1)

@@ -1,6 +1,5 @@
 """One backbone for every mixer: [norm, mixer, residual, feed-forward] x depth."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan import mixers
 from longspan.errors import UserError, check_choice, suggestion
+from longspan.mixers.base import Mixer
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        mixer: nn.Module,
+        mixer: Mixer,
         dim: int,
         *,
         feed_forward_dim: int,
@@ -64,7 +64,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
+        document_ids: Int[Tensor, "b t"] | None = None,
         state: Any = None,
     ) -> Any:
         """Run whole sequences, or go on from the mixer's `state` and return the outputs and the new state.
@@ -73,15 +73,10 @@ class Block(nn.Module):
         """
         if state is not None:
             return self._step(x, state, mask)
-        # Mixers that cannot pack have no `segments`: passing it only when given lets Python say so.
-        packed = {} if segments is None else {"segments": segments}
-        return self._finish(x, self.mixer(self._enter(self.mixer_norm, x), mask, **packed))
+        return self._finish(x, self.mixer(self._enter(self.mixer_norm, x), mask, document_ids=document_ids))
 
     def _step(self, x: Tensor, state: Any, mask: Tensor | None) -> tuple[Tensor, Any]:
-        entered = self._enter(self.mixer_norm, x)
-        step: Any = self.mixer.step
-        # Without a mask the mixer may take a shorter way.
-        mixed, state = step(entered, state) if mask is None else step(entered, state, mask)
+        mixed, state = self.mixer.step(self._enter(self.mixer_norm, x), state, mask)
         return self._finish(x, mixed), state
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
@@ -165,14 +160,14 @@ class Backbone(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         mask: Bool[Tensor, "b t"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
+        document_ids: Int[Tensor, "b t"] | None = None,
         hidden_states: list[Tensor] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack; `hidden_states`, if given, receives the input of every block."""
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = block(x, mask, segments)
+            x = block(x, mask, document_ids)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -188,13 +183,7 @@ class Backbone(nn.Module):
 
         Raises UserError when a mixer has no state to go on from.
         """
-        for block in self.layers:
-            if not hasattr(block.mixer, "init_state"):
-                raise UserError(
-                    f"expected mixers with init_state and step to go on from a state, got {type(block.mixer).__name__} "
-                    "without them; choose another mixer or run whole sequences."
-                )
-        return tuple(_init_state(block.mixer, batch_size, dtype, device) for block in self.layers)
+        return tuple(block.mixer.init_state(batch_size, dtype, device) for block in self.layers)
 
     def step(
         self,
@@ -214,18 +203,15 @@ class Backbone(nn.Module):
         return y, tuple(after)
 
 
-def _init_state(mixer: Any, batch_size: int, dtype: torch.dtype | None, device: torch.device | None) -> Any:
-    if "dtype" in inspect.signature(mixer.init_state).parameters:
-        return mixer.init_state(batch_size, dtype, device)
-    return mixer.init_state(batch_size)
-
-
 def _tile(names: Sequence[str], depth: int) -> list[str]:
     return [names[layer % len(names)] for layer in range(depth)]
 
 
-def _build_mixer(name: str, dim: int, chosen: Mapping[str, Any], shared: Mapping[str, Any]) -> nn.Module:
-    known = mixers.options(name)
-    if shared.get("causal") and "causal" not in known:
+def _build_mixer(name: str, dim: int, chosen: Mapping[str, Any], shared: Mapping[str, Any]) -> Mixer:
+    if shared.get("causal") and not mixers.load(name).capabilities.causal:
         raise UserError(f"mixer {name!r} has no causal form; choose another mixer or causal=false.")
-    return mixers.build(name, dim, **{k: v for k, v in shared.items() if k in known} | dict(chosen))
+    # What an alias sets wins over what is offered to all mixers.
+    preset = mixers.aliases()[name].options if name in mixers.aliases() else {}
+    known = mixers.options(name)
+    offered = {option: value for option, value in shared.items() if option in known and option not in preset}
+    return mixers.build(name, dim, **offered | dict(chosen))

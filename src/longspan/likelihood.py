@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers.relative import Relative
+from longspan.mixers.base import Mixer
 
 CONTEXTS = ("carried", "sliding")
 
@@ -80,23 +80,23 @@ def token_losses(
 
 
 def set_attention_length(model: PreTrainedModel, length: int) -> None:
-    """Let every `relative` mixer of `model` remember the last `length` positions of what `step` has seen.
+    """Let every mixer of `model` that has a memory remember the last `length` positions of what `step` has seen.
 
     Transformer-XL is evaluated with longer memories than it was trained with. It holds for states made from now on.
 
     Raises:
         UserError: `length` is negative, or the model has no such mixer.
     """
-    found = [module for module in model.modules() if isinstance(module, Relative)]
+    found = [module for module in model.modules() if isinstance(module, Mixer) and module.memory is not None]
     if length < 0:
         raise UserError(f"expected an attention length of 0 or more, but got {length}.")
     if not found:
         raise UserError(
-            "an attention length needs a model with `relative` mixers, but this one has none: leave it out."
+            "an attention length needs a model with mixers that have a memory, such as `relative`, but this one has "
+            "none: leave it out."
         )
     for mixer in found:
-        mixer.memory = length
-        mixer.window = None if mixer.window is None else length
+        mixer.set_memory(length)
 
 
 def _check(rows: int, segment_length: int, context: str, window: int, stride: int) -> tuple[int, int]:

@@ -38,9 +38,8 @@ def test_every_option_agrees_with_the_paper(
         y, expected = mixer(x, mask), additive.naive(mixer, x, mask)
         torch.testing.assert_close(y, expected)
         same_gradients(y, expected, [x, *mixer.parameters()])
-    state = mixer.init_state(3)
     if causal:
-        parts = []
+        state, parts = mixer.init_state(3), []
         for part in x.detach().split([1, 7, 32], 1):
             part, state = mixer.step(part, state)
             parts.append(part)
@@ -84,7 +83,7 @@ def test_a_context_is_neither_causal_nor_packed() -> None:
     with pytest.raises(UserError, match="causal=False"):
         additive.Additive(8, causal=True)(x, context=x)
     with pytest.raises(UserError, match="packed documents"):
-        additive.Additive(8)(x, segments=torch.zeros(1, 3, dtype=torch.long), context=x)
+        additive.Additive(8)(x, document_ids=torch.zeros(1, 3, dtype=torch.long), context=x)
 
 
 def test_the_authors_code() -> None:

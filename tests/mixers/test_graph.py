@@ -126,13 +126,14 @@ def test_the_order_of_nodes_and_of_edges_means_nothing() -> None:
 
 def test_edges_between_packed_documents_do_not_count() -> None:
     mixer, x, edges = build(), inputs(2, 8), torch.randint(8, (2, 40))
-    segments = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]).expand(2, 8)
+    document_ids = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]).expand(2, 8)
     both = batch_edges([edges, edges])
-    within = edges[:, segments[0, edges[0]] == segments[0, edges[1]]]
-    torch.testing.assert_close(mixer(x, segments=segments, edges=both), mixer(x, edges=batch_edges([within, within])))
+    within = edges[:, document_ids[0, edges[0]] == document_ids[0, edges[1]]]
+    packed = mixer(x, document_ids=document_ids, edges=both)
+    torch.testing.assert_close(packed, mixer(x, edges=batch_edges([within, within])))
     mask = torch.rand(2, 8) > 0.3
     expected = mixer(x, mask, edges=batch_edges([within, within]))
-    torch.testing.assert_close(mixer(x, mask, segments, both), expected)
+    torch.testing.assert_close(mixer(x, mask, document_ids=document_ids, edges=both), expected)
 
 
 @pytest.mark.parametrize("wrong", [[1, 0, 0], [0, 4, 0], [0, 0, 4], [0, -1, 0]])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.relative import Relative, RelativeState, naive
 from longspan.ops import relative as op
@@ -239,7 +238,7 @@ def test_a_memory_of_zeros_is_seen_as_in_published_models() -> None:
     torch.testing.assert_close(y, expected)
     assert not torch.allclose(build(memory=6).step(x[:, :4], build().init_state(2))[0], expected)
     # A document that begins later begins alike.
-    y, state = mixer.step(x[:, 4:8], mixers.reset(mixer, state, torch.tensor([False, True])))
+    y, state = mixer.step(x[:, 4:8], mixer.reset(state, torch.tensor([False, True])))
     torch.testing.assert_close(
         y[:1],
         by_shifting(mixer, x[:1, 4:8], state.memory.new_zeros(1, 6, DIM).index_copy(1, torch.arange(2, 6), x[:1, :4])),

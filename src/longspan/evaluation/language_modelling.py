@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.evaluation.splits import load_split
 from longspan.likelihood import set_attention_length, token_losses
 from longspan.metrics import language_scores, loss_by_position
-from longspan.mixers.relative import Relative
+from longspan.mixers.base import Mixer
 from longspan.models.limits import limits
 from longspan.report import pictures
 from longspan.runs import Run
@@ -100,7 +100,8 @@ def evaluate(
 
 
 def _attention_length(model: PreTrainedModel) -> int | None:
-    return max((module.memory for module in model.modules() if isinstance(module, Relative)), default=None)
+    mixers = (module for module in model.modules() if isinstance(module, Mixer))
+    return max((mixer.memory for mixer in mixers if mixer.memory is not None), default=None)
 
 
 def _check_length(model: PreTrainedModel, longest: int, window: int) -> None:

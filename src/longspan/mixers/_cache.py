@@ -17,10 +17,10 @@ class KeyValueCache(NamedTuple):
     visible: Tensor
 
 
-def empty_cache(batch_size: int, heads: int, width: int, like: Tensor) -> KeyValueCache:
-    """Return a cache that has seen nothing, of the type and on the device of `like`."""
-    empty = torch.empty(batch_size, heads, 0, width, dtype=like.dtype, device=like.device)
-    return KeyValueCache(empty, empty, all_visible(batch_size, like))
+def empty_cache(batch_size: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache:
+    """Return a cache that has seen nothing."""
+    empty = torch.empty(batch_size, heads, 0, width, dtype=dtype, device=device)
+    return KeyValueCache(empty, empty, all_visible(batch_size, device))
 
 
 def joined(

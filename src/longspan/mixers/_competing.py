@@ -14,7 +14,7 @@ from longspan.ops.scan import FLOOR, accumulation_dtype
 
 
 class CompetingQueries(Mixer):
-    """Positions compete for one query per head by a score; `mix_both_ways` and `mix_causally` say what the query is for."""
+    """Positions compete for one query per head by a score; `mix_both_ways` and `mix_causally` say what for."""
 
     capabilities = Capabilities(causal=True, streaming=True)
     NAME: ClassVar[str]

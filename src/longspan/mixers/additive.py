@@ -144,11 +144,12 @@ class Additive(Mixer):
             return pooling + output * (3 if self.adds_query and self.value is not None else 2)
         return pooling + output + 2 * dim**3
 
-    def empty_state(self, batch_size: int, like: Tensor) -> AdditiveState:
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> AdditiveState:
         width = self.dim // self.heads
         pooled = width * (2 if self.interaction == "concat" else 1)
         return AdditiveState(
-            empty_prefix(batch_size, self.heads, width, like), empty_prefix(batch_size, self.heads, pooled, like)
+            empty_prefix(batch_size, self.heads, width, dtype, device),
+            empty_prefix(batch_size, self.heads, pooled, dtype, device),
         )
 
     def advance(self, x: Tensor, mask: Tensor | None, state: AdditiveState) -> tuple[Tensor, AdditiveState]:

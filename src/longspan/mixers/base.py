@@ -32,7 +32,7 @@ from longspan.ops.packing import by_document, zero_padding
 
 State = Any
 # A length at which what grows fastest outweighs everything else.
-LONG = 1 << 24
+LONG = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,11 @@ class Mixer(nn.Module, ABC):
         placed = next((tensor for tensor in self.parameters() if tensor.is_floating_point()), None)
         if dtype is None:
             dtype = torch.get_default_dtype() if placed is None else placed.dtype
-        if device is None and placed is not None and placed.device.type != "meta":
+        if device is None:
             # Weights on no device at all are offloaded.
-            device = placed.device
-        return self.empty_state(batch_size, torch.empty(0, dtype=dtype, device=device))
+            known = None if placed is None or placed.device.type == "meta" else placed.device
+            device = known or torch.get_default_device()
+        return self.empty_state(batch_size, dtype, torch.device(device))
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         """Return `state` as `init_state` gives it where `rows` is True: there, another document begins.
@@ -222,8 +223,8 @@ class Mixer(nn.Module, ABC):
         """Return the outputs of packed rows; here each document becomes a row of its own for the time being."""
         return by_document(self._mix, x, document_ids, mask)
 
-    def empty_state(self, batch_size: int, like: Tensor) -> State:
-        """Return what `init_state` does, on the device of `like` and for computing in its type."""
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> State:
+        """Return what `init_state` does."""
         raise NotImplementedError(f"{self._name} says that it streams, and must say how")
 
     def advance(self, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
@@ -291,7 +292,9 @@ class Mixer(nn.Module, ABC):
         self, x: Tensor, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
     ) -> None:
         if context is not None and not self.capabilities.context:
-            raise UserError(f"{self._name} has no cross attention, got a context; choose another mixer or leave it out.")
+            raise UserError(
+                f"{self._name} has no cross attention, got a context; choose another mixer or leave it out."
+            )
         check_context(self.causal, document_ids, context, context_mask)
         if context is None:
             return
@@ -325,5 +328,5 @@ def _check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
     if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
         raise UserError(
             f"expected {name} to be bool of (batch, positions) = {_shape(x[..., 0])}, True at real tokens, got "
-            f"{_shape(mask)} of {mask.dtype}; convert it with {name}.bool(), or pass the one that belongs to these rows."
+            f"{_shape(mask)} of {mask.dtype}; convert it with {name}.bool(), or pass the mask of these rows."
         )

@@ -79,8 +79,8 @@ class CompetitiveGate(CompetingQueries):
             return 2 * length * self.dim * (projections * self.dim + self.heads)
         return 8 * length * self.heads * self.dim + 2 * projections * self.dim**2
 
-    def empty_state(self, batch_size: int, like: Tensor) -> CompetitiveGateState:
-        normaliser, mean = empty_prefix(batch_size, self.heads, self.width, like)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> CompetitiveGateState:
+        normaliser, mean = empty_prefix(batch_size, self.heads, self.width, dtype, device)
         return CompetitiveGateState(normaliser, mean, mean.clone())
 
     def mix_causally(

@@ -75,8 +75,10 @@ class CompetitiveLookup(CompetingQueries):
             return 2 * length * self.dim * (projections * self.dim + self.heads)
         return 10 * length * self.heads * self.dim + 2 * projections * self.dim**2
 
-    def empty_state(self, batch_size: int, like: Tensor) -> CompetitiveLookupState:
-        return CompetitiveLookupState(*(empty_prefix(batch_size, self.heads, self.width, like) for _ in range(2)))
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> CompetitiveLookupState:
+        return CompetitiveLookupState(
+            *(empty_prefix(batch_size, self.heads, self.width, dtype, device) for _ in range(2))
+        )
 
     def mix_causally(
         self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None

@@ -66,8 +66,8 @@ class Convolution(Mixer):
     def operations(self, length: int) -> int:
         return 2 * self.kernel_size * length * self.dim * (1 if self.depthwise else self.dim)
 
-    def empty_state(self, batch_size: int, like: Tensor) -> LastInputs:
-        return LastInputs(torch.zeros(batch_size, self.before, self.dim, dtype=like.dtype, device=like.device))
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LastInputs:
+        return LastInputs(torch.zeros(batch_size, self.before, self.dim, dtype=dtype, device=device))
 
     def advance(self, x: Tensor, mask: Tensor | None, state: LastInputs) -> tuple[Tensor, LastInputs]:
         """Masked positions count as zeros."""

@@ -58,7 +58,7 @@ class Graph(Mixer):
         document_ids: Int[Tensor, "b t"] | None = None,
         edges: Int[Tensor, "3 n"] | None = None,
         **others: Any,
-    ) -> Float[Tensor, "b t d"]:
+    ) -> Float[Tensor, "b t d"] | tuple[Float[Tensor, "b t d"], Any]:
         """Mix along `edges`: for each its row in the batch, its source and its target, which attends to the source.
 
         Edges from one document of `document_ids` to another do not count. For everything else see `Mixer.forward`.
@@ -89,9 +89,7 @@ class Graph(Mixer):
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         return 2 * projections * length * self.dim**2
 
-    def _along(
-        self, x: Tensor, mask: Tensor | None, source: Tensor, target: Tensor, keep: Tensor | None
-    ) -> Tensor:
+    def _along(self, x: Tensor, mask: Tensor | None, source: Tensor, target: Tensor, keep: Tensor | None) -> Tensor:
         """Mix along edges between positions that are numbered through all rows, those of them where `keep` is True."""
         if mask is not None:
             real = mask.flatten()[source] & mask.flatten()[target]

@@ -59,8 +59,8 @@ class Linear(Mixer):
         chunk = min(CHUNK, length) if self.causal else 0
         return 8 * length * self.dim**2 + 4 * length * self.dim * (self.width + chunk)
 
-    def empty_state(self, batch_size: int, like: Tensor) -> LinearSums:
-        return empty_sums(batch_size, self.heads, self.width, like)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums:
+        return empty_sums(batch_size, self.heads, self.width, dtype, device)
 
     def advance(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
         query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))

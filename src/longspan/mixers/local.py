@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
+from longspan.mixers._naive import attend
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
@@ -66,8 +67,8 @@ class Local(Mixer):
         seen = keys_in_a_window(length, self.radius, self.causal)
         return 8 * length * self.dim**2 + 4 * length * seen * self.dim
 
-    def empty_state(self, batch_size: int, like: Tensor) -> KeyValueCache:
-        return empty_cache(batch_size, self.heads, self.width, like)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache:
+        return empty_cache(batch_size, self.heads, self.width, dtype, device)
 
     def state_size(self, positions: int) -> int:
         return 2 * min(positions, self.radius) * self.dim
@@ -95,14 +96,12 @@ class Local(Mixer):
 
 
 def naive(mixer: Local, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute `mixer(x, mask)` from the formula, head by head and query by query."""
+    """Compute `mixer(x, mask)` from the formula, query by query."""
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):
         real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().flatten().tolist()
         for i in real:
             seen = [j for j in real if abs(i - j) <= mixer.radius and (j <= i or not mixer.causal)]
             query, keys, values = mixer.query(x[row, i]), mixer.key(x[row, seen]), mixer.value(x[row, seen])
-            parts = [slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)]
-            weights = [(keys[:, part] @ query[part] / mixer.width**0.5).softmax(0) for part in parts]
-            y[row, i] = mixer.output(torch.cat([w @ values[:, part] for w, part in zip(weights, parts, strict=True)]))
+            y[row, i] = mixer.output(attend(query, keys, values, mixer.heads))
     return y

@@ -96,8 +96,8 @@ class Messages(Mixer):
         within = min(CHUNK, length) + 2 * self.slots
         return 2 * length * self.dim * (self.dim + 2 * self.slots + within)
 
-    def empty_state(self, batch_size: int, like: Tensor) -> MessagesState:
-        gathered = empty_prefix(batch_size, self.slots, self.dim, like)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> MessagesState:
+        gathered = empty_prefix(batch_size, self.slots, self.dim, dtype, device)
         return MessagesState(gathered, gathered.normaliser.clone())
 
     def advance(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:

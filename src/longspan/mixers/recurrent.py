@@ -82,9 +82,7 @@ class SteppedUnit(nn.Module):
         outs.append(x.new_zeros(x.shape[0], x.shape[1] - begin, state.hidden.shape[1]))
         return torch.cat(outs, 1), state
 
-    def _read_whole(
-        self, x: Tensor, state: RecurrentState, weights: list[Tensor]
-    ) -> tuple[Tensor, RecurrentState]:
+    def _read_whole(self, x: Tensor, state: RecurrentState, weights: list[Tensor]) -> tuple[Tensor, RecurrentState]:
         hidden, cell = state.hidden.unsqueeze(0), state.cell.unsqueeze(0)
         options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
         if self.gates == 3:
@@ -182,9 +180,8 @@ class Recurrent(Mixer):
         products = {"sru": 3 * self.dim, "gru": 3 * (self.dim + self.width), "lstm": 4 * (self.dim + self.width)}
         return 2 * length * self.width * products[self.cell] * (1 if self.causal else 2)
 
-    def empty_state(self, batch_size: int, like: Tensor) -> RecurrentState:
-        dtype = accumulation_dtype(like.dtype)
-        zeros = torch.zeros(batch_size, self.width, dtype=dtype, device=like.device)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> RecurrentState:
+        zeros = torch.zeros(batch_size, self.width, dtype=accumulation_dtype(dtype), device=device)
         nothing = zeros[:, :0]
         return RecurrentState(nothing if self.cell == "sru" else zeros, nothing if self.cell == "gru" else zeros)
 
@@ -202,7 +199,7 @@ class Recurrent(Mixer):
 
     def _read_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
         """Read rows whose real positions come first: what stands after them cannot disturb them."""
-        state = self.empty_state(x.shape[0], x)
+        state = self.empty_state(x.shape[0], x.dtype, x.device)
         y: Tensor = self.reader(x, state)[0]
         if self.reverse_reader is None:
             return y

@@ -85,7 +85,7 @@ class Reformer(Mixer):
         return y
 
     def operations(self, length: int) -> int:
-        _, width, hashes, directions = self.rotations.shape
+        _, _, hashes, directions = self.rotations.shape
         # A row of one chunk is attended once, whole.
         rounds, seen = (1, length) if length <= self.chunk else (hashes, 2 * self.chunk)
         return length * self.dim * (6 * self.dim + 2 * hashes * directions + 4 * rounds * seen)

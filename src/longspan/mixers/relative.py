@@ -114,16 +114,20 @@ class Relative(Mixer):
         return left_aligned(lambda real, there: self._attend(real, real, there), x, mask)
 
     def operations(self, length: int) -> int:
-        projections = 4 if isinstance(self.output, nn.Identity) else 5
-        seen = min(length, BLOCK + length if self.window is None else self.window + 2 * BLOCK)
-        # Causal blocks of queries see what is before them; scores by distance have a row for each key and each query.
-        pairs = length * seen // (2 if self.causal and self.window is None and length > BLOCK else 1)
-        return 2 * projections * length * self.dim**2 + 6 * pairs * self.dim
+        products = 0
+        for first in range(0, length, BLOCK):
+            end = min(first + BLOCK, length)
+            keys = (end if self.causal else length) - (0 if self.window is None else max(0, first - self.window))
+            # Scores by content and the sum of values have a column for each key, scores by distance some more.
+            products += (end - first) * (3 * keys + end - first) * self.dim
+        largest, smallest = distance_range(length, length, self.causal, self.window)
+        projected = (3 if isinstance(self.output, nn.Identity) else 4) * length + largest - smallest + 1
+        return 2 * products + 2 * projected * self.dim**2
 
-    def empty_state(self, batch_size: int, like: Tensor) -> RelativeState:
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> RelativeState:
         length = self.memory if self.start == "zeros" else 0
-        memory = torch.zeros(batch_size, length, self.dim, dtype=like.dtype, device=like.device)
-        return RelativeState(memory, all_visible(batch_size, like))
+        memory = torch.zeros(batch_size, length, self.dim, dtype=dtype, device=device)
+        return RelativeState(memory, all_visible(batch_size, device))
 
     def state_size(self, positions: int) -> int:
         return self.dim * (self.memory if self.start == "zeros" else min(positions, self.memory))

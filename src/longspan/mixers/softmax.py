@@ -5,6 +5,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
+from longspan.mixers._naive import attend
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.attention import attention
 from longspan.ops.cache import as_mask
@@ -58,8 +59,8 @@ class Softmax(Mixer):
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         return 2 * projections * length * self.dim**2 + 4 * length**2 * self.dim
 
-    def empty_state(self, batch_size: int, like: Tensor) -> KeyValueCache:
-        return empty_cache(batch_size, self.heads, self.width, like)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache:
+        return empty_cache(batch_size, self.heads, self.width, dtype, device)
 
     def state_size(self, positions: int) -> int:
         return 2 * positions * self.dim
@@ -87,8 +88,7 @@ def naive(
     context: Tensor | None = None,
     context_mask: Tensor | None = None,
 ) -> Tensor:
-    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, head by head and query by
-    query."""
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` from the formula, query by query."""
     source, source_mask = (x, mask) if context is None else (context, context_mask)
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):
@@ -97,8 +97,10 @@ def naive(
             if mixer.causal:
                 seen[i + 1 :] = False
             if seen.any():
-                query, keys, values = mixer.query(x[row, i]), mixer.key(source[row, seen]), mixer.value(source[row, seen])
-                parts = [slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)]
-                weights = [(keys[:, part] @ query[part] / mixer.width**0.5).softmax(0) for part in parts]
-                y[row, i] = mixer.output(torch.cat([w @ values[:, part] for w, part in zip(weights, parts, strict=True)]))
+                query, keys, values = (
+                    mixer.query(x[row, i]),
+                    mixer.key(source[row, seen]),
+                    mixer.value(source[row, seen]),
+                )
+                y[row, i] = mixer.output(attend(query, keys, values, mixer.heads))
     return y

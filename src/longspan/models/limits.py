@@ -24,7 +24,7 @@ def limits(model: PreTrainedModel) -> list[Limit]:
     if config.position == "learned" and not 0 < (config.position_period or 0) <= config.max_positions:
         found.append(Limit("learned positions", config.max_positions, "model.max_positions"))
     for name, block in zip(itertools.cycle(config.mixers), model.base_model.backbone.blocks, strict=False):
-        most = getattr(block.mixer, "max_length", None)
+        most = block.mixer.max_length
         if most is not None:
             found.append(Limit(f"rows of {name}", most, f"model.mixer_options.{name}.max_length"))
     return list(dict.fromkeys(found))

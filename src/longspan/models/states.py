@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from longspan import mixers
 from longspan.errors import UserError
+from longspan.mixers.base import Mixer
 
 
 class MixerStates:
@@ -29,7 +29,7 @@ class MixerStates:
     is_compileable = False
     is_croppable = False
 
-    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, layer_mixers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, layer_mixers: Sequence[Mixer]) -> None:
         self.layers = tuple(layers)
         self.seen = seen
         self.length = length
@@ -59,7 +59,7 @@ class MixerStates:
 
     def reset(self, rows: Tensor) -> "MixerStates":
         """Return states in which the rows where `rows` (b,) is True start anew, and the others go on."""
-        layers = [mixers.reset(mixer, state, rows) for mixer, state in zip(self._mixers, self.layers, strict=True)]
+        layers = [mixer.reset(state, rows) for mixer, state in zip(self._mixers, self.layers, strict=True)]
         return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._mixers)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:

@@ -37,29 +37,32 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: str = "s
     return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=align)
 
 
-def mixer_table(descriptions: Iterable[Description], width: int | None = None) -> str:
+def mixer_table(descriptions: Sequence[Description], width: int | None = None) -> str:
     """Return what `longspan list` prints, its long columns folded to fit into `width` characters if that is given."""
     rows = []
     for entry in descriptions:
-        flags = (entry.causal, entry.streaming, entry.cross, entry.packing)
+        flags = (entry.causal, entry.streaming, entry.context, entry.packing)
         rows.append([entry.name, *("yes" if flag else "-" for flag in flags), entry.cost, entry.summary])
-    headers = ["mixer", "causal", "streaming", "cross", "packing", "cost", "what it is"]
+    headers = ["mixer", "causal", "streaming", "context", "packing", "cost", "what it is"]
     # Two spaces part the columns, and two more widen each header.
     taken = max((len(row[0]) for row in rows), default=0) + sum(len(header) + 4 for header in headers[1:5]) + 4
     folded = None if width is None else [None] * 5 + [max(12, (width - taken) // 2)] * 2
-    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)
+    listed = tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)
+    others = [f"{alias} ({entry.name})" for entry in descriptions for alias in entry.aliases]
+    return f"{listed}\n\nOther names: {', '.join(sorted(others))}" if others else listed
 
 
 def mixer_page(description: Description) -> str:
     """Return what `longspan show MIXER` prints."""
-    can = [name for name in ("causal", "streaming", "cross", "packing") if getattr(description, name)]
+    can = [name for name in ("causal", "streaming", "context", "packing") if getattr(description, name)]
+    known_as = "" if description.alias_of is None else f", another name for {description.alias_of}"
     options = [
         [name, "(required)" if value is inspect.Parameter.empty else repr(value)]
         for name, value in description.options.items()
     ]
     return "\n\n".join(
         [
-            f"{description.name}: {', '.join(can) or 'plain'}",
+            f"{description.name}{known_as}: {', '.join(can) or 'plain'}",
             description.docstring,
             tabulate(options, ["option", "default"], tablefmt="simple", disable_numparse=True),
         ]

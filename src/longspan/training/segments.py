@@ -16,7 +16,6 @@ from longspan.data.streams import SegmentBatches, SegmentData, token_arrays
 from longspan.errors import UserError
 from longspan.likelihood import token_losses
 from longspan.metrics import language_scores
-from longspan.mixers.softmax import KeyValueCache
 from longspan.models import MixerStates
 from longspan.scores import Scores
 from longspan.training import processes
@@ -173,6 +172,6 @@ def carries(model: PreTrainedModel, training: Mapping[str, Any]) -> bool:
 
     Raises UserError when a mixer has no states at all.
     """
-    states: MixerStates = model.base_model.init_states(1)
-    limited = not any(isinstance(state, KeyValueCache) for state in states.layers)
+    model.base_model.init_states(1)
+    limited = all(block.mixer.bounded_state for block in model.base_model.backbone.layers)
     return limited and training.get("carry_states", True)

@@ -1,0 +1,23 @@
+"""Names that people search for: each is a mixer with some of its options set."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Alias(NamedTuple):
+    """The name of a mixer, and the options that differ from its defaults; those that users give win over them."""
+
+    mixer: str
+    options: Mapping[str, Any]
+
+
+ALIASES: Mapping[str, Alias] = {
+    "cnn": Alias("convolution", {}),
+    # The paper's choices are additive's defaults.
+    "fastformer": Alias("additive", {}),
+    "gru": Alias("recurrent", {"cell": "gru"}),
+    "lstm": Alias("recurrent", {"cell": "lstm"}),
+    "sru": Alias("recurrent", {"cell": "sru"}),
+    # Published as a language model, with a memory.
+    "transformer_xl": Alias("relative", {"causal": True}),
+}

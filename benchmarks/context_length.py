@@ -36,7 +36,7 @@ from longspan.errors import UserError
 from longspan.evaluation.splits import load_split
 from longspan.likelihood import set_attention_length, token_losses
 from longspan.metrics import ContextLength, relative_context_lengths
-from longspan.mixers.relative import Relative
+from longspan.mixers.base import Mixer
 from longspan.runs import Run, load_run
 from longspan.training.segments import carries
 
@@ -67,7 +67,7 @@ def measure(run: Run, documents: list[np.ndarray], lengths: list[int], stride: i
         found["window"][length] = scored(context="sliding", window=length, stride=min(stride, length))
     if not carries(run.model, run.recipe.training):
         return found
-    if any(isinstance(module, Relative) for module in run.model.modules()):
+    if any(isinstance(module, Mixer) and module.memory is not None for module in run.model.modules()):
         for length in lengths:
             set_attention_length(run.model, length)
             found["carried"][length] = scored()

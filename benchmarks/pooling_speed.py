@@ -33,7 +33,7 @@ def linear_variants(chosen: list[str], longest: int) -> dict[str, Callable[[], n
     """Return how to build every mixer whose stated cost is linear, and its causal form where it has one."""
     variants: dict[str, Callable[[], nn.Module]] = {}
     for name in chosen:
-        if "t²" in mixers.describe(name).cost:
+        if not mixers.build(name, DIM).linear:
             continue
         known = mixers.options(name)
         options = {"max_length": longest} if "max_length" in known else {}

@@ -90,7 +90,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a function of Python's": (in_config("os._exit"), "got a builtin_function_or_method; name another one."),
     "in the recipe, a function of Python's": (in_recipe("os._exit"), "got a builtin_function_or_method; name another"),
-    "a class of Python's": (in_config("subprocess.Popen"), "derived from torch.nn.modules.module.Module, got another"),
+    "a class of Python's": (in_config("subprocess.Popen"), "derived from longspan.mixers.base.Mixer, got another"),
     "a tokenizer": (
         lambda run: change(
             run, "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]}

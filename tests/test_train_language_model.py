@@ -15,6 +15,7 @@ from longspan import recipes
 from longspan.cli import main
 from longspan.errors import UserError
 from longspan.evaluate import evaluate
+from longspan.mixers.base import Capabilities, Mixer
 from longspan.train import train
 from longspan.training.segments import SegmentTrainer
 
@@ -155,16 +156,20 @@ def test_lost_states_are_a_sentence(written: Path, tmp_path: Path) -> None:
         train(recipe(written), tmp_path / "run", resume=True, progress=False)
 
 
-class Forgetful(torch.nn.Module):
+class Forgetful(Mixer):
     """A causal mixer without states."""
 
+    capabilities = Capabilities(causal=True)
+
     def __init__(self, dim: int, *, causal: bool = False) -> None:
-        super().__init__()
-        self.causal = causal
+        super().__init__(dim, causal=causal)
         self.weight = torch.nn.Parameter(torch.ones(dim))
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def mix(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return x * self.weight
+
+    def operations(self, length: int) -> int:
+        return 0
 
 
 @pytest.mark.parametrize(
@@ -174,7 +179,7 @@ class Forgetful(torch.nn.Module):
         (["training.per_device_train_batch_size=400"], "tokens to train on"),
         (
             ["model.mixers=test_train_language_model.Forgetful", "model.mixer_options={}"],
-            "Forgetful without them; choose another mixer",
+            "goes on from a state, got forgetful, which has none; choose another mixer",
         ),
         (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
         (["model.position=learned", "model.max_positions=30"], r"but a document has \d+, its end included; set model"),

@@ -10,7 +10,7 @@ from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts, zero_padding
-from longspan.ops.scan import FLOOR, accumulation_dtype
+from longspan.ops.pooling import masked_logits
 
 
 class CompetingQueries(Mixer):
@@ -67,9 +67,7 @@ class CompetingQueries(Mixer):
 
     def competing(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the score of each position and head, (b, t, h), which outweighs nothing where `mask` is False."""
-        # In half precision there is no room for FLOOR.
-        scores: Tensor = self.score(x).to(accumulation_dtype(x.dtype))
-        return scores if mask is None else scores.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        return masked_logits(self.score(x), mask)
 
     def split(self, x: Tensor) -> Tensor:
         """Return (b, t, d) as (b, t, h, e)."""

@@ -10,7 +10,8 @@ from longspan.mixers._naive import attend
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.window import BLOCK, window_attention
+from longspan.ops.window import window_attention
+from longspan.ops.window.sliding import BLOCK
 
 
 def keys_in_a_window(length: int, radius: int, causal: bool) -> int:

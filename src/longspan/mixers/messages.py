@@ -12,6 +12,7 @@ from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import pool, position_softmax, reads, score
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
+from longspan.ops.scan.plain import logaddexp
 
 # Positions per chunk of the causal form. Weights within chunks take CHUNK·slots numbers per position and the slots
 # before each chunk slots·dim/CHUNK: at a width of 256, as many.
@@ -108,7 +109,7 @@ class Messages(Mixer):
         if mask is not None:
             logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
         before = torch.cat((state.gathered.normaliser, state.handed), 1)
-        normalisers = torch.logaddexp(logits.logcumsumexp(1), before.unsqueeze(1))
+        normalisers = logaddexp(logits.logcumsumexp(1), before.unsqueeze(1))
         gathering, handing = logits.split(self.slots, 2)
         gathered, handed = normalisers.split(self.slots, 2)
         weights = handing - handed - gathered
@@ -158,7 +159,7 @@ def _hand_out_prefixes(
     # Each chunk receives what all chunks before it have gathered.
     contents = torch.cat((before.mean.unsqueeze(1), contents[:, :-1]), 1)
     start = before.normaliser.unsqueeze(1)
-    carried = torch.cat((start, torch.logaddexp(normaliser.logcumsumexp(1)[:, :-1], start)), 1)
+    carried = torch.cat((start, logaddexp(normaliser.logcumsumexp(1)[:, :-1], start)), 1)
     y = y + (handing + carried.unsqueeze(-1)).exp().to(dtype).mT @ contents
     return y.flatten(1, 2)[:, :t], after
 

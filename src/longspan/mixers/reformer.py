@@ -29,8 +29,8 @@ class Reformer(Mixer):
         discounted. Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets
         is fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk:
         those between tokens are as if they were not there. Buckets are found in at least float32; where a query lies
-        between two of them, rounding decides. A key is divided by √(|q_t|² + 10⁻⁶·e) instead of its length, as there,
-        so that a query of zeros has a key of zeros. A row without real positions gives zeros.
+        between two of them, rounding decides. Keys have length one exactly (transformers adds 10⁻⁶ to their mean square). A row
+        without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.

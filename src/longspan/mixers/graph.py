@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.edges import chain, edge_attention, first_of_each
+from longspan.ops.execution import by_hand
 from longspan.ops.heads import head_width
 from longspan.ops.packing import zero_padding
 
@@ -70,7 +71,7 @@ class Graph(Mixer):
         if others:
             raise TypeError(f"graph takes no {', '.join(others)} beside edges")
         b, t, _ = x.shape
-        if not torch.compiler.is_compiling():
+        if by_hand():
             _check_edges(edges, b, t)
         row, source, target = edges
         source, target = row * t + source, row * t + target

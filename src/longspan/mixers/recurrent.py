@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.execution import by_hand
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
@@ -42,9 +43,9 @@ class SteppedUnit(nn.Module):
         self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Tensor, RecurrentState]:
         """Continue from `state`; what `mask` hides stands last, leaves no trace, and its outputs mean nothing."""
-        # oneDNN's LSTM lays out the weights again in each call, too much for one position of a stream; and compilers
-        # take loops of cells apart themselves.
-        read = self._one_by_one if x.shape[1] == 1 or torch.compiler.is_compiling() else self._together
+        # oneDNN's LSTM lays out the weights again in each call, too much for one position of a stream. Compilers take
+        # loops of cells apart themselves, and transforms know nothing but the cells.
+        read = self._together if x.shape[1] > 1 and by_hand() else self._one_by_one
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]

@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +27,24 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
-from longspan.data.documents import load_documents
 from longspan.data.pieces import tokenize_documents
-from longspan.data.streams import token_arrays
 from longspan.environment import environment
 from longspan.errors import UserError
-from longspan.evaluation.splits import load_split
-from longspan.likelihood import set_attention_length, token_losses
-from longspan.metrics import ContextLength, relative_context_lengths
-from longspan.mixers.base import Mixer
-from longspan.runs import Run, load_run
-from longspan.training.segments import carries
+from longspan.runs import load_run
+from longspan.tasks.base import Run
+from longspan.tasks.language_modelling.context_length import ContextLength, relative_context_lengths
+from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length, token_losses
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.segments import token_arrays
+from longspan.tasks.language_modelling.trainer import carries
+from longspan.verbs.evaluate import load_split
 
 
 def read_tokens(run: Run, data: str | None, split: str, most: int) -> list[np.ndarray]:
     """Return the first `most` tokens of the documents."""
-    documents, _, split, _ = load_split(run, data, split, partial(load_documents, training=False))
+    documents, _, split, _ = load_split(run, data, split)
     found = []
-    for ids in token_arrays(tokenize_documents(documents, run.tokenizer, run.recipe.data, f"Tokenising {split}")):
+    for ids in token_arrays(tokenize_documents(documents, run.processor, run.recipe.data, f"Tokenising {split}")):
         found.append(ids[:most])
         most -= len(found[-1])
         if not most:
@@ -56,18 +55,20 @@ def read_tokens(run: Run, data: str | None, split: str, most: int) -> list[np.nd
 def measure(run: Run, documents: list[np.ndarray], lengths: list[int], stride: int, rows: int) -> dict[str, Any]:
     """Return the losses of all tokens, one after another, by context length: `window`, `carried` and `whole`."""
 
-    def scored(**options: Any) -> np.ndarray:
+    def scored(**how: Any) -> np.ndarray:
         return np.concatenate(
-            token_losses(run.model, documents, rows=rows, segment_length=segment, progress=True, **options)
+            token_losses(run.model, documents, rows=rows, segment_length=segment, progress=True, **how)
         )
 
-    segment = run.recipe.training["segment_length"]
+    options = run.recipe.options
+    assert isinstance(options, TrainingOptions)
+    segment = options.segment_length
     found: dict[str, Any] = {"window": {}, "carried": {}, "whole": None}
     for length in lengths:
         found["window"][length] = scored(context="sliding", window=length, stride=min(stride, length))
-    if not carries(run.model, run.recipe.training):
+    if not carries(run.model, options):
         return found
-    if any(isinstance(module, Mixer) and module.memory is not None for module in run.model.modules()):
+    if attention_length(run.model) is not None:
         for length in lengths:
             set_attention_length(run.model, length)
             found["carried"][length] = scored()
@@ -129,7 +130,7 @@ def main() -> None:
             "window": {length: mean(row) for length, row in found["window"].items()},
             "carried": {length: mean(row) for length, row in found["carried"].items()},
             "whole": None if found["whole"] is None else mean(found["whole"]),
-            "segment_length": run.recipe.training["segment_length"],
+            "segment_length": run.recipe.options.segment_length,
         }
     effective = relative_context_lengths(losses, share=arguments.share, threshold=arguments.threshold)
     print_tables(lengths, curves, effective)

@@ -22,8 +22,8 @@ from tabulate import tabulate
 from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
-from longspan.generate import read
-from longspan.likelihood import set_attention_length
+from longspan.tasks.language_modelling.generation import read
+from longspan.tasks.language_modelling.likelihood import set_attention_length
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 

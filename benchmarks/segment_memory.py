@@ -3,7 +3,7 @@
     python benchmarks/segment_memory.py [--marks 10,100,1000] [--rows 8] [--segment 128] [--dim 256] [--depth 2]
                                         [--heads 8] [--mixers A,B,C] [--json FILE]
 
-All rows read one long document with `longspan.training.segments.SegmentTrainer`, states carried from step to step. Each
+All rows read one long document with the `SegmentTrainer` of language modelling, states carried from step to step. Each
 mixer has a process of its own, one after another, so that its peak memory is its own: the most memory ever used up to
 that step, of the GPU where there is one, otherwise of the process. Times are medians of the ten steps up to it. The
 rival is softmax attention that carries its keys and values on, as the trainer otherwise does not, up to the second mark
@@ -29,9 +29,8 @@ from transformers.trainer_callback import PrinterCallback
 
 from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
-from longspan.train import peak_memory
-from longspan.training.segments import SegmentTrainer
+from longspan.environment import environment, peak_memory
+from longspan.tasks.language_modelling.trainer import SegmentTrainer
 
 RIVAL = "softmax carried"
 MIXERS = ("additive", "messages", "competitive_gate", "linear", "local", "relative", "recurrent", RIVAL)

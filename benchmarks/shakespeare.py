@@ -14,6 +14,7 @@ have had the machine alone.
 """
 
 import argparse
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -25,9 +26,8 @@ import torch
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanConfig, LongspanForCausalLM, recipes
 from longspan.environment import environment
-from longspan.recipes.values import literal
 
 PARAMETERS = 2_000_000
 SHAPE = {"dim": 192, "depth": 4, "heads": 8, "dropout": 0.1}
@@ -83,10 +83,18 @@ def shape_of(name: str, parameters: int) -> dict[str, Any]:
 def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
     """Train in a process of its own, unless that is done, and return what its metrics.json holds."""
     if not (run / "metrics.json").exists():
-        overrides = [f"data.path={data}"]
-        overrides += [f"model.{key}={literal(value)}" for key, value in model.items()]
-        overrides += [f"training.{key}={literal(value)}" for key, value in training.items()]
-        command = [sys.executable, "-m", "longspan", "train", "shakespeare", *overrides, "--run", str(run), "--json"]
+        recipe = recipes.load("shakespeare", [f"data.path={data}"])
+        own = {key: training[key] for key in ("segment_length", "carry_states") if key in training}
+        recipe = dataclasses.replace(
+            recipe,
+            model=recipe.model | model,
+            training=recipe.training | {key: value for key, value in training.items() if key not in own},
+            options=dataclasses.replace(recipe.options, **own),
+        )
+        file = run.with_name(f"{run.name}.toml")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(recipe.to_toml(), encoding="utf-8")
+        command = [sys.executable, "-m", "longspan", "train", str(file), "--run", str(run), "--json"]
         command += ["--resume"] if (run / "recipe.toml").exists() else []
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     result: dict[str, Any] = json.loads((run / "metrics.json").read_text())

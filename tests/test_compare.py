@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from longspan.compare import compare
 
 from longspan import compare as module
 from longspan import recipes
-from longspan.compare import compare
 from longspan.errors import UserError
 
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}

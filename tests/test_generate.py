@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 from language_runs import make_run
+from longspan.generate import Statistics, generate
 
 from longspan import cli
 from longspan import generate as module
 from longspan.errors import UserError
-from longspan.generate import Statistics, generate
 from longspan.models import MixerStates
 from longspan.runs import Run, load_run
 

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from longspan.metrics import language_scores, loss_by_position, relative_context_lengths
 
 from longspan.errors import UserError
-from longspan.metrics import language_scores, loss_by_position, relative_context_lengths
 
 
 def rows(*documents: list[float]) -> list[np.ndarray]:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from longspan.likelihood import set_attention_length, token_losses
 
 from longspan import mixers
 from longspan.errors import UserError
-from longspan.likelihood import set_attention_length, token_losses
 from longspan.mixers.relative import Relative
 from longspan.models import LongspanConfig, LongspanForCausalLM
 

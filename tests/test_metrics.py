@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from longspan.metrics import CALIBRATION_BINS, metrics
 
 from longspan.errors import UserError
-from longspan.metrics import CALIBRATION_BINS, metrics
 
 NAMES = ["a", "b", "c"]
 

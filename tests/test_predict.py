@@ -7,12 +7,12 @@ import json
 
 import pytest
 import torch
+from longspan.predict import read_documents
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
 from longspan.data.files import Row
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
-from longspan.predict import read_documents
 from longspan.report import classification
 from longspan.runs import load_run
 

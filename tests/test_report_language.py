@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 from language_runs import make_run
+from longspan.generate import generate
 
 from longspan import report
-from longspan.generate import generate
 from longspan.recipes import Recipe
 from longspan.report import language_modelling
 from longspan.runs import load_run

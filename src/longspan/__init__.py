@@ -13,6 +13,11 @@ _LAZY = {
     "LongspanForSequenceClassification": "longspan.models",
     "LongspanModel": "longspan.models",
     "UserError": "longspan.errors",
+    "compare": "longspan.verbs.compare",
+    "evaluate": "longspan.verbs.evaluate",
+    "generate": "longspan.verbs.generate",
+    "predict": "longspan.verbs.predict",
+    "train": "longspan.verbs.train",
 }
 
 __all__ = [
@@ -22,6 +27,11 @@ __all__ = [
     "LongspanForSequenceClassification",
     "LongspanModel",
     "UserError",
+    "compare",
+    "evaluate",
+    "generate",
+    "predict",
+    "train",
 ]
 
 

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from longspan import imports
+from longspan import imports, tasks
 from longspan.errors import UserError, suggestion
+from longspan.tasks.options import GenerationOptions, add_flags, names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb not in verbs:
             raise UserError(f"there is no verb {verb!r}: {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may stand before, between and after the flags.
-        args = verbs[verb].parse_intermixed_args(arguments[1:])
+        args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
+        if rest and not args.may_have_more:
+            verbs[verb].error(f"unrecognized arguments: {' '.join(rest)}")
+        args.rest = rest
         with imports.allow(*args.allow_import), _stdout_for_results() as out:
             args.run_verb(args, out)
             out.flush()
@@ -67,7 +71,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
         verb = adder.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        verb.set_defaults(run_verb=function, allow_import=[])
+        verb.set_defaults(run_verb=function, allow_import=[], may_have_more=False)
         verb.add_argument("--json", action="store_true", help="print the result as JSON")
         verbs[name] = verb
         return verb
@@ -87,44 +91,30 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
     _add_run(verb)
+    # Flags of a task from elsewhere are known once its run is loaded.
+    verb.set_defaults(may_have_more=True)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
-    group = verb.add_argument_group("language models")
-    for flag, kind, text in (
-        ("--context", str, "carried: states go on through a document; sliding: each window begins anew"),
-        ("--window", int, "tokens in a sliding window (default: as in a training segment)"),
-        ("--stride", int, "tokens from one window to the next (default: half a window)"),
-        ("--attention-length", int, "positions that relative mixers remember (default: as in training)"),
-        ("--segment-length", int, "tokens read at a time with carried states (default: as in training)"),
-    ):
-        group.add_argument(
-            flag, metavar="N" if kind is int else "KIND", type=kind, default=argparse.SUPPRESS, help=text
-        )
+    for task in tasks.names():
+        if names(options := tasks.evaluation_options(task)):
+            add_flags(verb.add_argument_group(f"task {task}"), options)
 
-    verb = add("predict", _predict, "label documents; prints one JSON line per document, in order")
+    verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     _add_run(verb)
     verb.add_argument(
         "file",
         metavar="FILE",
         nargs="?",
         default="-",
-        help="csv, tsv, jsonl, parquet, a txt file (one document), a folder of them, or - for one document per line",
+        help="csv, tsv, jsonl, parquet, a text file (one document), a folder of them, or - for one document per line",
     )
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
     _add_run(verb)
     prompt = verb.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to go on from (default: none)")
+    prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to continue (default: none)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
-    verb.add_argument("--max-new-tokens", metavar="N", type=int, default=256, help="most tokens (default: 256)")
-    verb.add_argument("--temperature", metavar="T", type=float, default=1.0, help="below 1 plainer, above 1 wilder")
-    verb.add_argument(
-        "--top-k", metavar="K", type=int, default=0, help="draw from the K likeliest tokens (default: all)"
-    )
-    verb.add_argument("--top-p", metavar="P", type=float, default=1.0, help="or from those with probability P together")
-    verb.add_argument("--greedy", action="store_true", help="take the likeliest token each time")
-    verb.add_argument("--seed", metavar="N", type=int, default=0, help="another seed, another text (default: 0)")
-    verb.add_argument("--ignore-end", action="store_true", help="go on after the end of the document")
+    add_flags(verb, GenerationOptions)
     verb.add_argument("--stats", action="store_true", help="say at the end what it took, on standard error")
 
     verb = add("convert", _convert, "make a published Transformer-XL checkpoint a run folder")
@@ -230,63 +220,58 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
     recipe = recipes.load(args.recipe, args.overrides)
     recipe.require_data()
-    from longspan import report
-    from longspan.train import train
+    from longspan import report, train
     from longspan.training import processes
 
     quieten_transformers()
     use_fastest_exact_products()
-    run_dir = args.run or Path("runs") / recipe.name
-    result = train(recipe, run_dir, resume=args.resume, overwrite=args.overwrite)
+    result = train(recipe, run=args.run, resume=args.resume, overwrite=args.overwrite)
     if processes.rank() == 0:
-        _emit(args, out, result, report.training_summary(recipe.task, result, run_dir))
+        _emit(args, out, result.to_dict(), report.training_summary(result, recipe.task.data_table(result.data)))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import report
-    from longspan.evaluate import evaluate
-
-    quieten_transformers()
-    use_fastest_exact_products()
-    flags = ("context", "window", "stride", "attention_length", "segment_length")
-    options = {flag: getattr(args, flag) for flag in flags if hasattr(args, flag)}
-    result = evaluate(args.run, args.data, args.split, **options)
-    _emit(args, out, result, report.load(result["task"]).evaluation_summary(result))
-
-
-def _predict(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan.predict import predict, read_documents
+    from longspan import evaluate
     from longspan.runs import load_run
 
     quieten_transformers()
+    use_fastest_exact_products()
     run = load_run(args.run)
-    rows = read_documents(args.file, run.recipe.data.text_column, sys.stdin.buffer)
+    known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
+    options = {name: value for name, value in vars(args).items() if name in known}
+    if args.rest:
+        parser = argparse.ArgumentParser(prog=f"longspan evaluate {run.folder}", add_help=False)
+        add_flags(parser, run.task.evaluation_options)
+        options |= vars(parser.parse_args(args.rest))
+    result = evaluate(run, args.data, args.split, **options)
+    _emit(args, out, result.to_dict(), run.task.evaluation_report(result))
+
+
+def _predict(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import predict
+
+    quieten_transformers()
     use_fastest_exact_products()
     failed = total = 0
-    for answer in predict(run, rows):
+    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer):
         total += 1
-        failed += "error" in answer
-        print(json.dumps(answer, ensure_ascii=False), file=out, flush=True)
+        failed += prediction.error is not None
+        print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
     if failed:
-        raise UserError(f"{failed} of {total} documents could not be labelled; their lines say why.")
+        raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why.")
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:
     prompt = args.prompt if args.prompt_file is None else _read_text(args.prompt_file)
-    from longspan.generate import Statistics, generate
-    from longspan.report.language_modelling import generation_summary
+    from longspan import generate
+    from longspan.report import generation_summary
+    from longspan.results import Statistics
 
     quieten_transformers()
     use_fastest_exact_products()
-    names = ("temperature", "top_k", "top_p", "greedy", "seed", "ignore_end")
     statistics = Statistics()
-    pieces = generate(
-        args.run,
-        prompt,
-        args.max_new_tokens,
-        **{name: getattr(args, name) for name in names},
-        statistics=statistics,
-    )
+    options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
+    pieces = generate(args.run, prompt, statistics=statistics, **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)
@@ -305,29 +290,27 @@ def _read_text(path: str) -> str:
         return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"expected text in UTF-8 from {path!r}, but byte {error.start} is none: save it as UTF-8."
+            f"expected text in UTF-8 from {path!r}, but byte {error.start} is not: save it as UTF-8."
         ) from None
 
 
 def _convert(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.convert import convert
-    from longspan.report.language_modelling import conversion_summary
 
     quieten_transformers()
     result = convert(args.checkpoint, args.out, overwrite=args.overwrite)
-    _emit(args, out, result, conversion_summary(result))
+    _emit(args, out, result.to_dict(), result.summary())
 
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import report
-    from longspan.compare import compare
+    from longspan import compare, report
 
     mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run)
-    _emit(args, out, result, report.comparison_summary(result))
-    failed = [run for run in result["runs"] if "error" in run]
+    _emit(args, out, result.to_dict(), report.comparison_summary(result))
+    failed = [run for run in result.runs if run.error is not None]
     if failed:
-        raise UserError(f"{len(failed)} of {len(result['runs'])} runs failed; the same command tries them again.")
+        raise UserError(f"{len(failed)} of {len(result.runs)} runs failed; the same command tries them again.")
 
 
 def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:

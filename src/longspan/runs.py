@@ -7,7 +7,6 @@ import json
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from longspan import recipes, tasks
+from longspan import recipes
 from longspan.errors import UserError, suggestion
 from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.recipes.values import expectation, matches
+from longspan.tasks.base import Run
 
 #: What a config.json holds besides the fields that `LongspanConfig` declares itself, with their types.
 _INHERITED: dict[str, Any] = {
@@ -47,25 +47,6 @@ _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _BLOCKS_WITHOUT_WEIGHTS = 1000
 
 
-@dataclass(frozen=True)
-class Run:
-    """A trained model with all it takes to use it.
-
-    Attributes:
-        folder: The run folder.
-        model: The model, in evaluation mode, on the accelerator if there is one.
-        tokenizer: Its tokenizer.
-        recipe: The resolved recipe it was trained with.
-        labels: Class names, in the order of the model's outputs.
-    """
-
-    folder: Path
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    recipe: recipes.Recipe
-    labels: list[str]
-
-
 def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
     """Load a run folder. Nothing in it is executed, whoever wrote it.
 
@@ -84,9 +65,8 @@ def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
     with allow(*allow_imports):
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
         with named_in(folder / "config.json"):
-            model = _model(folder, config, tasks.load(recipe.task).MODEL)
-    labels = [config.id2label[number] for number in range(config.num_labels)]
-    return Run(folder, model.to(_device()).eval(), _tokenizer(folder), recipe, labels)
+            model = _model(folder, config, recipe.task.model_class)
+    return Run(folder, model.to(_device()).eval(), _tokenizer(folder), recipe)
 
 
 def _check_files(folder: Path) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from longspan.likelihood import token_losses
 from published_transformer_xl import Shape, log_probabilities, random_weights, start
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longspan.convert import convert
 from longspan.errors import UserError
-from longspan.likelihood import token_losses
 from longspan.models import LongspanForCausalLM
 from longspan.runs import load_run
 

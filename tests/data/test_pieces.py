@@ -12,6 +12,7 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from longspan.data.streams import token_arrays
 from tokenizers import normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
@@ -21,7 +22,6 @@ from longspan.data.columns import Text
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.loading import load
 from longspan.data.pieces import pieces, summary, tokenize_documents
-from longspan.data.streams import token_arrays
 from longspan.data.tokens import build_tokenizer, encode
 
 ALPHABET = "ab'st \n\r\t\u3000\x85é😀漢.12<"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from language_runs import make_run
+from longspan.evaluate import evaluate
 from PIL import Image
 
 from longspan import cli
 from longspan.errors import UserError
-from longspan.evaluate import evaluate
 from longspan.runs import load_run
 
 TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12))

@@ -5,10 +5,10 @@ from typing import Any
 
 import datasets
 import pytest
+from longspan.data.prepared import Prepared
 
 from longspan import cli
 from longspan.data.config import DataConfig
-from longspan.data.prepared import Prepared
 from longspan.errors import UserError
 from longspan.tasks import language_modelling as task
 

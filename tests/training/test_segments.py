@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from longspan.data.streams import IGNORED
+from longspan.likelihood import token_losses
+from longspan.training.segments import SegmentTrainer, carries
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainingArguments
 
 from longspan import LongspanConfig, LongspanForCausalLM, mixers
-from longspan.data.streams import IGNORED
 from longspan.errors import UserError
-from longspan.likelihood import token_losses
-from longspan.training.segments import SegmentTrainer, carries
 
 END, LENGTH = 1, 8
 STREAMING = [name for name in mixers.names() if mixers.describe(name).streaming]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from longspan.train import train
 from safetensors.torch import load_file
 
 from longspan import recipes
-from longspan.train import train
 
 HERE = Path(__file__).parent
 WORDS = ["the", "cat", "sat", "on", "mats", "and", "saw", "a", "dog"]

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,81 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
+from longspan import tasks
 from longspan.convert.transformer_xl import TransformerXL, read_transformer_xl
 from longspan.convert.vocabulary import Vocabulary, build_tokenizer, load_vocabulary
 from longspan.convert.weights import load_settings, load_tensors
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.recipes import TRAINING_DEFAULTS, Recipe
+from longspan.recipes import TRAINING_DEFAULTS
+from longspan.report import count
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.recipe import Recipe
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pt")
 _SETTINGS = ("config.json", "args.json")
 _MODEL_TYPE = "transfo-xl"
+_STARTS = {"zeros": "as zeros that are seen", "empty": "empty"}
 
 
-def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: bool = True) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Conversion:
+    """What was converted.
+
+    Attributes:
+        checkpoint: Path of the checkpoint.
+        folder: The run folder.
+        layout: Who wrote the checkpoint, "transformers" or "authors".
+        parameters: Number of parameters, tied ones counted once.
+        layers, dim, heads: The shape of the model.
+        vocabulary: Number of words.
+        end: The word with which documents begin and end.
+        unknown: The word for unknown ones, or None.
+        lowercase: Whether text is lower-cased first.
+        memory: Positions that attention remembers.
+        same_length: Whether every position sees as many.
+        clamp: The largest distance told apart; 0 is no limit.
+        start: What the memory starts from, "empty" or "zeros".
+    """
+
+    checkpoint: str
+    folder: str
+    layout: str
+    parameters: int
+    layers: int
+    dim: int
+    heads: int
+    vocabulary: int
+    end: str
+    unknown: str | None
+    lowercase: bool
+    memory: int
+    same_length: bool
+    clamp: int
+    start: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """Return what `longspan convert` prints."""
+        attention = [f"{count(self.memory)} positions of memory, which starts {_STARTS[self.start]}"]
+        attention += ["every position sees as many"] if self.same_length else []
+        attention += [f"distances up to {count(self.clamp)}"] if self.clamp else []
+        return "\n".join(
+            [
+                f"{self.checkpoint}: a checkpoint of {self.layout}",
+                f"{self.layers} layers of width {self.dim} with {self.heads} heads, "
+                f"{count(self.parameters)} parameters, {count(self.vocabulary)} words",
+                "; ".join(attention),
+                f"written to {self.folder}",
+            ]
+        )
+
+
+def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False, progress: bool = True) -> Conversion:
     """Write a Transformer-XL checkpoint as a run folder, which gives the same probabilities.
 
     The checkpoint is what transformers' `TransfoXLLMHeadModel.save_pretrained` wrote, or a state dict of the authors'
@@ -36,16 +98,11 @@ def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: b
         overwrite: Whether `out` may replace a run folder.
         progress: Whether to show a bar on standard error.
 
-    Returns:
-        `checkpoint` and `folder`, their paths; `layout`, "transformers" or "authors", who wrote the checkpoint;
-        `parameters`, tied ones once; `layers`, `dim`, `heads`; `vocabulary`, how many words; `end`, the word with
-        which documents begin and end; `unknown`, the one for unknown words, or None; `lowercase`; and the options of
-        its attention, `memory` (positions that it remembers), `same_length`, `clamp` and `start`.
-
     Raises:
         UserError: something is missing, damaged, of another model, of a variant that is not supported, or asks for code
             to be run; or `out` exists.
     """
+    checkpoint, out = Path(checkpoint), Path(out)
     weights_file = _find_weights(checkpoint)
     folder = weights_file.parent
     _check_out(out, overwrite)
@@ -69,20 +126,21 @@ def convert(checkpoint: Path, out: Path, *, overwrite: bool = False, progress: b
             recipe = _recipe(out.name, found, vocabulary, settings)
             (fresh / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
         _advance(bar, "Written")
-    return {
-        "checkpoint": str(checkpoint),
-        "folder": str(out),
-        "layout": found.layout,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "layers": found.config["depth"],
-        "dim": found.config["dim"],
-        "heads": found.config["heads"],
-        "vocabulary": len(vocabulary.words),
-        "end": _end(vocabulary),
-        "unknown": vocabulary.unknown,
-        "lowercase": vocabulary.lowercase,
-        **found.config["mixer_options"]["relative"],
-    }
+    attention = found.config["mixer_options"]["relative"]
+    return Conversion(
+        checkpoint=str(checkpoint),
+        folder=str(out),
+        layout=found.layout,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=found.config["depth"],
+        dim=found.config["dim"],
+        heads=found.config["heads"],
+        vocabulary=len(vocabulary.words),
+        end=_end(vocabulary),
+        unknown=vocabulary.unknown,
+        lowercase=vocabulary.lowercase,
+        **{name: attention[name] for name in ("memory", "same_length", "clamp", "start")},
+    )
 
 
 def _advance(bar: Any, next_step: str) -> None:
@@ -113,7 +171,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     # Only what a run left is ever deleted: not the checkpoint, nor anything else a mistyped path leads to.
     settings = _optional(out / "config.json") if out.is_dir() and not out.is_symlink() else {}
     if settings.get("model_type") != LongspanConfig.model_type:
-        raise UserError(f"{str(out)!r} is no run folder, so it is not replaced: choose another folder.")
+        raise UserError(f"{str(out)!r} is not a run folder, so it is not replaced: choose another folder.")
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -154,12 +212,17 @@ def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: d
     data = DataConfig(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
     model = {key: value for key, value in found.config.items() if key not in ("vocab_size", "pad_token_id")}
     length = settings.get("tgt_len")
-    training = TRAINING_DEFAULTS | {
-        "segment_length": length if isinstance(length, int) and length > 0 else 128,
+    segment_length = length if isinstance(length, int) and length > 0 else 128
+    return Recipe(
+        name=name,
+        task=tasks.load("language_modelling"),
+        data=data,
+        model=model,
         # Each row has a memory of its own, which is large.
-        "per_device_eval_batch_size": 8,
-    }
-    return Recipe(name, data, model, training, "language_modelling", "A converted Transformer-XL.")
+        training=TRAINING_DEFAULTS | {"per_device_eval_batch_size": 8},
+        options=TrainingOptions(segment_length=segment_length),
+        description="A converted Transformer-XL.",
+    )
 
 
 @contextmanager

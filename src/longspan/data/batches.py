@@ -138,12 +138,12 @@ def pad(examples: Sequence[dict[str, Any]], pad_id: int, side: str = "right") ->
     """Stack examples into a batch, padded to `padded_length`; columns other than those below are left out.
 
     Args:
-        examples: Each with `input_ids`, a list of token ids, and perhaps `labels`, a class number.
+        examples: Each with `input_ids`, a list of token ids, and perhaps `labels`, numbers of one type and shape.
         pad_id: Token id that fills the gaps.
         side: Where the gaps go, "right" or "left".
 
     Returns:
-        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, and `labels`, `(b,)` int64, if given.
+        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, and `labels`, `(b, ...)`, if given.
 
     Raises:
         ValueError: `side` is neither "right" nor "left".
@@ -160,5 +160,5 @@ def pad(examples: Sequence[dict[str, Any]], pad_id: int, side: str = "right") ->
         mask[i, start : start + len(row)] = 1
     batch = {"input_ids": input_ids, "attention_mask": mask}
     if "labels" in examples[0]:
-        batch["labels"] = torch.tensor([int(example["labels"]) for example in examples], dtype=torch.int64)
+        batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
     return batch

@@ -30,13 +30,32 @@ def limits(model: PreTrainedModel) -> list[Limit]:
     return list(dict.fromkeys(found))
 
 
-def check_length(model: PreTrainedModel, longest: int) -> None:
-    """Raise UserError, naming every part that is too short, unless `model` takes a document of `longest` tokens."""
-    short = [limit for limit in limits(model) if limit.tokens < longest]
+def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) -> None:
+    """Raise UserError, naming every part that is too short, unless `model` takes `tokens` in one go.
+
+    Args:
+        model: A longspan model.
+        tokens: How many it is to take.
+        what: What has so many, such as "a document has".
+        advice: What to do, where "{most}" stands for how many it takes and "{longer}" for the recipe keys that would
+            let it take `tokens`.
+    """
+    short = _too_short(model, tokens)
     if short:
-        reach = " and ".join(f"{limit.part} reach to {limit.tokens} tokens" for limit in short)
-        longer = " and ".join(f"{limit.key}={longest}" for limit in short)
-        raise UserError(
-            f"{reach}, but a document has {longest}; set data.max_length={min(limit.tokens for limit in short)}, or "
-            f"{longer}."
-        )
+        most = min(limit.tokens for limit in short)
+        longer = " and ".join(f"{limit.key}={tokens}" for limit in short)
+        raise UserError(f"{_reach(short)}, but {what} {tokens}: {advice.format(most=most, longer=longer)}.")
+
+
+def too_long(model: PreTrainedModel, tokens: int) -> str:
+    """Say why `model` does not take `tokens` in one go; empty if it does."""
+    short = _too_short(model, tokens)
+    return f"{tokens} tokens, but {_reach(short)}" if short else ""
+
+
+def _too_short(model: PreTrainedModel, tokens: int) -> list[Limit]:
+    return [limit for limit in limits(model) if limit.tokens < tokens]
+
+
+def _reach(short: list[Limit]) -> str:
+    return " and ".join(f"{limit.part} reach to {limit.tokens} tokens" for limit in short)

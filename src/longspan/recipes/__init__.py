@@ -1,10 +1,8 @@
 """Recipes: complete runs as TOML files that hold only what differs from the defaults.
 
-A recipe has the tables `[data]` (fields of `longspan.data.config.DataConfig`), `[model]` (fields of
-`longspan.LongspanConfig`) and `[training]` (fields of `transformers.TrainingArguments`, and the few of our own in
-`OWN_TRAINING_KEYS`), besides the top-level keys `task` and `description`. Every key and type is checked before anything
-is read or trained. What a task needs besides is in its module: `TRAINING`, keys of its own with their defaults,
-`configure`, which makes a configuration of `[model]`, and `DATA`, what to say when no data are named.
+A recipe has the tables `[data]` (fields of the task's `data_config`), `[model]` (fields of `longspan.LongspanConfig`)
+and `[training]` (fields of `transformers.TrainingArguments`, and those of the task's `training_options`), besides the
+top-level keys `task` and `description`. Every key and type is checked before anything is read or trained.
 """
 
 import dataclasses
@@ -12,18 +10,17 @@ import functools
 import inspect
 import tomllib
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from longspan import tasks
-from longspan.data.config import DataConfig
+from longspan import imports, tasks
 from longspan.errors import UserError, suggestion
-from longspan.imports import named_in
-from longspan.recipes.values import Raw, coerce, dumps, expectation, matches, split_override
+from longspan.recipes.values import Raw, coerce, expectation, matches, split_override
+from longspan.tasks import options
+from longspan.tasks.base import Task
+from longspan.tasks.recipe import Recipe
 
 #: What a run does where its recipe says nothing, whatever its task; these differ from the defaults of
 #: `TrainingArguments`.
@@ -33,18 +30,9 @@ TRAINING_DEFAULTS: dict[str, Any] = {
     "per_device_train_batch_size": 32,
     "per_device_eval_batch_size": 32,
     "seed": 0,
-    "word_vectors": "",
 }
 
-#: Keys of `[training]` that `TrainingArguments` does not know: a file of word vectors in GloVe's text format; for
-#: classification, padded tokens in one batch at most (0: no limit); for language modelling, tokens that a row reads in
-#: one step, and whether it goes on from the states of the step before.
-OWN_TRAINING_KEYS: dict[str, type] = {
-    "word_vectors": str,
-    "batch_tokens": int,
-    "segment_length": int,
-    "carry_states": bool,
-}
+DEFAULT_TASK = "document_classification"
 
 _TABLES = ("data", "model", "training")
 _FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
@@ -55,46 +43,13 @@ _SET_ELSEWHERE = {
 }
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """One complete run.
-
-    Attributes:
-        name: Name of the recipe, for the run folder and messages.
-        data: Where examples come from and how they become tokens.
-        model: Arguments of `LongspanConfig`, without those that the data decide.
-        training: Arguments of `transformers.TrainingArguments` and our own keys, defaults filled in.
-        task: What is learned; one of `longspan.tasks.names()`.
-        description: One or two sentences for people.
-    """
-
-    name: str
-    data: DataConfig = field(default_factory=DataConfig)
-    model: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=lambda: dict(TRAINING_DEFAULTS))
-    task: str = "classification"
-    description: str = ""
-
-    def to_toml(self) -> str:
-        """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
-        later change of defaults does not change what this run was. `load` reads it back to an equal recipe, but for
-        the name, which is the file's."""
-        top = {"task": self.task, "description": self.description}
-        return dumps(top, {"data": dataclasses.asdict(self.data), "model": self.model, "training": self.training})
-
-    def require_data(self) -> None:
-        """Raise `UserError` if the recipe does not say where its examples come from."""
-        if not self.data.path and not self.data.train:
-            raise UserError(f"recipe {self.name!r} needs {tasks.load(self.task).DATA}, but neither is set.")
-
-
 def names() -> list[str]:
     """Return the names of the recipes that come with the package, sorted."""
     files = resources.files("longspan.recipes").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
+def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_imports: Iterable[str] = ()) -> Recipe:
     """Read a recipe and apply `overrides`.
 
     Args:
@@ -102,10 +57,11 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
         overrides: Strings such as `training.learning_rate=1e-3` or `model.mixer_options.additive.bias=false`. The
             value is read as TOML, or else taken as it is where the key holds a string, and lists may be written
             without quotes (`model.mixers=softmax,additive`), which a shell would eat.
+        allow_imports: Packages or modules that dotted paths in the recipe may import.
 
     Raises:
-        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, a model that
-            cannot be built, or one with code that may not be imported (see `longspan.imports`).
+        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, or a model that
+            cannot be built.
     """
     name, text = _read(name_or_path)
     try:
@@ -120,24 +76,22 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
         wanted = dict if key in _TABLES else str
         if not isinstance(value, wanted):
             raise UserError(f"{key} in recipe {name!r} expects {expectation(wanted)}, not {value!r}.")
-    for override in overrides:
-        _override(tables, override)
-    task = tables.get("task", "classification")
-    module = tasks.load(task)
-    for table in _TABLES:
-        tables[table] = _checked(table, tables.get(table, {}))
-    for key in tables["training"]:
-        if key in OWN_TRAINING_KEYS and key not in TRAINING_DEFAULTS | module.TRAINING:
-            raise UserError(f"training.{key} is not for task {task!r}: take it out of recipe {name!r}.")
-    if tables["model"]:
-        with named_in(name_or_path):
-            _check_model(module, tables["model"])
+    with imports.allow(*allow_imports), imports.named_in(name_or_path):
+        task = tasks.load(tables.get("task", DEFAULT_TASK))
+        for override in overrides:
+            _override(tables, override, task)
+        for table in _TABLES:
+            tables[table] = _checked(table, tables.get(table, {}), task)
+        if tables["model"]:
+            task.check(tables["model"])
+    own = {key: value for key, value in tables["training"].items() if key in options.names(task.training_options)}
     return Recipe(
         name=name,
-        data=DataConfig(**tables["data"]),
-        model=tables["model"],
-        training={**TRAINING_DEFAULTS, **module.TRAINING, **tables["training"]},
         task=task,
+        data=task.data_config(**tables["data"]),
+        model=tables["model"],
+        training=TRAINING_DEFAULTS | {key: value for key, value in tables["training"].items() if key not in own},
+        options=task.training_options(**own),
         description=tables.get("description", ""),
     )
 
@@ -158,15 +112,15 @@ def _read(name_or_path: str) -> tuple[str, str]:
         raise UserError(f"recipe {name_or_path!r} is not UTF-8 text: expected a TOML file.") from None
 
 
-def _override(tables: dict[str, Any], override: str) -> None:
+def _override(tables: dict[str, Any], override: str, task: Task) -> None:
     """Write one `table.key[.key...]=value` into `tables`."""
     parts, raw = split_override(override)
     if parts[0] not in _TABLES or len(parts) < 2:
-        homes = [f"{table}.{parts[-1]}" for table in _TABLES if parts[-1] in _known(table)]
+        homes = [f"{table}.{parts[-1]}" for table in _TABLES if parts[-1] in _known(table, task)]
         help_with = f"did you mean {homes[0]!r}?" if homes else "TABLE is data, model or training."
         raise UserError(f"override {override!r} expected TABLE.KEY=VALUE: {help_with}")
-    _check_key(parts[0], parts[1])
-    hint = _known(parts[0])[parts[1]] if len(parts) == 2 else Any
+    _check_key(parts[0], parts[1], task)
+    hint = _known(parts[0], task)[parts[1]] if len(parts) == 2 else Any
     node = tables
     for part in parts[:-1]:
         node = node.setdefault(part, {})
@@ -175,41 +129,51 @@ def _override(tables: dict[str, Any], override: str) -> None:
     node[parts[-1]] = coerce(Raw(raw), hint)
 
 
-def _checked(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(table: str, values: Mapping[str, Any], task: Task) -> dict[str, Any]:
     for key, value in values.items():
-        _check_key(table, key)
-        hint = _known(table)[key]
+        _check_key(table, key, task)
+        hint = _known(table, task)[key]
         if not matches(value, hint):
             raise UserError(f"{table}.{key} expects {expectation(hint, value)}, not {value!r}.")
     return dict(values)
 
 
-def _check_key(table: str, key: str) -> None:
-    if key in _known(table):
+def _check_key(table: str, key: str, task: Task) -> None:
+    if key in _known(table, task):
         return
     if table == "model" and key in _FROM_DATA:
         raise UserError(f"model.{key} is set from the data: take it out of the recipe.")
     if table == "training" and key in _SET_ELSEWHERE:
         raise UserError(f"training.{key} cannot be set in a recipe: {_SET_ELSEWHERE[key]}.")
-    homes = [other for other in _TABLES if other != table and key in _known(other)]
-    hint = f"it belongs in [{homes[0]}]." if homes else suggestion(key, _known(table))
+    others = [name for name in tasks.names() if name != task.name and key in _known(table, tasks.load(name))]
+    if others:
+        raise UserError(
+            f"{table}.{key} is not for the task {task.name!r} but for {others[0]!r}: take it out of the recipe."
+        )
+    homes = [other for other in _TABLES if other != table and key in _known(other, task)]
+    hint = f"it belongs in [{homes[0]}]." if homes else suggestion(key, _known(table, task))
     raise UserError(f"unknown key '{table}.{key}': {hint}")
 
 
-@functools.cache
-def _known(table: str) -> dict[str, Any]:
-    """The keys a table may hold, each with its type. Imports transformers only for the tables that need it."""
+def _known(table: str, task: Task) -> dict[str, Any]:
+    """Return the keys a table may hold, each with its type."""
     if table == "data":
-        return typing.get_type_hints(DataConfig)
+        return typing.get_type_hints(task.data_config)
     if table == "model":
         return _model_keys()
+    return _training_keys() | typing.get_type_hints(task.training_options)
+
+
+@functools.cache
+def _training_keys() -> dict[str, Any]:
     from transformers import TrainingArguments
 
     hints = typing.get_type_hints(TrainingArguments)
     fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(TrainingArguments) if entry.init}
-    return {key: hint for key, hint in fields.items() if key not in _SET_ELSEWHERE} | OWN_TRAINING_KEYS
+    return {key: hint for key, hint in fields.items() if key not in _SET_ELSEWHERE}
 
 
+@functools.cache
 def _model_keys() -> dict[str, Any]:
     from longspan import LongspanConfig
 
@@ -220,11 +184,3 @@ def _model_keys() -> dict[str, Any]:
         for name, hint in own.items()
         if name not in _FROM_DATA and typing.get_origin(hint) is not typing.ClassVar
     }
-
-
-def _check_model(task: ModuleType, values: dict[str, Any]) -> None:
-    """Build the model without memory or values, so that every mistake in `[model]` shows before any data are read."""
-    import torch
-
-    with torch.device("meta"):
-        task.MODEL(task.configure(values))

@@ -1,8 +1,6 @@
 """Values of recipes: reading overrides, checking types, writing TOML."""
 
 import enum
-import json
-import re
 import tomllib
 import types
 import typing
@@ -123,34 +121,3 @@ def _choice(names: list[str], value: Any) -> str:
     if isinstance(value, str) and (hint := suggestion(value, names)).startswith("did you mean"):
         return f"{listing} ({hint})"
     return listing
-
-
-def dumps(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write TOML: the keys of `top`, then one table for each of `tables`. None is left out, as TOML has no null."""
-    lines = [f"{_key(key)} = {literal(value)}" for key, value in top.items() if value is not None]
-    for name, values in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{_key(key)} = {literal(value)}" for key, value in values.items() if value is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _string(key)
-
-
-def _string(text: str) -> str:
-    # A JSON string is a TOML basic string, but for the one control character that JSON leaves as it is.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def literal(value: Any) -> str:
-    """Return a value as TOML writes it, tables in one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {literal(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(literal(item) for item in value) + "]"
-    return repr(value)

@@ -1,26 +1,18 @@
-"""Results for people. Nothing here computes a score.
+"""Results for people: tables and cells that all tasks share. Nothing here computes a score or names a task."""
 
-What is common to all tasks is here and in `pictures`. A task's file of the same name offers `data_table`,
-`evaluation_summary` and `model_card`.
-"""
-
-import importlib
 import inspect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tabulate import tabulate
 
-from longspan import tasks
 from longspan.mixers import Description
+from longspan.results import Comparison, Spread, TrainingResult
+from longspan.scores import Scores
 
-
-def load(task: str) -> ModuleType:
-    """Return the module that prints the results of `task`."""
-    return importlib.import_module(f"{__name__}.{task}")
+SPLITS = ("validation", "test")
+"""The splits that are scored, in the order of tables."""
 
 
 # Tables
@@ -69,48 +61,59 @@ def mixer_page(description: Description) -> str:
     )
 
 
-def training_summary(task: str, result: Mapping[str, Any], run_dir: Path) -> str:
-    """Return what `longspan train` prints at the end, from the result of `longspan.train.train`."""
+def training_summary(result: TrainingResult, data_table: str) -> str:
+    """Return what `longspan train` prints at the end, with the task's table of the data."""
     cost = (
-        f"{count(result['parameters'])} parameters, {count(result['tokens_per_second'])} tokens/s, "
-        f"{size(result['peak_memory_bytes'])} at most, {duration(result['seconds'])}"
+        f"{count(result.parameters)} parameters, {count(result.tokens_per_second)} tokens/s, "
+        f"{size(result.peak_memory_bytes)} peak memory, {duration(result.seconds)}"
     )
-    scores = scores_table(tasks.load(task).SCORES, scored(result))
-    return "\n\n".join([load(task).data_table(result["data"]), scores, cost, f"run folder: {run_dir}"])
+    return "\n\n".join([data_table, scores_table(result.scores), cost, f"run folder: {result.folder}"])
 
 
-def scores_table(scores: Mapping[str, str], splits: Mapping[str, Mapping[str, Any]], style: str = "simple") -> str:
-    """Return one row per split of a task's SCORES."""
-    rows = ([name, *(share(row[key]) for key in scores)] for name, row in splits.items())
-    return table(["split", *scores.values()], rows, style)
+def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
+    """Return one row per split of the scores that tables show."""
+    kind = type(next(iter(splits.values())))
+    rows = ([name, *map(share, scores.numbers().values())] for name, scores in splits.items())
+    return table(["split", *kind.shown().values()], rows, style)
 
 
-def scored(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the scores of the splits that a training scored."""
-    return {name: result[name] for name in ("validation", "test") if result.get(name)}
-
-
-def comparison_summary(result: Mapping[str, Any], style: str = "simple") -> str:
-    """Return the table of `longspan compare`, from the result of `longspan.compare.compare`."""
+def comparison_summary(result: Comparison, style: str = "simple") -> str:
+    """Return the table of `longspan compare`."""
     keys = [
-        (f"{split}_{score}", f"{split} {word}")
-        for split, (score, word) in itertools.product(("validation", "test"), tasks.load(result["task"]).SCORES.items())
-        if any(f"{split}_{score}" in row for row in result["summary"])
+        (split, name, f"{split} {word}")
+        for split, (name, word) in itertools.product(SPLITS, result.kind.shown().items())
+        if any(split in row.scores for row in result.summary)
     ]
     rows = [
         [
-            row["mixer"],
-            *(spread(row.get(key)) for key, _ in keys),
-            count(row["tokens_per_second"]["mean"]),
-            size(row["peak_memory_bytes"]),
-            count(row["parameters"]),
-            str(row["seeds"]),
+            row.mixer,
+            *(spread(row.scores.get(split, {}).get(name)) for split, name, _ in keys),
+            count(row.tokens_per_second.mean),
+            size(row.peak_memory_bytes),
+            count(row.parameters),
+            str(row.seeds),
         ]
-        for row in result["summary"]
+        for row in result.summary
     ]
-    headers = ["mixer", *(words for _, words in keys), "tokens/s", "peak memory", "parameters", "seeds"]
-    failed = [f"{run['mixer']}, seed {run['seed']}, failed: {run['error']}" for run in result["runs"] if "error" in run]
+    headers = ["mixer", *(words for *_, words in keys), "tokens/s", "peak memory", "parameters", "seeds"]
+    failed = [f"{run.mixer}, seed {run.seed}, failed: {run.error}" for run in result.runs if run.error is not None]
     return "\n\n".join([table(headers, rows, style), *failed])
+
+
+def generation_summary(statistics: Mapping[str, Any]) -> str:
+    """Return what `longspan generate --stats` prints, from ``Statistics.summary``."""
+    early, late = statistics["early_milliseconds"], statistics["late_milliseconds"]
+    parts = [
+        f"{count(statistics['prompt_tokens'])} tokens of prompt read in {duration(statistics['prompt_seconds'])}",
+        f"{count(statistics['new_tokens'])} made in {duration(statistics['seconds'])}"
+        + (", then the document ended" if statistics["ended"] else ""),
+    ]
+    if early is not None:
+        parts += [
+            f"{statistics['tokens_per_second']:,.1f} tokens/s",
+            f"{early:.2f} ms per token at first and {late:.2f} at last",
+        ]
+    return "; ".join([*parts, f"state of {count(statistics['state_bytes'])} bytes"])
 
 
 # Cells
@@ -126,12 +129,11 @@ def count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def spread(value: Mapping[str, float | None] | None) -> str:
-    """A mean with its standard deviation over seeds, where there is one."""
-    if value is None or value["mean"] is None:
+def spread(value: Spread | None) -> str:
+    """A mean with its standard deviation over seeds, where there is one; "-" for None."""
+    if value is None:
         return "-"
-    deviation = value["spread"]
-    return share(value["mean"]) if deviation is None else f"{share(value['mean'])} ± {share(deviation)}"
+    return share(value.mean) if value.spread is None else f"{share(value.mean)} ± {share(value.spread)}"
 
 
 def size(value: float | None) -> str:

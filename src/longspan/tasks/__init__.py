@@ -1,29 +1,43 @@
-"""What is learned: one file per task, named by a recipe's `task`.
+"""What a model learns: one folder per task, found by its name; a task outside this package by its dotted path.
 
-A task module offers
-    MODEL, the class of its models;
-    SCORES, the scores that tables show by the name they have there: the first one is also drawn, and chooses the best
-        epoch, the greatest of them or, with LOWER_IS_BETTER, the least;
-    prepare(data), which reads the data and makes tokens;
-    build_model(settings, prepared), a new model;
-    make_trainer(model, arguments, training, prepared), the Hugging Face `Trainer` for it;
-    final_scores(trainer, prepared), the scores of each split but the training's, by split.
-Files of the same name in `longspan.evaluation` and `longspan.report` score and print it.
+`longspan.tasks.NAME.task` holds the class, NAME in CamelCase, and `longspan.tasks.NAME.options` its options, which
+import nothing heavy.
 """
 
 import importlib
 import pkgutil
-from types import ModuleType
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
+from longspan.imports import load_class
+
+if TYPE_CHECKING:
+    from longspan.tasks.base import Task
 
 
 def names() -> list[str]:
-    """Return the names of the tasks, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    """Return the names of the built-in tasks, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
-def load(name: str) -> ModuleType:
-    """Return the module of the task called `name`. Raises UserError when there is none."""
+def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
+    """Return the task called `name`, or of the class at the dotted path `name`.
+
+    Raises:
+        UserError: There is none, or importing it was not allowed (see `longspan.imports`).
+    """
+    from longspan.tasks.base import Task
+
+    if "." in name:
+        return load_class(name, Task, what="task", allow_imports=allow_imports)(name)
     check_choice("task", name, names())
-    return importlib.import_module(f"{__name__}.{name}")
+    module = importlib.import_module(f"{__name__}.{name}.task")
+    found: Task = getattr(module, name.title().replace("_", ""))(name)
+    return found
+
+
+def evaluation_options(name: str) -> type:
+    """Return the evaluation options of the built-in task called `name`, without importing the task itself."""
+    options: type = importlib.import_module(f"{__name__}.{name}.options").EvaluationOptions
+    return options

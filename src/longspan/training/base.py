@@ -42,10 +42,10 @@ class LongspanTrainer(Trainer, abc.ABC):
         super().__init__(*args, **kwargs)
         self.real_tokens = 0
         self.seconds_not_training = 0.0
-        self.scored: dict[int, Scores | dict[str, Any]] = {}
+        self.scored: dict[int, Scores] = {}
 
     @abc.abstractmethod
-    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
+    def score(self, dataset: Dataset) -> Scores:
         """Return the scores of the model on a data set. All processes call it, share the work and get the same."""
 
     @abc.abstractmethod
@@ -94,18 +94,13 @@ class LongspanTrainer(Trainer, abc.ABC):
             scores = self.score(dataset)
             if eval_dataset is None:
                 self.scored[self.state.global_step] = scores
-            numbers = scores.numbers() if isinstance(scores, Scores) else scores
-            logs = {
-                f"{metric_key_prefix}_{name}": float(value)
-                for name, value in numbers.items()
-                if isinstance(value, int | float)
-            }
+            logs = {f"{metric_key_prefix}_{name}": value for name, value in scores.numbers().items()}
             logs |= speed_metrics(metric_key_prefix, start, num_samples=len(dataset))
             self.log(logs)
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
         return logs
 
-    def validation_scores(self) -> Scores | dict[str, Any]:
+    def validation_scores(self) -> Scores:
         """Return the validation scores of the model that training kept, taken again only if no evaluation took them."""
         kept = self.state.best_global_step if self.state.best_model_checkpoint else None
         if not self.args.load_best_model_at_end or kept is None:

@@ -37,7 +37,7 @@ class LengthTrainer(LongspanTrainer):
         *args: Any,
         batch_tokens: int,
         pad_id: int,
-        measure: Callable[[Tensor, Tensor], Scores | dict[str, Any]],
+        measure: Callable[[Tensor, Tensor], Scores],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(pad_id), **kwargs)
@@ -65,7 +65,7 @@ class LengthTrainer(LongspanTrainer):
         batches = [batch for rank in range(self.args.world_size) for batch in self._training_batches(rank) if batch]
         return padding_fraction(batches, self.train_dataset["length"][:])
 
-    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
+    def score(self, dataset: Dataset) -> Scores:
         """Return what `measure` makes of the outputs for a data set. All processes share the work."""
         found = outputs(
             self.model,

@@ -2,12 +2,10 @@
 
 import contextlib
 import json
-import resource
 import shutil
-import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,12 +13,16 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from longspan import report, tasks
-from longspan.environment import environment
+from longspan import imports, recipes
+from longspan.environment import environment, peak_memory
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
-from longspan.recipes import OWN_TRAINING_KEYS, Recipe
 from longspan.report import pictures
+from longspan.report.card import model_card
+from longspan.results import TrainingResult
+from longspan.scores import Scores
+from longspan.tasks.base import Prepared
+from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond, tokens_per_second
@@ -34,44 +36,61 @@ class Interrupted(KeyboardInterrupt):
 
 
 def train(
-    recipe: Recipe, run_dir: Path, *, resume: bool = False, overwrite: bool = False, progress: bool = True
-) -> dict[str, Any]:
-    """Train `recipe` and fill `run_dir` with the trained model, its scores, and all that is needed to repeat it.
+    recipe: Recipe | Path | str,
+    overrides: Sequence[str] = (),
+    run: Path | str | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    allow_imports: Iterable[str] = (),
+    progress: bool = True,
+) -> TrainingResult:
+    """Train a recipe and fill a run folder with the trained model, its scores, and all that is needed to repeat it.
 
     The model kept is that of the best epoch on the validation split, or the last with `load_best_model_at_end=false`;
-    the test split, where there is one, is scored once, at the end. Under `torchrun` each process calls this: they share
-    the work, and the first one alone reads the data anew and writes `run_dir`.
-    Returns what `metrics.json` holds: scores per split, `history`, `tokens_per_second` (real tokens, evaluation and
-    saving not counted), `peak_memory_bytes`, `parameters`, `seconds`, `padding_fraction` and the `data` table.
+    the test split, where there is one, is scored once, at the end. Under `torchrun` or `accelerate launch` each process
+    calls this: they share the work, and the first one alone reads the data from scratch and writes the run folder.
 
     Args:
-        recipe: what to train.
-        run_dir: folder to write.
-        resume: go on from the last checkpoint in `run_dir`, with the same result as an uninterrupted run.
-        overwrite: replace a `run_dir` that exists.
-        progress: whether to show progress bars on standard error.
+        recipe: What to train: a recipe, the name of one that comes with longspan, or the path of a TOML file.
+        overrides: Strings such as "training.learning_rate=3e-4"; see `longspan.recipes.load`.
+        run: The run folder; by default runs/RECIPE.
+        resume: Go on from the last checkpoint in `run`, with the same result as an uninterrupted run.
+        overwrite: Replace a `run` that exists.
+        allow_imports: Packages or modules that dotted paths in the recipe may import.
+        progress: Whether to show progress bars on standard error.
 
     Raises:
-        UserError: when `run_dir` exists and neither `resume` nor `overwrite` is set, when there is nothing to resume,
+        UserError: when `run` exists and neither `resume` nor `overwrite` is set, when there is nothing to resume,
             or when recipe or data are faulty.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
+    with imports.allow(*allow_imports):
+        if not isinstance(recipe, Recipe):
+            recipe = recipes.load(str(recipe), overrides)
+        elif overrides:
+            raise UserError("overrides are for recipes named by name or path, but got a Recipe: change that instead.")
+        recipe.require_data()
+        return _train(recipe, Path(run or Path("runs", recipe.name)), resume, overwrite, progress)
+
+
+def _train(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool, progress: bool) -> TrainingResult:
     began = time.perf_counter()
-    task = tasks.load(recipe.task)
+    task = recipe.task
     processes.connect()
-    arguments = _arguments(recipe, run_dir, task, progress)
+    arguments = _arguments(recipe, run_dir, progress)
     processes.on_first(lambda: _check_run(recipe, run_dir, resume, overwrite))
-    prepared = processes.in_turn(lambda: _prepare(recipe, task))
+    prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
-    model, words = processes.in_each(lambda: _build_model(recipe, task, prepared))
-    trainer = _make_trainer(recipe, task, model, arguments, prepared)
+    model, words = processes.in_each(lambda: _build_model(recipe, prepared))
+    trainer = _make_trainer(recipe, model, arguments, prepared)
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: _open_run(recipe, run_dir, resume))
     checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS)
     if processes.rank():
         # Other rows, other dropout.
         set_seed(arguments.seed + processes.rank())
-    bar = _add_callbacks(trainer, task, progress)
+    bar = _add_callbacks(trainer, task.scores, progress)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         bar.started = time.perf_counter()
@@ -81,47 +100,47 @@ def train(
     if stopped:
         raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to go on")
 
-    result = {
-        **task.final_scores(trainer, prepared),
-        "history": _history(trainer.state.log_history),
-        "kept_epoch": _kept_epoch(trainer),
-        "tokens_per_second": rate,
-        "padding_fraction": trainer.padding_fraction(),
-        "peak_memory_bytes": peak_memory(),
-        "parameters": model.num_parameters(),
-        "seconds": time.perf_counter() - began,
-        "steps": trainer.state.global_step,
-        "processes": processes.count(),
-        "word_vectors_found": words,
-        "labels": prepared.labels,
-        "data": prepared.report,
-    }
-    processes.on_first(lambda: _write_run(run_dir, trainer, prepared.tokenizer, recipe, result))
+    result = TrainingResult(
+        task=task.name,
+        folder=str(run_dir),
+        scores=_final_scores(trainer, prepared),
+        history=_history(trainer.state.log_history),
+        kept_epoch=_kept_epoch(trainer),
+        steps=trainer.state.global_step,
+        processes=processes.count(),
+        tokens_per_second=rate,
+        padding_fraction=trainer.padding_fraction(),
+        peak_memory_bytes=peak_memory(),
+        parameters=model.num_parameters(),
+        seconds=time.perf_counter() - began,
+        word_vectors_found=words,
+        data=prepared.data,
+        details=prepared.details,
+    )
+    processes.on_first(lambda: _write_run(run_dir, trainer, prepared, recipe, result))
     return result
 
 
-def _prepare(recipe: Recipe, task: ModuleType) -> Any:
-    prepared = task.prepare(recipe.data)
+def _prepare(recipe: Recipe) -> Prepared:
+    prepared = recipe.task.prepare(recipe)
     if "validation" not in prepared.splits:
         raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
     return prepared
 
 
-def _build_model(recipe: Recipe, task: ModuleType, prepared: Any) -> tuple[PreTrainedModel, int | None]:
+def _build_model(recipe: Recipe, prepared: Prepared) -> tuple[PreTrainedModel, int | None]:
     """Return a new model, and for how many tokens the recipe has word vectors, if it names any."""
-    model = task.build_model(recipe.model, prepared)
-    path = recipe.training.get("word_vectors")
-    words = load_word_vectors(model.get_input_embeddings(), prepared.tokenizer, Path(path)) if path else None
+    model = recipe.task.build_model(recipe, prepared)
+    path = recipe.options.word_vectors
+    words = load_word_vectors(model.get_input_embeddings(), prepared.processor, Path(path)) if path else None
     return model, words
 
 
 def _make_trainer(
-    recipe: Recipe, task: ModuleType, model: PreTrainedModel, arguments: TrainingArguments, prepared: Any
+    recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
 ) -> LongspanTrainer:
     try:
-        made: LongspanTrainer = processes.in_each(
-            lambda: task.make_trainer(model, arguments, recipe.training, prepared)
-        )
+        return processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
     except Exception:
         # The Trainer makes its folder at once.
         made_at_once = Path(arguments.output_dir)
@@ -129,7 +148,15 @@ def _make_trainer(
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    return made
+
+
+def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Scores]:
+    """Return the scores of the model that was kept, those of the validation split from when it was evaluated."""
+    return {
+        name: trainer.validation_scores() if name == "validation" else trainer.score(split)
+        for name, split in prepared.splits.items()
+        if name != "train"
+    }
 
 
 def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> None:
@@ -152,11 +179,11 @@ def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> 
                 "--run names another."
             )
         if not written.exists():
-            raise UserError(f"{run_dir} is no run folder, so it is not overwritten; name another with --run.")
+            raise UserError(f"{run_dir} is not a run folder, so it is not overwritten; name another with --run.")
 
 
 def _open_run(recipe: Recipe, run_dir: Path, resume: bool) -> None:
-    """Make an empty run folder in place of what is there, unless it is to be gone on with."""
+    """Make an empty run folder in place of what is there, unless that is to be resumed."""
     if resume:
         return
     if run_dir.exists():
@@ -166,8 +193,8 @@ def _open_run(recipe: Recipe, run_dir: Path, resume: bool) -> None:
     _write_json(run_dir / "environment.json", environment())
 
 
-def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) -> TrainingArguments:
-    chosen = {key: value for key, value in recipe.training.items() if key not in OWN_TRAINING_KEYS}
+def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
+    chosen = recipe.training
     evaluated = chosen.get("eval_strategy", "epoch")
     defaults = {
         "eval_strategy": "epoch",
@@ -176,8 +203,8 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
         "logging_strategy": "steps",
         "logging_steps": 0.02,
         "load_best_model_at_end": evaluated != "no",
-        "metric_for_best_model": next(iter(task.SCORES)),
-        "greater_is_better": not task.LOWER_IS_BETTER,
+        "metric_for_best_model": recipe.task.scores.headline(),
+        "greater_is_better": recipe.task.scores.higher_is_better(),
         # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
         "save_total_limit": 2,
         "optim": "adamw_torch_fused",
@@ -199,11 +226,11 @@ def _arguments(recipe: Recipe, run_dir: Path, task: ModuleType, progress: bool) 
     return arguments
 
 
-def _add_callbacks(trainer: LongspanTrainer, task: ModuleType, progress: bool) -> TokensPerSecond:
+def _add_callbacks(trainer: LongspanTrainer, kind: type[Scores], progress: bool) -> TokensPerSecond:
     """Replace the Trainer's own bar and printing by ours; return our bar."""
     if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
-    bar = TokensPerSecond(task.SCORES)
+    bar = TokensPerSecond(kind.shown())
     bar.trainer = trainer
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
@@ -237,25 +264,22 @@ def _kept_epoch(trainer: LongspanTrainer) -> float | None:
     return next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
 
 
-def peak_memory() -> int:
-    """Return the most memory used so far in bytes: of the GPU where there is one, otherwise of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _write_run(run_dir: Path, trainer: LongspanTrainer, tokenizer: Any, recipe: Recipe, result: dict[str, Any]) -> None:
+def _write_run(
+    run_dir: Path, trainer: LongspanTrainer, prepared: Prepared, recipe: Recipe, result: TrainingResult
+) -> None:
     """Write model, tokenizer, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
     unfinished = run_dir / ".unfinished"
     try:
         trainer.save_model(str(unfinished))
-        tokenizer.save_pretrained(str(unfinished))
+        prepared.processor.save_pretrained(str(unfinished))
         (unfinished / "training_args.bin").unlink(missing_ok=True)
-        pictures.learning_curve(result["history"], tasks.load(recipe.task).SCORES, unfinished / "learning_curve.png")
-        card = report.load(recipe.task).model_card(recipe, result)
+        pictures.learning_curve(result.history, recipe.task.scores, unfinished / "learning_curve.png")
+        parts = recipe.task.card_parts(recipe, result)
+        mixers = recipe.model.get("mixers", ["additive"])
+        table = recipe.task.data_table(result.data, "github")
+        card = model_card(recipe.name, recipe.description, mixers, result, table, parts)
         (unfinished / "README.md").write_text(card, encoding="utf-8")
-        _write_json(unfinished / "metrics.json", result)
+        _write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
             path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:

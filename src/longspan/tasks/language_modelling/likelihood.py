@@ -80,7 +80,7 @@ def token_losses(
 
 
 def set_attention_length(model: PreTrainedModel, length: int) -> None:
-    """Let every mixer of `model` that has a memory remember the last `length` positions of what `step` has seen.
+    """Let every mixer of `model` with a memory remember the last `length` positions of what `step` has seen.
 
     Transformer-XL is evaluated with longer memories than it was trained with. It holds for states made from now on.
 
@@ -97,6 +97,12 @@ def set_attention_length(model: PreTrainedModel, length: int) -> None:
         )
     for mixer in found:
         mixer.set_memory(length)
+
+
+def attention_length(model: PreTrainedModel) -> int | None:
+    """Return how many positions the mixers with a memory remember, at most; None if there are none."""
+    lengths = [module.memory for module in model.modules() if isinstance(module, Mixer)]
+    return max((length for length in lengths if length is not None), default=None)
 
 
 def _check(rows: int, segment_length: int, context: str, window: int, stride: int) -> tuple[int, int]:

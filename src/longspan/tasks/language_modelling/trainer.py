@@ -1,6 +1,5 @@
 """Training a language model on streams of segments, with states that go on from one to the next."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.streams import SegmentBatches, SegmentData, token_arrays
 from longspan.errors import UserError
-from longspan.likelihood import token_losses
-from longspan.metrics import language_scores
 from longspan.models import MixerStates
-from longspan.scores import Scores
+from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.scores import LanguageScores, language_scores
+from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData, token_arrays
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 
@@ -107,8 +106,8 @@ class SegmentTrainer(LongspanTrainer):
         states: MixerStates = self.model.base_model.init_states(self._train_batch_size)
         return states
 
-    def score(self, dataset: Dataset) -> Scores | dict[str, Any]:
-        """Return what `longspan.metrics.language_scores` makes of the losses of documents.
+    def score(self, dataset: Dataset) -> LanguageScores:
+        """Return what `language_scores` makes of the losses of documents.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
         windows of `segment_length` tokens that overlap by half.
@@ -164,14 +163,15 @@ class SegmentTrainer(LongspanTrainer):
         return states
 
 
-def carries(model: PreTrainedModel, training: Mapping[str, Any]) -> bool:
-    """Say whether a model's states go on from segment to segment, given a recipe's `[training]` settings.
+def carries(model: PreTrainedModel, options: TrainingOptions) -> bool:
+    """Say whether a model's states are carried from segment to segment in training with these options.
 
-    They do unless `carry_states` is false or their size has no limit: softmax attention remembers everything, which in
+    They are unless `carry_states` is false or their size has no limit: softmax attention remembers everything, which in
     a long document soon costs more than the rest of the training.
 
-    Raises UserError when a mixer has no states at all.
+    Raises:
+        UserError: A mixer has no states at all.
     """
     model.base_model.init_states(1)
-    limited = all(block.mixer.bounded_state for block in model.base_model.backbone.layers)
-    return limited and training.get("carry_states", True)
+    bounded = all(block.mixer.bounded_state for block in model.base_model.backbone.layers)
+    return bounded and options.carry_states

@@ -1,0 +1,252 @@
+"""What the verbs return: typed results, each with a `to_dict` that goes into JSON as it is."""
+
+import dataclasses
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longspan.scores import Scores
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What `longspan.train` returns and `metrics.json` holds.
+
+    Attributes:
+        task: Name of the task.
+        folder: The run folder.
+        scores: Scores of the model that was kept, by split; the training split is not scored.
+        history: Losses and scores in the order they were logged, with `epoch` and `step`.
+        kept_epoch: The epoch whose model was kept.
+        steps: Optimizer steps taken.
+        processes: How many processes shared the training.
+        tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted.
+        padding_fraction: Share of padding in an epoch's batches, from 0 to 1.
+        peak_memory_bytes: Largest memory use so far: of the GPU where there is one, otherwise of the process.
+        parameters: Number of parameters, tied ones counted once.
+        seconds: Time from start to end.
+        word_vectors_found: Tokens that pretrained word vectors were found for; None without such vectors.
+        data: What was read, by split, and under "skipped" the rows left out by reason.
+        details: What else the task reports, such as its labels.
+    """
+
+    task: str
+    folder: str
+    scores: dict[str, Scores]
+    history: list[dict[str, float]]
+    kept_epoch: float | None
+    steps: int
+    processes: int
+    tokens_per_second: float
+    padding_fraction: float
+    peak_memory_bytes: int
+    parameters: int
+    seconds: float
+    word_vectors_found: int | None
+    data: dict[str, Any]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON, with the scores of each split under its name and the details beside them."""
+        return _flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `longspan.evaluate` returns and `evaluation/metrics.json` holds.
+
+    Attributes:
+        task: Name of the task.
+        split: The split scored, or "all" for all of other data.
+        data: Where the examples are from.
+        scores: Their scores.
+        details: What else the task reports.
+        skipped: Rows left out, by reason.
+        folder: Where pictures and numbers were written.
+    """
+
+    task: str
+    split: str
+    data: str
+    scores: Scores
+    details: dict[str, Any]
+    skipped: dict[str, int]
+    folder: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON, scores and details beside the rest."""
+        return _flat(self, self.details, self.scores.to_dict())
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about one example; tasks add fields.
+
+    Attributes:
+        where: Its place, such as "reviews.csv, row 17".
+        error: Why there is no prediction; None if there is one.
+    """
+
+    where: str
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that are not None."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+EDGE = 100
+"""So many tokens at the beginning and at the end of a text say what a token costs there."""
+
+
+@dataclass
+class Statistics:
+    """What a generation took so far.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        prompt_seconds: Time to read them.
+        new_tokens: Tokens made; the end of the document is none.
+        seconds: Time to make them.
+        ended: Whether the document came to its end.
+        state_bytes: Size of what the model remembers now.
+    """
+
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    new_tokens: int = 0
+    seconds: float = 0.0
+    ended: bool = False
+    state_bytes: int = 0
+    _early: list[float] = field(default_factory=list)
+    _late: deque[float] = field(default_factory=lambda: deque(maxlen=EDGE))
+
+    def add(self, seconds: float) -> None:
+        """Count one more token, which took `seconds`."""
+        self.seconds += seconds
+        self.new_tokens += 1
+        if len(self._early) < EDGE:
+            self._early.append(seconds)
+        self._late.append(seconds)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers by name, with `tokens_per_second` and the median milliseconds per token of the first and
+        the last `EDGE` tokens, `early_milliseconds` and `late_milliseconds`; None where there are no tokens."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_seconds": self.prompt_seconds,
+            "new_tokens": self.new_tokens,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "tokens_per_second": self.new_tokens / self.seconds if self.seconds else None,
+            "early_milliseconds": 1000 * statistics.median(self._early) if self._early else None,
+            "late_milliseconds": 1000 * statistics.median(self._late) if self._late else None,
+            "state_bytes": self.state_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and the standard deviation around it, None for one seed."""
+
+    mean: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run of a comparison: its scores by split and its costs, or the error that ended it."""
+
+    mixer: str
+    seed: int
+    folder: str
+    error: str | None = None
+    scores: dict[str, Scores] = field(default_factory=dict)
+    tokens_per_second: float = 0.0
+    peak_memory_bytes: int = 0
+    parameters: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON; a failed run has no scores and costs."""
+        if self.error is not None:
+            return {"mixer": self.mixer, "seed": self.seed, "folder": self.folder, "error": self.error}
+        found = _flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
+        del found["error"]
+        return found
+
+
+@dataclass(frozen=True)
+class MixerSummary:
+    """The finished runs of one mixer.
+
+    Attributes:
+        mixer: Its name, or a hybrid as A+B.
+        scores: Mean and spread of each score, by split and name.
+        tokens_per_second: Mean and spread of the training speed.
+        peak_memory_bytes: The largest of any run.
+        parameters: Number of parameters.
+        seeds: Number of finished runs.
+    """
+
+    mixer: str
+    scores: dict[str, dict[str, Spread]]
+    tokens_per_second: Spread
+    peak_memory_bytes: int
+    parameters: int
+    seeds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON, with a score of a split as `SPLIT_SCORE`."""
+        scores = {
+            f"{split}_{name}": dataclasses.asdict(value)
+            for split, row in self.scores.items()
+            for name, value in row.items()
+        }
+        return _flat(self, scores)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `longspan.compare` returns and `comparison.json` holds.
+
+    Attributes:
+        recipe: The recipe's name.
+        task: Name of the task.
+        kind: The task's scores, which say how tables call them and which way is better.
+        overrides: What was changed in the recipe.
+        folder: Where the runs are.
+        runs: Every run.
+        summary: One row per mixer with a finished run.
+    """
+
+    recipe: str
+    task: str
+    kind: type[Scores]
+    overrides: Sequence[str]
+    folder: str
+    runs: list[ComparedRun]
+    summary: list[MixerSummary]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON."""
+        return {
+            "recipe": self.recipe,
+            "task": self.task,
+            "overrides": list(self.overrides),
+            "folder": self.folder,
+            "runs": [run.to_dict() for run in self.runs],
+            "summary": [row.to_dict() for row in self.summary],
+        }
+
+
+def _flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a result but for scores and details, which follow as `more`."""
+    fields = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)}
+    plain = {name: value for name, value in fields.items() if name not in ("scores", "details")}
+    for part in more:
+        for name, value in part.items():
+            plain.setdefault(name, value)
+    return {name: dataclasses.asdict(value) if isinstance(value, Spread) else value for name, value in plain.items()}

@@ -1,0 +1,210 @@
+"""What every task is: `Task`, which the verbs hold and never ask for its name."""
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+
+from longspan.data.columns import Column
+from longspan.data.config import DataConfig
+from longspan.data.rows import Row
+from longspan.errors import UserError
+from longspan.models import LongspanConfig
+from longspan.report import scores_table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
+from longspan.scores import Scores
+from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
+from longspan.tasks.recipe import Recipe
+from longspan.training.base import LongspanTrainer
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a task makes of the data before a model is built.
+
+    Attributes:
+        splits: "train", and "validation" and "test" where there are any, ready for the trainer. The column `length`
+            holds each example's size in tokens.
+        processor: What turned examples into numbers, saved with the model: a tokenizer, or anything else with
+            `save_pretrained`.
+        config: Settings of `LongspanConfig` that the data decide, such as the size of the vocabulary.
+        data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out.
+        details: What else `TrainingResult.details` should say.
+    """
+
+    splits: dict[str, Dataset]
+    processor: PreTrainedTokenizerBase
+    config: dict[str, Any]
+    data: dict[str, Any]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model with all it takes to use it.
+
+    Attributes:
+        folder: The run folder.
+        model: The model, in evaluation mode, on the accelerator if there is one.
+        processor: What turns examples into its inputs.
+        recipe: The resolved recipe it was trained with.
+    """
+
+    folder: Path
+    model: PreTrainedModel
+    processor: PreTrainedTokenizerBase
+    recipe: Recipe
+
+    @property
+    def task(self) -> "Task":
+        """What it was trained for."""
+        return self.recipe.task
+
+
+S = TypeVar("S", bound=Scores)
+
+
+class Task(abc.ABC, Generic[S]):
+    """One thing that models learn, with everything that only it knows; instances hold nothing but their name.
+
+    The class says what the task reads, what it can be told, and what it measures; `longspan.train`, `evaluate`,
+    `predict`, `generate` and `compare` do the rest. Its docstring's first line is what `longspan list --tasks` shows.
+
+    Args:
+        name: What recipes call it: the folder's name, or the dotted path of the class.
+    """
+
+    #: The `[data]` keys: `DataConfig`, or a subclass with keys of the task's own.
+    data_config: ClassVar[type[DataConfig]] = DataConfig
+    #: The keys of `[training]` that transformers does not have.
+    training_options: ClassVar[type[TrainingOptions]] = TrainingOptions
+    #: What `longspan.evaluate` can be told beside run, data and split.
+    evaluation_options: ClassVar[type] = EvaluationOptions
+    #: What to say when a recipe names no data.
+    data_hint: ClassVar[str] = "data.path=FILE (a csv, tsv, jsonl or parquet file), or data.train=FILE"
+    #: The column of labels by whose classes splits are made, if there is one.
+    stratify: ClassVar[str | None] = None
+    #: What is measured: names, words and order of the scores, and which of them chooses the best epoch.
+    scores: ClassVar[type[Scores]]
+    #: The class of its models.
+    model_class: ClassVar[type[PreTrainedModel]]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    # What is read
+
+    @abc.abstractmethod
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        """Return the columns that are read, targets among them; predictions are made without these."""
+
+    @abc.abstractmethod
+    def prepare(self, recipe: Recipe) -> Prepared:
+        """Read, split and process the data; whatever is learned from them is learned from the training split alone.
+
+        Raises:
+            UserError: For whatever is wrong with the data.
+        """
+
+    # What is trained
+
+    def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
+        """Return the configuration that a recipe's `[model]` describes, with what the data decide.
+
+        Before any data are read this is called without them, to find mistakes early.
+
+        Raises:
+            UserError: For settings that do not go together, or not with the task.
+        """
+        return LongspanConfig(**{**settings, **from_data})
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Build a model of these `[model]` settings without memory or values, to find mistakes before data are read.
+
+        Raises:
+            UserError: For whatever is wrong with them.
+        """
+        with torch.device("meta"):
+            self.model_class(self.configure(settings, {}))
+
+    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+        """Return a new model of the recipe's shape for these data.
+
+        Raises:
+            UserError: For sizes that do not fit together.
+        """
+        return self.model_class(self.configure(recipe.model, prepared.config))
+
+    @abc.abstractmethod
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> LongspanTrainer:
+        """Return what trains `model` on `prepared.splits["train"]` and scores the validation split.
+
+        Raises:
+            UserError: Before anything is written, for data that the model or the options do not allow for.
+        """
+
+    # What a trained model does
+
+    @abc.abstractmethod
+    def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
+        """Score examples and draw pictures of the scores.
+
+        Args:
+            run: The trained model.
+            examples: Rows with the task's `columns` and `where`.
+            split: Their name, for progress bars.
+            options: An `evaluation_options`.
+            folder: Where pictures go.
+
+        Returns:
+            The scores, and what else the result should say.
+
+        Raises:
+            UserError: For examples that the model cannot score, or options that do not go with it.
+        """
+
+    @abc.abstractmethod
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        """Yield a prediction for each row, in order, or the error why there is none; memory must not grow with them.
+
+        The rows have the task's columns but for targets. What `rows` raises is raised after the predictions for what
+        was read before.
+        """
+
+    def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
+        """Yield the text that continues `prompt`, in pieces, and fill in `statistics`.
+
+        Raises:
+            UserError: The task's models make no text, or the prompt cannot be continued.
+        """
+        raise UserError(
+            f"expected a run that continues texts, but {str(run.folder)!r} is one of the task {self.name!r}, whose "
+            "models do not: name a run of language modelling."
+        )
+
+    # What is reported
+
+    @abc.abstractmethod
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        """Return the table of splits from `Prepared.data`; `style` is one of tabulate's."""
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        """Return what `longspan evaluate` prints."""
+        return "\n\n".join([scores_table({evaluation.split: evaluation.scores}), f"written to {evaluation.folder}"])
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        """Return what the model card says about a model of this task."""
+        return CardParts(
+            description=f"A model trained with the recipe `{recipe.name}`.",
+            made=f", for the task `{self.name}`.",
+            use="`longspan predict` applies it to whole files, `longspan evaluate` scores it.",
+            limitations="The scores hold for data like those it was trained on. What is biased there is biased here.",
+        )

@@ -1,0 +1,1 @@
+"""Document classification: one label per document."""

@@ -1,0 +1,71 @@
+"""Results of document classifiers: tables, and what the model card says."""
+
+from collections.abc import Sequence
+
+from longspan.report import count, scores_table, share, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation
+from longspan.tasks.base import Task
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.recipe import Recipe
+
+
+def evaluation_report(task: Task[ClassificationScores], evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores, split = evaluation.scores, evaluation.split
+    assert isinstance(scores, ClassificationScores)
+    keys = ("precision", "recall", "f1")
+    classes = (
+        [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
+    )
+    bins = (
+        [f"{row['from']:.2f} to {row['to']:.2f}", count(row["count"]), share(row["confidence"]), share(row["accuracy"])]
+        for row in scores.reliability
+    )
+    parts = [
+        task.data_table({split: evaluation.details["truncation"]}),
+        f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
+        scores_table({split: scores}),
+        table(["class", "precision", "recall", "F1", "support"], classes),
+        table(["confidence", "documents", "mean confidence", "accuracy"], bins),
+        f"written to {evaluation.folder}",
+    ]
+    return "\n\n".join(parts)
+
+
+def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
+    """Return what the model card says about a classifier with these labels."""
+    named = ", ".join(f"`{name}`" for name in labels[:50])
+    more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
+    length = recipe.data.max_length
+    # A pipeline reads documents whole unless told otherwise.
+    cut = f", truncation=True, max_length={length}" if length else ""
+    left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    return CardParts(
+        description=f"A text classifier trained with the recipe `{recipe.name}`.",
+        made=f". It tells apart {named}{more}.",
+        results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy.",
+        use=_USE.format(left=left, cut=cut),
+        limitations=_LIMITATIONS.format(kept=kept),
+        pipeline_tag="text-classification",
+        tags=("long-document",),
+        metrics=("accuracy", "f1"),
+    )
+
+
+_USE = """\
+```python
+import longspan.models  # makes the architecture known to transformers
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="PATH OF THIS FOLDER"){left}
+print(classify("Some text."{cut}))
+```
+
+`longspan predict` labels whole files."""
+
+_LIMITATIONS = """\
+The scores hold for documents like those it was trained on, and {kept}. It always answers with one of its
+classes, also for documents of no such class or in another language. What is biased in the training data is biased
+here."""

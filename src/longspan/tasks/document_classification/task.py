@@ -1,0 +1,76 @@
+"""Document classification: `DocumentClassification`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.data.carried import Carried, class_number
+from longspan.data.columns import Column, Label, Text
+from longspan.data.config import DataConfig
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.tasks.document_classification import pictures, report
+from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
+from longspan.tasks.documents import DocumentTask
+from longspan.tasks.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """The likeliest label of a document, and the probabilities of all labels."""
+
+    label: str | None = None
+    probabilities: dict[str, float] | None = None
+
+
+class DocumentClassification(DocumentTask[ClassificationScores]):
+    """One label for each document, of any length."""
+
+    scores = ClassificationScores
+    model_class = LongspanForSequenceClassification
+    stratify = "label"
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [Text("text", "text_column"), Label("label", "label_column")]
+
+    def head(self, training: Dataset) -> dict[str, Any]:
+        # Numbers in the order of their size, then words in that of the alphabet.
+        names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), name.zfill(20), name))
+        return {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "problem_type": "single_label_classification",
+        }
+
+    def target(self, config: LongspanConfig) -> Carried:
+        return class_number("label", {name: number for number, name in enumerate(labels(config))})
+
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> ClassificationScores:
+        return classification_scores(logits, targets, labels(config))
+
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
+        shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
+        return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
+
+    def draw(self, scores: ClassificationScores, config: LongspanConfig, folder: Path) -> None:
+        pictures.confusion(scores.confusion, labels(config), folder / "confusion.png")
+        pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        return {"labels": labels(config)}
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe, result.details["labels"])
+
+
+def labels(config: LongspanConfig) -> list[str]:
+    """Return the class names, in the order of the model's outputs."""
+    return [config.id2label[number] for number in range(config.num_labels)]

@@ -1,0 +1,202 @@
+"""Tasks whose examples are whole documents with one answer each: read in batches of similar length.
+
+`DocumentTask` does what they share. A subclass says what the answers are: how a column becomes labels, how a model's
+outputs are scored, and what a prediction says.
+"""
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.batches import padding_fraction
+from longspan.data.carried import Carried
+from longspan.data.config import DataConfig
+from longspan.data.loading import load
+from longspan.data.rows import Row
+from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
+from longspan.models import LongspanConfig
+from longspan.models.limits import check_length, too_long
+from longspan.report import count, table
+from longspan.results import Prediction
+from longspan.tasks.base import Prepared, Run, S, Task
+from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.recipe import Recipe
+from longspan.training.lengths import LengthTrainer, outputs, scoring_batches
+
+#: One window of documents is read, grouped by length and answered at a time.
+WINDOW_DOCUMENTS = 512
+WINDOW_CHARACTERS = 1_000_000
+
+_COLUMNS = {
+    "documents": "documents",
+    "tokens": "tokens",
+    "median_length": "median length",
+    "longest": "longest",
+    "cut_documents": "cut documents",
+    "removed_tokens": "tokens cut off",
+}
+
+
+class DocumentTask(Task[S]):
+    """Documents, each of which has one answer."""
+
+    training_options = LengthTrainingOptions
+    data_hint = (
+        "data.path=FOLDER (a folder with one sub-folder per class, or a csv, tsv, jsonl or parquet file), or "
+        "data.train=FILE"
+    )
+    #: The column of documents, among `columns`.
+    text: ClassVar[str] = "text"
+
+    @abc.abstractmethod
+    def head(self, training: Dataset) -> dict[str, Any]:
+        """Return the settings of `LongspanConfig` that the training data decide, such as `id2label`, as JSON."""
+
+    @abc.abstractmethod
+    def target(self, config: LongspanConfig) -> Carried:
+        """Return how a column of targets becomes the model's labels: numbers of the type that its loss wants."""
+
+    @abc.abstractmethod
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> S:
+        """Return the scores of a model's outputs, (n, num_labels) float32, against targets, (n, ...).
+
+        Raises:
+            UserError: There is nothing to score, or outputs are not finite.
+        """
+
+    @abc.abstractmethod
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction:
+        """Return the prediction for one document from the model's outputs for it, (num_labels,)."""
+
+    def draw(self, scores: S, config: LongspanConfig, folder: Path) -> None:
+        """Draw pictures of scores into `folder`; by default none."""
+
+    # From here on, the same for all of them.
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        columns = self.columns(recipe.data)
+        loaded = load(recipe.data, columns, stratify=self.stratify)
+        training = loaded.splits["train"]
+        head = self.head(training)
+        tokenizer = build_tokenizer(recipe.data, training[self.text], cache_key=training._fingerprint)
+        config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **head}
+        # Labels depend on nothing of the configuration but what the data decide.
+        made = self.configure(recipe.model, config)
+        splits = {
+            name: self._tokens(split, tokenizer, recipe.data, made, name) for name, split in loaded.splits.items()
+        }
+        data: dict[str, Any] = {name: truncation_table(split) for name, split in splits.items()}
+        return Prepared(splits, tokenizer, config, {**data, "skipped": loaded.skipped}, self.details(made))
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should say about the answers, such as the labels."""
+        return {}
+
+    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared)
+        longest = max(max(split["length"][:]) for split in prepared.splits.values())
+        check_length(model, longest, "a document has", "set data.max_length={most}, or {longer}")
+        return model
+
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> LengthTrainer:
+        assert isinstance(recipe.options, LengthTrainingOptions)
+        return LengthTrainer(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            batch_tokens=recipe.options.batch_tokens,
+            pad_id=prepared.processor.pad_token_id,
+            measure=lambda logits, targets: self.score(logits, targets, model.config),
+        )
+
+    def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
+        tokens = self._tokens(examples, run.processor, run.recipe.data, run.model.config, split)
+        lengths = tokens["length"][:]
+        check_length(run.model, max(lengths), "a document has", "cut it, or train a model with {longer}")
+        batches = self._batches(run, lengths)
+        found = outputs(
+            run.model,
+            tokens.select_columns(["input_ids"]).with_format("numpy"),
+            batches,
+            pad_id=run.processor.pad_token_id,
+            progress=True,
+        )
+        scores = self.score(found, torch.tensor(tokens["labels"][:]), run.model.config)
+        self.draw(scores, run.model.config, folder)
+        return scores, {
+            "documents": len(tokens),
+            **self.details(run.model.config),
+            "truncation": truncation_table(tokens),
+            "padding_fraction": padding_fraction(batches, lengths),
+        }
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        for window in windows(rows, self.text):
+            yield from self._answers(run, window)
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        splits = {name: row for name, row in data.items() if "documents" in row}
+        rows = ([name, *(count(row.get(key)) for key in _COLUMNS)] for name, row in splits.items())
+        return table(["split", *_COLUMNS.values()], rows, style)
+
+    def _tokens(
+        self, examples: Dataset, tokenizer: Any, data: DataConfig, config: LongspanConfig, name: str
+    ) -> Dataset:
+        keep = {"labels": self.target(config)}
+        return tokenize(examples, tokenizer, data, f"Tokenising {name}", text=self.text, keep=keep)
+
+    def _batches(self, run: Run, lengths: Sequence[int]) -> list[list[int]]:
+        """Group documents of similar length into batches as large as in training's evaluations, longest first."""
+        assert isinstance(run.recipe.options, LengthTrainingOptions)
+        size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
+        return scoring_batches(lengths, size, most)
+
+    def _answers(self, run: Run, window: list[Row]) -> Iterator[Prediction]:
+        texts = [row.values.get(self.text) or "" for row in window]
+        tokens = encode(run.processor, texts, run.recipe.data)
+        problems = [
+            row.problem or ("" if text.strip() else "empty document") or too_long(run.model, len(ids))
+            for row, text, ids in zip(window, texts, tokens, strict=True)
+        ]
+        usable = [number for number, problem in enumerate(problems) if not problem]
+        examples = [{"input_ids": tokens[number]} for number in usable]
+        batches = self._batches(run, [len(tokens[number]) for number in usable])
+        found = iter(outputs(run.model, examples, batches, pad_id=run.processor.pad_token_id))
+        for row, problem in zip(window, problems, strict=True):
+            if problem:
+                yield Prediction(row.where, problem)
+            else:
+                yield self.answer(row.where, next(found), run.model.config)
+
+
+def windows(rows: Iterable[Row], text: str) -> Iterator[list[Row]]:
+    """Yield rows in windows of a limited size, what was read before a failure first, and then raise the failure."""
+    window: list[Row] = []
+    characters = 0
+    failure = None
+    remaining = iter(rows)
+    while True:
+        try:
+            row = next(remaining, None)
+        except Exception as error:
+            row, failure = None, error
+        if row is None:
+            break
+        window.append(row)
+        characters += len(row.values.get(text) or "")
+        if len(window) >= WINDOW_DOCUMENTS or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+    if failure is not None:
+        raise failure

@@ -1,0 +1,1 @@
+"""Language modelling: the next token, from all those before it in its document."""

@@ -1,0 +1,191 @@
+"""Continue a text, at constant memory and constant time per token: `generate`.
+
+The loop is our own: transformers' `generate` keeps every id, here only the mixers' states remain of what was read.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from tokenizers.decoders import DecodeStream
+from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from longspan.errors import UserError
+from longspan.models.limits import check_length
+from longspan.results import Statistics
+from longspan.tasks.options import GenerationOptions
+
+_PENDING = 16  # tokens without a whole character, several times as many as any needs
+
+
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    options: GenerationOptions,
+    segment_length: int,
+    statistics: Statistics,
+) -> Iterator[str]:
+    """Continue `prompt`, which starts a document; an empty one starts a new document.
+
+    However long prompt and text are, no more is kept than the mixers' states and a few tokens, except by mixers whose
+    states grow with what they have seen, as softmax attention's do.
+
+    Args:
+        model: A `LongspanForCausalLM`.
+        tokenizer: Its tokenizer.
+        prompt: The text to continue.
+        options: How.
+        segment_length: Tokens of the prompt that are read at a time.
+        statistics: Filled in as the text is made.
+
+    Yields:
+        The text that follows the prompt, in pieces of whole characters, as soon as they are certain.
+
+    Raises:
+        UserError: The text would be longer than learned positions reach.
+    """
+    tokens = tokenizer.encode(prompt, add_special_tokens=False, verbose=False)
+    end = model.config.eos_token_id
+    # The last token is not read.
+    check_length(
+        model,
+        len(tokens) + options.max_new_tokens,
+        f"the prompt has {len(tokens) + 1} with the start of the document, and {options.max_new_tokens} are to "
+        "follow, in all",
+        "shorten the prompt or ask for fewer",
+    )
+    choose = _Greedy() if options.greedy else _Sampler(_warpers(options), model.device, options.seed)
+    statistics.prompt_tokens = len(tokens)
+    stop = None if options.ignore_end else end
+    count = options.max_new_tokens
+    return _continue(model, tokenizer, [end, *tokens], count, choose, stop, segment_length, statistics)
+
+
+@torch.no_grad()
+def read(model: PreTrainedModel, tokens: Sequence[int], segment_length: int, states: Any = None) -> tuple[Tensor, Any]:
+    """Read tokens segment by segment.
+
+    Args:
+        model: A `LongspanForCausalLM`.
+        tokens: Token ids, at least one.
+        segment_length: How many are read at a time.
+        states: The states after what was read before; None before anything was.
+
+    Returns:
+        The scores of the token that follows, (1, vocab_size), and the states after these.
+    """
+    for start in range(0, len(tokens), segment_length):
+        ids = torch.tensor([tokens[start : start + segment_length]], device=model.device)
+        output = model(input_ids=ids, past_key_values=states, use_cache=True, logits_to_keep=1)
+        states = output.past_key_values
+    return output.logits[:, -1], states
+
+
+def _continue(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: Sequence[int],
+    count: int,
+    choose: Any,
+    end: int | None,
+    segment_length: int,
+    told: Statistics,
+) -> Iterator[str]:
+    text = _Text(tokenizer, tokens)
+    start = time.perf_counter()
+    scores, states = read(model, tokens, segment_length)
+    told.prompt_seconds = time.perf_counter() - start
+    token = None
+    for _ in range(count):
+        start = time.perf_counter()
+        if token is not None:
+            scores, states = read(model, [token], 1, states)
+        told.state_bytes = states.nbytes
+        token = choose(scores)
+        if token == end:
+            told.ended = True
+            break
+        told.add(time.perf_counter() - start)
+        if piece := text.add(token):
+            yield piece
+    if piece := text.rest():
+        yield piece
+
+
+class _Greedy:
+    def __call__(self, scores: Tensor) -> int:
+        return int(scores.argmax(-1))
+
+
+class _Sampler:
+    def __init__(self, warpers: LogitsProcessorList, device: torch.device, seed: int) -> None:
+        self.warpers = warpers
+        self.random = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, scores: Tensor) -> int:
+        # Nothing that is used here looks at the tokens before.
+        kept = self.warpers(None, scores.float())
+        return int(torch.multinomial(kept.softmax(-1), 1, generator=self.random))
+
+
+class _Text:
+    """Turns tokens into text as they come, in whole characters; tokenizers written in Python give it at the end."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+        self.tokenizer = tokenizer
+        self.stream = DecodeStream(ids=list(before[-_PENDING:])) if tokenizer.is_fast else None
+        self.pending: list[int] = []
+
+    def add(self, token: int) -> str:
+        """Return the text that has become certain by this token."""
+        self.pending.append(token)
+        if self.stream is None:
+            return ""
+        piece: str = self.stream.step(self.tokenizer.backend_tokenizer, token) or ""
+        if piece:
+            self.pending = []
+        elif len(self.pending) >= _PENDING:
+            # Bytes that are not text: no more of them will make a character of these.
+            piece, self.stream = self.rest(), DecodeStream()
+        return piece
+
+    def rest(self) -> str:
+        """Return what was held back."""
+        rest: str = self.tokenizer.decode(self.pending, clean_up_tokenization_spaces=False)
+        self.pending = []
+        return rest
+
+
+def _warpers(options: GenerationOptions) -> LogitsProcessorList:
+    """Return transformers' own ways to narrow a choice down, as far as they are asked for."""
+    warpers = LogitsProcessorList()
+    if options.temperature != 1:
+        warpers.append(TemperatureLogitsWarper(float(options.temperature)))
+    if options.top_k:
+        warpers.append(TopKLogitsWarper(options.top_k))
+    if options.top_p < 1:
+        warpers.append(TopPLogitsWarper(options.top_p))
+    return warpers
+
+
+def check_characters(tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
+    """Raise UserError for characters that a model of characters has never seen: they would all be the same to it."""
+    unknown = tokenizer.unk_token_id
+    if unknown not in tokenizer.encode(prompt, add_special_tokens=False, verbose=False):
+        return
+    found = sorted(symbol for symbol in set(prompt) if unknown in tokenizer.encode(symbol, add_special_tokens=False))
+    named = ", ".join(map(repr, found[:20])) + (", ..." if len(found) > 20 else "")
+    raise UserError(
+        f"the prompt holds {'a character' if len(found) == 1 else 'characters'} that this model has never seen: "
+        f"{named}; leave {'it' if len(found) == 1 else 'them'} out."
+    )

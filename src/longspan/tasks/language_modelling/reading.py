@@ -1,0 +1,79 @@
+"""How a trained language model reads documents that it is scored on: `Reading`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError
+from longspan.tasks.base import Run
+from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length
+from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
+from longspan.tasks.language_modelling.trainer import carries
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Arguments of `token_losses`, with nothing left open.
+
+    Attributes:
+        context: "carried" or "sliding".
+        rows: Documents, or windows, in a batch.
+        segment_length: Tokens read at a time with carried states.
+        window: Tokens in a sliding window; 0 with carried states.
+        stride: Tokens from one window to the next; 0 with carried states.
+    """
+
+    context: str
+    rows: int
+    segment_length: int
+    window: int
+    stride: int
+
+    def at_once(self, length: int) -> int:
+        """Return how many positions of a document of `length` tokens, its end included, are counted in one go."""
+        return min(self.window, length) if self.window else length
+
+    def told(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return what results say about it."""
+        if self.context == "sliding":
+            return {"context": self.context, "window": self.window, "stride": self.stride}
+        return {
+            "context": self.context,
+            "segment_length": self.segment_length,
+            "attention_length": attention_length(model),
+        }
+
+
+def reading(run: Run, options: EvaluationOptions) -> Reading:
+    """Return how the model of `run` reads documents: as `options` say, and otherwise as in training.
+
+    Models that read each segment from an empty state are scored in sliding windows. An attention length is set in the
+    model.
+
+    Raises:
+        UserError: Options that do not go together, or not with the model.
+    """
+    training = run.recipe.options
+    assert isinstance(training, TrainingOptions)
+    context = options.context or ("carried" if carries(run.model, training) else "sliding")
+    rows = run.recipe.training["per_device_eval_batch_size"]
+    if context == "carried":
+        if (options.window, options.stride) != (None, None):
+            raise UserError(
+                "window and stride are for a sliding context, but this model's states are carried: leave them out, or "
+                "ask for --context sliding."
+            )
+        if options.attention_length is not None:
+            set_attention_length(run.model, options.attention_length)
+        return Reading(context, rows, options.segment_length or training.segment_length, 0, 0)
+    if (options.segment_length, options.attention_length) != (None, None):
+        raise UserError(
+            "segment length and attention length are for carried states, but the context is 'sliding': give --window "
+            "instead, or --context carried."
+        )
+    window = options.window or training.segment_length
+    stride = options.stride or (window + 1) // 2
+    if stride > window:
+        raise UserError(f"stride={stride} would leave tokens out between windows of {window}: make it smaller.")
+    return Reading(context, rows, training.segment_length, window, stride)

@@ -1,0 +1,90 @@
+"""Results of language models: tables, the model card, and what a generation took."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from longspan.report import count, scores_table, share, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.recipe import Recipe
+
+
+def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
+    """Return the table of splits: documents and their tokens, characters and bytes."""
+    splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "documents" in row}
+    headers = ["split", "documents", "tokens", "unknown tokens", "characters", "bytes", "longest (tokens)"]
+    keys = ["documents", "tokens", "unknown", "characters", "bytes", "longest"]
+    return table(headers, ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items()), style)
+
+
+def evaluation_report(evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    split, details = evaluation.split, evaluation.details
+    positions = (
+        [count(row["from"]) if row["from"] == row["to"] else f"{count(row['from'])} to {count(row['to'])}",
+         count(row["tokens"]), share(row["loss"])]
+        for row in details["by_position"]
+    )  # fmt: skip
+    parts = [
+        data_table({split: details}),
+        scores_table({split: evaluation.scores}),
+        f"{_context(details)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
+        table(["position", "tokens", "nats per token"], positions),
+        f"written to {evaluation.folder}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _context(result: Mapping[str, Any]) -> str:
+    """Say what tokens were predicted from."""
+    if result["context"] == "sliding":
+        return (
+            f"Each token was predicted from at most {count(result['window'])} before it, in windows "
+            f"{count(result['stride'])} apart."
+        )
+    reach = result["attention_length"]
+    memory = "" if reach is None else f", with {count(reach)} positions of memory"
+    return f"Documents were read {count(result['segment_length'])} tokens at a time with carried states{memory}."
+
+
+def card_parts(recipe: Recipe) -> CardParts:
+    """Return what the model card says about a language model."""
+    assert isinstance(recipe.options, TrainingOptions)
+    return CardParts(
+        description=f"A language model trained with the recipe `{recipe.name}`.",
+        made=f", trained on segments of {count(recipe.options.segment_length)} tokens.",
+        results=_RESULTS,
+        use=_USE,
+        limitations=_LIMITATIONS,
+        pipeline_tag="text-generation",
+        metrics=("perplexity",),
+    )
+
+
+_RESULTS = """\
+The end of a document counts as a token. Bits per byte and per character are those of all tokens over the bytes and
+characters of the text, whatever the tokens are."""
+
+_USE = """\
+```
+longspan generate "PATH OF THIS FOLDER" --prompt "Some text" --max-new-tokens 200
+```
+
+or, from transformers (a document begins after an end token):
+
+```python
+import longspan.models  # makes the architecture known to transformers
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("PATH OF THIS FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("PATH OF THIS FOLDER")
+prompt = [tokenizer.eos_token_id, *tokenizer.encode("Some text", add_special_tokens=False)]
+ids = model.generate(torch.tensor([prompt]), max_new_tokens=200, do_sample=True)
+print(tokenizer.decode(ids[0, 1:]))
+```"""
+
+_LIMITATIONS = """\
+The scores hold for text like that it was trained on. It continues text plausibly, not truthfully, and repeats what is
+biased or private in its training data."""

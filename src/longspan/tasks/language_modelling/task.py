@@ -1,0 +1,167 @@
+"""Language modelling: `LanguageModelling`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.columns import Column, Text
+from longspan.data.config import DataConfig
+from longspan.data.loading import load
+from longspan.data.pieces import pieces, summary, tokenize_documents
+from longspan.data.rows import Row
+from longspan.data.tokens import build_tokenizer, token_ids
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models.limits import check_length, too_long
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
+from longspan.tasks.base import Prepared, Run, Task
+from longspan.tasks.documents import windows
+from longspan.tasks.language_modelling import generation, pictures, report
+from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
+from longspan.tasks.language_modelling.reading import reading
+from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
+from longspan.tasks.language_modelling.segments import check_enough, token_arrays
+from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
+from longspan.tasks.options import GenerationOptions
+from longspan.tasks.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class LossPrediction(Prediction):
+    """How well a document is predicted: `LanguageScores` of it alone, and its `tokens` without the end."""
+
+    loss: float | None = None
+    perplexity: float | None = None
+    bits_per_byte: float | None = None
+    bits_per_character: float | None = None
+    tokens: int | None = None
+
+
+class LanguageModelling(Task[LanguageScores]):
+    """The next token of documents, with memory that outlives the segment."""
+
+    training_options = TrainingOptions
+    evaluation_options = EvaluationOptions
+    scores = LanguageScores
+    model_class = LongspanForCausalLM
+    data_hint = (
+        "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"
+    )
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [Text("text", "text_column")]
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        data = recipe.data
+        if data.max_length:
+            raise UserError(
+                f"data.max_length={data.max_length} cuts documents, but language modelling reads them whole, "
+                "training.segment_length tokens at a time: leave it out."
+            )
+        loaded = load(data, self.columns(data))
+        training = loaded.splits["train"]
+        tokenizer = build_tokenizer(data, pieces(training, data), cache_key=training._fingerprint, end=True)
+        splits = {
+            name: tokenize_documents(split, tokenizer, data, f"Tokenising {name}")
+            for name, split in loaded.splits.items()
+        }
+        # Documents begin with what ends them.
+        end = tokenizer.eos_token_id
+        config = {
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": end,
+            "eos_token_id": end,
+        }
+        table: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
+        return Prepared(splits, tokenizer, config, {**table, "skipped": loaded.skipped})
+
+    def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
+        if not settings.get("causal", True):
+            raise UserError("model.causal=false would show the model the tokens that it is to predict: leave it out.")
+        # Before the data are read, any vocabulary will do that holds the clusters.
+        vocab_size = 1 + max([LongspanConfig.vocab_size, *(settings.get("cutoffs") or [])])
+        return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
+
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> SegmentTrainer:
+        assert isinstance(recipe.options, TrainingOptions)
+        segment_length = recipe.options.segment_length
+        # States cannot be dealt out to several GPUs by one process; torchrun starts one for each.
+        arguments._n_gpu = min(1, arguments.n_gpu)
+        lengths = {name: split["length"][:] for name, split in prepared.splits.items()}
+        check_enough(lengths["train"], arguments.train_batch_size, segment_length, arguments.world_size)
+        carried = carries(model, recipe.options)
+        longest, what = 1 + max(map(max, lengths.values())), "a document with its end has"
+        if not carried and segment_length < longest:
+            longest, what = segment_length, "a segment has"
+        check_length(model, longest, what, "set {longer}, or choose what has no such limit")
+        return SegmentTrainer(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            segment_length=segment_length,
+            carries=carried,
+            end_id=prepared.processor.eos_token_id,
+            pad_id=prepared.processor.pad_token_id,
+        )
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
+    ) -> tuple[LanguageScores, dict[str, Any]]:
+        tokens = tokenize_documents(examples, run.processor, run.recipe.data, f"Tokenising {split}")
+        counts = summary(tokens)
+        how = reading(run, options)
+        length = how.at_once(counts["longest"] + 1)
+        what = "a window has" if length == how.window else "a document with its end has"
+        check_length(run.model, length, what, "score it in smaller windows, with --context sliding --window {most}")
+        losses = token_losses(run.model, token_arrays(tokens), **asdict(how), progress=True)
+        by_position = loss_by_position(losses)
+        pictures.loss_by_position(by_position, folder / "loss_by_position.png")
+        scores = language_scores(losses, counts["characters"], counts["bytes"])
+        return scores, {**counts, **how.told(run.model), "by_position": by_position}
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[LossPrediction]:
+        how = reading(run, EvaluationOptions())
+        for window in windows(rows, "text"):
+            texts = [row.values.get("text") or "" for row in window]
+            tokens = token_ids(run.processor, texts)
+            problems = [
+                row.problem
+                or ("" if text.strip() else "empty document")
+                or too_long(run.model, how.at_once(len(ids) + 1))
+                for row, text, ids in zip(window, texts, tokens, strict=True)
+            ]
+            usable = [ids for ids, problem in zip(tokens, problems, strict=True) if not problem]
+            losses = iter(token_losses(run.model, usable, **asdict(how)))
+            for row, text, ids, problem in zip(window, texts, tokens, problems, strict=True):
+                if problem:
+                    yield LossPrediction(row.where, problem)
+                    continue
+                numbers = language_scores([next(losses)], len(text), len(text.encode())).numbers()
+                yield LossPrediction(row.where, None, **numbers, tokens=len(ids))
+
+    def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
+        assert isinstance(run.recipe.options, TrainingOptions)
+        if run.recipe.data.tokens == "characters":
+            generation.check_characters(run.processor, prompt)
+        return generation.generate(
+            run.model, run.processor, prompt, options, run.recipe.options.segment_length, statistics
+        )
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        return report.data_table(data, style)
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe)

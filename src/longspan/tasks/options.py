@@ -1,0 +1,136 @@
+"""Options of a task as dataclasses, from which recipe keys, command-line flags, help and messages are made.
+
+Nothing heavy is imported here, so that `--help` answers at once.
+"""
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from longspan.errors import UserError, suggestion
+
+Options = TypeVar("Options")
+
+
+def option(default: Any, text: str) -> Any:
+    """Return a field of an options dataclass; `text` is what the help says about it, default not included."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Keys of a recipe's `[training]` beside those of `transformers.TrainingArguments`.
+
+    A task with more of them subclasses this. Values are checked in `__post_init__`, which raises UserError.
+    """
+
+    word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
+
+
+@dataclass(frozen=True)
+class LengthTrainingOptions(TrainingOptions):
+    """Of tasks whose examples are put into batches of similar length."""
+
+    batch_tokens: int = option(32768, "most tokens in one batch, padding included; 0 is no limit")
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_tokens=0)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Keyword arguments of `longspan.evaluate`, and flags of the verb, that only one task has; by default none."""
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """How a text is continued.
+
+    Raises:
+        UserError: For values out of range.
+    """
+
+    max_new_tokens: int = option(256, "most tokens to generate")
+    temperature: float = option(1.0, "divides the logits: below 1 the likely becomes likelier")
+    top_k: int = option(0, "sample from the K likeliest tokens; 0 is all")
+    top_p: float = option(1.0, "sample from the likeliest tokens whose probabilities add up to P")
+    greedy: bool = option(False, "take the likeliest token each time")
+    seed: int = option(0, "seed of the samples")
+    ignore_end: bool = option(False, "go on after the end of the document")
+
+    def __post_init__(self) -> None:
+        check_at_least(self, max_new_tokens=1, top_k=0)
+        if not self.temperature > 0:
+            raise UserError(
+                f"temperature must be above 0, but is {self.temperature}: for the likeliest tokens, ask for greedy."
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p must be above 0 and at most 1, which is all tokens, but is {self.top_p}.")
+
+
+def names(kind: type) -> list[str]:
+    """Return the names of the options in a dataclass."""
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def make(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
+    """Return an options dataclass from keyword arguments.
+
+    Args:
+        kind: The dataclass.
+        given: Values by name.
+        what: What the options belong to, for the message.
+
+    Raises:
+        UserError: A name is unknown, or a value out of range.
+    """
+    known = names(kind)
+    for name in given:
+        if name not in known:
+            hint = suggestion(name, known) if known else "it has none."
+            raise UserError(f"{what} has no option {name!r}: {hint}")
+    return kind(**given)
+
+
+def check_at_least(options: Any, **least: int) -> None:
+    """Raise UserError unless each named value is at least the number given; None is left alone."""
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < smallest:
+            raise UserError(f"{name} must be at least {smallest}, but is {value}.")
+
+
+def add_flags(parser: Any, kind: type) -> None:
+    """Add one flag for each option to an argparse parser or group. Flags not given leave no trace in the result."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        flag = f"--{field.name.replace('_', '-')}"
+        default = "" if field.default in (None, "", False) else f" (default: {field.default})"
+        text = f"{field.metadata['help']}{default}"
+        plain = _plain(hints[field.name])
+        if plain is bool:
+            parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
+        else:
+            choices = typing.get_args(plain) if typing.get_origin(plain) is typing.Literal else None
+            parser.add_argument(
+                flag,
+                type=str if choices else plain,
+                metavar=None if choices else _METAVARS.get(plain, "X"),
+                choices=choices,
+                default=argparse.SUPPRESS,
+                help=text,
+            )
+
+
+_METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
+
+
+def _plain(hint: Any) -> Any:
+    """Return the type of an option without the None that it may also be."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+    return hint

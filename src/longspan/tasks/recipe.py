@@ -1,0 +1,64 @@
+"""A recipe as the code holds it: one complete run, its task, and where the data come from."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from longspan.data.config import DataConfig
+from longspan.errors import UserError
+from longspan.tasks.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from longspan.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One complete run.
+
+    Attributes:
+        name: Name of the recipe, for the run folder and messages.
+        task: What is learned.
+        data: Where examples come from and how they become tokens, a `task.data_config`.
+        model: Arguments of `LongspanConfig`, without those that the data decide.
+        training: Arguments of `transformers.TrainingArguments`, defaults filled in.
+        options: The keys of `[training]` that longspan and the task add, a `task.training_options`.
+        description: One or two sentences for people.
+    """
+
+    name: str
+    task: "Task"
+    data: DataConfig
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+    description: str = ""
+
+    def to_toml(self) -> str:
+        """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
+        later change of defaults does not change what this run was. `longspan.recipes.load` reads it back to an equal
+        recipe, but for the name, which is the file's."""
+        tables = {
+            "task": self.task.name,
+            "description": self.description,
+            "data": dataclasses.asdict(self.data),
+            "model": self.model,
+            "training": self.training | dataclasses.asdict(self.options),
+        }
+        return tomli_w.dumps(_without_none(tables))
+
+    def require_data(self) -> None:
+        """Raise `UserError` if the recipe does not say where its examples come from."""
+        if not self.data.path and not self.data.train:
+            raise UserError(f"recipe {self.name!r} needs {self.task.data_hint}, but neither is set.")
+
+
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None, in tables within too: TOML has no null."""
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value is not None
+    }

@@ -1,0 +1,1 @@
+"""The verbs of longspan, one public function each, importable from `longspan` itself."""

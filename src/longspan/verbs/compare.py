@@ -1,0 +1,190 @@
+"""Train several mixers on one recipe, several seeds each, and compare quality with cost: `compare`."""
+
+import dataclasses
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from longspan import imports, mixers, recipes, report
+from longspan.errors import UserError
+from longspan.report import SPLITS, pictures
+from longspan.results import ComparedRun, Comparison, MixerSummary, Spread
+from longspan.scores import Scores
+from longspan.tasks.recipe import Recipe
+
+
+def compare(
+    recipe: Path | str,
+    mixers: Sequence[str],
+    seeds: int = 3,
+    overrides: Sequence[str] = (),
+    run: Path | str | None = None,
+    *,
+    allow_imports: Iterable[str] = (),
+) -> Comparison:
+    """Train each mixer with seeds 0 to `seeds - 1`, one process after another, and summarise the runs.
+
+    Each run has a process of its own, so that its peak memory is its own. Finished runs are kept and unfinished ones
+    continue from their checkpoint, so that calling this again completes what was interrupted.
+
+    Args:
+        recipe: Name or path of a recipe.
+        mixers: Mixers, each put in place of the recipe's own; "a+b" is a hybrid of the two.
+        seeds: Runs of each mixer.
+        overrides: As for `longspan.recipes.load`.
+        run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
+        allow_imports: Packages or modules that dotted paths may import.
+
+    Returns:
+        The runs, those that failed with their errors, and a summary by mixer: also written to `comparison.json`,
+        `comparison.md` and `comparison.png`.
+
+    Raises:
+        UserError: An unknown mixer or recipe, before anything is trained; a folder that holds a run of another
+            recipe; or no run succeeded.
+    """
+    with imports.allow(*allow_imports):
+        return _compare(str(recipe), list(dict.fromkeys(mixers)), seeds, overrides, run)
+
+
+def _compare(
+    recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None
+) -> Comparison:
+    if not names or seeds < 1:
+        raise UserError(f"expected at least one mixer and one seed, but got {len(names)} and {seeds}.")
+    for name in names:
+        for mixer in name.split("+"):
+            mixers.load(mixer)
+    base = _base(recipe, names, overrides)
+    base.require_data()
+    plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
+    for *_, wanted in plan:
+        wanted.task.check(wanted.model)
+    folder = Path(run or Path("runs", f"compare-{base.name}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    kind, runs = base.task.scores, []
+    for number, (name, seed, wanted) in enumerate(plan, 1):
+        run_dir = folder / f"{name}-{seed}"
+        done = _is_finished(run_dir, wanted)
+        print(f"[{number}/{len(plan)}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
+        error = None if done else _train(wanted, run_dir)
+        made = ComparedRun(name, seed, str(run_dir), error)
+        runs.append(made if error else _outcome(made, kind))
+    summary = [found for name in names if (found := _summary(name, runs))]
+    result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary)
+    (folder / "comparison.json").write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+    if not summary:
+        raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
+    text = f"# Mixers compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
+    (folder / "comparison.md").write_text(text, encoding="utf-8")
+    pictures.comparison(result, folder / "comparison.png")
+    return result
+
+
+def _base(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> Recipe:
+    """Return the recipe with all options that it or the overrides hold for any of the compared mixers."""
+    own = recipes.load(recipe).model.get("mixers", [])
+    used = dict.fromkeys([*own, *(mixer for name in names for mixer in name.split("+"))])
+    return recipes.load(recipe, [f"model.mixers={json.dumps(list(used))}", *overrides])
+
+
+def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
+    """Return the recipe of one run; a model refuses options for mixers that it does not have."""
+    used = name.split("+")
+    options = {mixer: values for mixer, values in base.model.get("mixer_options", {}).items() if mixer in used}
+    model = {**base.model, "mixers": used, "mixer_options": options}
+    return dataclasses.replace(base, model=model, training={**base.training, "seed": seed})
+
+
+def _is_finished(run_dir: Path, wanted: Recipe) -> bool:
+    """Say whether `run_dir` holds a finished run of this recipe; another recipe's run is never overwritten."""
+    if not (run_dir / "recipe.toml").exists():
+        return False
+    found = recipes.load(str(run_dir / "recipe.toml"))
+    if found.to_toml() != wanted.to_toml():
+        raise UserError(
+            f"{str(run_dir)!r} holds a run with other settings than this comparison's: move or delete it, or name "
+            "another folder with --run."
+        )
+    return (run_dir / "metrics.json").exists()
+
+
+def _train(wanted: Recipe, run_dir: Path) -> str | None:
+    """Train in a process of its own; return None, or what ended it."""
+    file = run_dir.with_name(f"{run_dir.name}.toml")
+    file.write_text(wanted.to_toml(), encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "longspan", "train", str(file), "--run", str(run_dir), "--json"]
+    command += imports.consent_flags()
+    if (run_dir / "recipe.toml").exists():
+        command.append("--resume")
+    last: deque[str] = deque(maxlen=50)
+    # In a process group of its own, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
+        interrupted = False
+        while True:
+            try:
+                text = _piece(process)
+            except KeyboardInterrupt:
+                interrupted = True
+                process.send_signal(signal.SIGINT)
+                continue
+            if not text:
+                break
+            last.append(text)
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    if interrupted or process.returncode == 130:
+        raise KeyboardInterrupt
+    if process.returncode == 0:
+        return None
+    lines = [line.strip() for line in "".join(last).splitlines() if line.strip()]
+    told = [line.removeprefix("longspan: ") for line in lines if line.startswith("longspan: ")] or lines
+    return told[-1] if told else f"the process ended with code {process.returncode}"
+
+
+def _piece(process: subprocess.Popen[bytes]) -> str:
+    """The next piece of what it says, not a line: a progress bar has none; empty at the end."""
+    assert process.stderr is not None
+    return os.read(process.stderr.fileno(), 65536).decode("utf-8", errors="replace")
+
+
+def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
+    """Return the run with the scores and costs of its metrics.json."""
+    metrics = json.loads(Path(run.folder, "metrics.json").read_text(encoding="utf-8"))
+    return dataclasses.replace(
+        run,
+        scores={split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)},
+        **{key: metrics[key] for key in ("tokens_per_second", "peak_memory_bytes", "parameters", "seconds")},
+    )
+
+
+def _summary(name: str, runs: Sequence[ComparedRun]) -> MixerSummary | None:
+    done = [run for run in runs if run.mixer == name and run.error is None]
+    if not done:
+        return None
+    scores = {
+        split: {
+            score: _mean_and_spread([run.scores[split].numbers()[score] for run in done])
+            for score in done[0].scores[split].shown()
+        }
+        for split in SPLITS
+        if all(split in run.scores for run in done)
+    }
+    return MixerSummary(
+        mixer=name,
+        scores=scores,
+        tokens_per_second=_mean_and_spread([run.tokens_per_second for run in done]),
+        peak_memory_bytes=max(run.peak_memory_bytes for run in done),
+        parameters=done[0].parameters,
+        seeds=len(done),
+    )
+
+
+def _mean_and_spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)

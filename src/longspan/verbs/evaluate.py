@@ -1,0 +1,81 @@
+"""Score a trained model: `evaluate`."""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from longspan.data.loading import load
+from longspan.errors import UserError
+from longspan.results import Evaluation
+from longspan.runs import load_run
+from longspan.tasks.base import Run
+from longspan.tasks.options import make
+
+
+def evaluate(
+    run: Run | Path | str,
+    data: str | None = None,
+    split: str = "test",
+    *,
+    allow_imports: Iterable[str] = (),
+    **options: Any,
+) -> Evaluation:
+    """Score a run on one split of its own data, or on other data.
+
+    Args:
+        run: The run folder, or what `longspan.runs.load_run` returned for it.
+        data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has splits of
+            its own. None is the run's own data.
+        split: Which split to score.
+        allow_imports: Packages or modules that dotted paths in the run folder may import.
+        options: The task's evaluation options; for language modelling see
+            `longspan.tasks.language_modelling.options.EvaluationOptions`.
+
+    Returns:
+        The scores, which are also written to `evaluation/metrics.json` in the run folder, beside pictures of them.
+
+    Raises:
+        UserError: No such run or split, options that the task does not have, or data that do not fit the model.
+    """
+    loaded = run if isinstance(run, Run) else load_run(run, allow_imports=allow_imports)
+    task = loaded.task
+    chosen = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
+    examples, skipped, split, source = load_split(loaded, data, split)
+    folder = loaded.folder / "evaluation"
+    folder.mkdir(exist_ok=True)
+    scores, details = task.evaluate(loaded, examples, split, chosen, folder)
+    result = Evaluation(task.name, split, source, scores, details, skipped, str(folder))
+    text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
+    (folder / "metrics.json").write_text(text, encoding="utf-8")
+    return result
+
+
+def load_split(run: Run, data: str | None, split: str) -> tuple[Dataset, dict[str, int], str, str]:
+    """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from."""
+    config, task = run.recipe.data, run.task
+    if data is not None:
+        config = dataclasses.replace(
+            config,
+            path=str(data),
+            train="",
+            validation="",
+            test="",
+            validation_fraction=0.0,
+            test_fraction=0.0,
+            classes=0,
+            files_per_class=0,
+        )
+    loaded = load(config, task.columns(config), training=False, stratify=task.stratify)
+    if data is not None and set(loaded.splits) == {"train"}:
+        return loaded.splits["train"], loaded.skipped, "all", data
+    if split not in loaded.splits:
+        found = ", ".join(loaded.splits)
+        raise UserError(
+            f"{data or config.path or 'the data of this run'!r} has no split {split!r} but {found}: name one with "
+            "--split, or other data with --data."
+        )
+    return loaded.splits[split], loaded.skipped, split, data or getattr(config, split) or config.path

@@ -39,8 +39,8 @@ class Scores:
 
         @dataclass(frozen=True)
         class Errors(Scores):
-            error_rate: float = score("error rate", higher_is_better=False, share=True)
             by_speaker: dict[str, float]
+            error_rate: float = score("error rate", higher_is_better=False, share=True)
     """
 
     @classmethod

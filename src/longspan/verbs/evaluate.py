@@ -43,7 +43,7 @@ def evaluate(
     """
     loaded = run if isinstance(run, Run) else load_run(run, allow_imports=allow_imports)
     task = loaded.task
-    chosen = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
+    chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     examples, skipped, split, source = load_split(loaded, data, split)
     folder = loaded.folder / "evaluation"
     folder.mkdir(exist_ok=True)

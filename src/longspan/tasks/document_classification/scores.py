@@ -31,13 +31,13 @@ class ClassificationScores(Scores):
         confusion: Counts, rows true and columns predicted.
     """
 
+    per_class: dict[str, dict[str, float]]
+    reliability: list[dict[str, float]]
+    confusion: list[list[int]]
     accuracy: float = score("accuracy", higher_is_better=True, share=True)
     macro_f1: float = score("macro-F1", higher_is_better=True, share=True)
     calibration_error: float = score("calibration error", higher_is_better=False)
     loss: float = score("cross-entropy (nats)", higher_is_better=False)
-    per_class: dict[str, dict[str, float]]
-    reliability: list[dict[str, float]]
-    confusion: list[list[int]]
 
 
 def classification_scores(

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Intermixed, so that overrides may stand before, between and after the flags.
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
-            verbs[verb].error(f"unrecognized arguments: {' '.join(rest)}")
+            raise _unknown(rest, verbs[verb])
         args.rest = rest
         with imports.allow(*args.allow_import), _stdout_for_results() as out:
             args.run_verb(args, out)
@@ -145,6 +145,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser) -> UserError:
+    """Return the error for arguments that are left over, with the nearest flag to the first of them."""
+    flags = [flag for parser in parsers for action in parser._actions for flag in action.option_strings]
+    first = arguments[0].partition("=")[0]
+    hint = suggestion(first, flags) if first.startswith("-") else "leave it out."
+    return UserError(f"unrecognized argument {arguments[0]!r}: {hint}")
+
+
 def _add_recipe(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("recipe", metavar="RECIPE", help="name of a recipe that comes with longspan, or a TOML file")
     verb.add_argument("overrides", metavar="key=value", nargs="*", help="such as training.learning_rate=3e-4")
@@ -242,7 +250,10 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     if args.rest:
         parser = argparse.ArgumentParser(prog=f"longspan evaluate {run.folder}", add_help=False)
         add_flags(parser, run.task.evaluation_options)
-        options |= vars(parser.parse_args(args.rest))
+        more, rest = parser.parse_known_args(args.rest)
+        if rest:
+            raise _unknown(rest, parser, build_parser()[1]["evaluate"])
+        options |= vars(more)
     result = evaluate(run, args.data, args.split, **options)
     _emit(args, out, result.to_dict(), run.task.evaluation_report(result))
 

@@ -1,0 +1,151 @@
+"""The contract that every mixer keeps, as checks that anybody can run on a mixer of their own."""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan import mixers
+from longspan.mixers.base import Mixer
+from longspan.testing.mixers import claims, programs, rows, streams
+from longspan.testing.mixers.subject import Subject
+
+Check = Callable[..., None]
+PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_mixer(
+    mixer: type[Mixer] | str,
+    *,
+    dim: int = 16,
+    heads: int = 4,
+    naive: Callable[..., Tensor] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Hold a mixer to the whole contract, in both its forms if it has a causal one; see `mixer_checks`.
+
+    Raises:
+        AssertionError: the first promise that is broken, in a sentence.
+    """
+    for _, check in mixer_checks(mixer, dim=dim, heads=heads, naive=naive, options=options):
+        check()
+
+
+def mixer_checks(
+    mixer: type[Mixer] | str,
+    *,
+    dim: int = 16,
+    heads: int = 4,
+    naive: Callable[..., Tensor] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the name of each check and a function that runs it, for tests with one case for each check:
+
+        @pytest.mark.parametrize("check", [pytest.param(c, id=name) for name, c in mixer_checks(MyMixer)])
+        def test_my_mixer(check):
+            check()
+
+    Args:
+        mixer: a class derived from `longspan.mixers.Mixer`, or the name of one, dotted or not.
+        dim: width to build it with; even, and at least 8.
+        heads: the option of that name, where the mixer has it.
+        naive: `naive(mixer, x, mask)` computes `mixer(x, mask)` from the formula, of rows with or without padding
+            (`mask` may be None), and so does `naive(mixer, x, mask, context, context_mask)` where there is cross
+            attention. For a built-in mixer its own is taken. Without one, nothing is compared with a formula.
+        options: further options to build the mixer with. Checks that need short windows or long rows set the options
+            `radius`, `block_size`, `memory` and `max_length` themselves, where the mixer has them.
+
+    What the checks promise is in their docstrings, and in the message of the AssertionError that a broken promise
+    raises. Adapters are checked where PEFT is installed.
+    """
+    kind = mixers.load(mixer) if isinstance(mixer, str) else mixer
+    if not (isinstance(kind, type) and issubclass(kind, Mixer)):
+        raise TypeError(f"expected a class derived from longspan.mixers.Mixer, got {kind!r}")
+    if naive is None and kind.__module__.startswith(f"{mixers.__name__}."):
+        naive = importlib.import_module(kind.__module__).naive
+    for causal in (False, True) if kind.capabilities.causal else (False,):
+        plain = Subject(kind, causal, dim, options or {}, naive)
+        subject = Subject(
+            kind, causal, dim, {**({"heads": heads} if "heads" in plain.known else {}), **(options or {})}, naive
+        )
+        for check, arguments in _cases(subject):
+            case = [str(a).removeprefix("torch.") for a in arguments]
+            label = "-".join(["causal"] * causal + case)
+            yield (
+                f"{check.__name__}[{label}]" if label else check.__name__,
+                functools.partial(_run, subject, check, arguments),
+            )
+
+
+def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
+    """Yield the checks that apply, and what each takes besides the subject."""
+    able = subject.kind.capabilities
+    plain: list[Check] = [
+        claims.options_are_keywords_with_defaults,
+        claims.what_it_is_built_with_is_typed,
+        rows.refuses_what_it_cannot_read,
+        rows.empty_inputs_give_empty_outputs,
+        rows.packed_documents_are_separate_calls,
+        rows.gradients_agree_with_finite_differences,
+        rows.block_by_block_is_the_whole,
+        claims.operations_are_as_many_as_claimed,
+        claims.rows_longer_than_max_length_are_refused,
+        streams.contexts_are_refused_where_they_cannot_be_had,
+        programs.a_deep_copy_is_independent,
+        programs.runs_under_autocast,
+        programs.forward_mode_is_right_or_refused,
+        programs.compiles_without_graph_breaks,
+        programs.exports,
+        programs.quantised_layers_serve,
+        programs.offloaded_weights_arrive,
+    ]
+    precise: list[Check] = [
+        rows.padding_on_either_side_changes_nothing,
+        rows.what_padding_holds_is_never_seen,
+        rows.rows_of_padding_give_zeros,
+        rows.batch_mates_change_nothing,
+    ]
+    if subject.naive is not None:
+        plain.insert(0, rows.agrees_with_the_naive_form)
+        yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))
+    if able.context and not subject.causal:
+        precise.append(streams.what_the_padding_of_a_context_holds_is_never_seen)
+        if subject.naive is not None:
+            plain.append(streams.cross_attention_agrees_with_the_naive_form)
+    if subject.causal:
+        precise.append(rows.outputs_and_gradients_ignore_the_future)
+    if subject.causal and able.streaming:
+        plain += [
+            streams.steps_of_no_positions_change_nothing,
+            streams.a_step_leaves_the_state_it_is_given_as_it_was,
+            streams.a_state_is_as_large_as_claimed,
+            streams.a_state_is_made_where_and_how_it_is_asked_for,
+            streams.a_state_can_be_detached_saved_and_reordered,
+        ]
+        precise.append(streams.streaming_in_any_cuts_is_the_whole)
+    else:
+        plain.append(streams.states_need_a_causal_mixer)
+    if programs.adapters_can_be_had(subject):
+        plain.append(programs.adapters_learn_and_merge)
+    yield from ((check, ()) for check in plain)
+    for dtype in PRECISIONS:
+        yield from ((check, (dtype,)) for check in precise)
+        yield from ((rows.low_precision_stays_near_float64, (dtype, t)) for t in (300, 2500))
+        yield from ((rows.one_real_token_among_padding_is_alone, (dtype, place)) for place in (0, 211, 299))
+        if subject.causal and able.streaming:
+            yield from ((streams.rows_that_are_reset_begin_again, (dtype, holes)) for holes in (False, True))
+        if dtype != torch.float16 and subject.build().linear:
+            yield rows.many_positions_are_as_right_as_few, (dtype,)
+
+
+def _run(subject: Subject, check: Check, arguments: tuple[Any, ...]) -> None:
+    promise = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
+    try:
+        check(subject, *arguments)
+    except Exception as error:
+        told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{subject.name} breaks a promise. {promise} But: {told}") from error

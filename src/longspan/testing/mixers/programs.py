@@ -1,0 +1,153 @@
+"""What others do with mixers: compile, export, copy and transform them, adapt, quantise and offload their weights."""
+
+import copy
+import importlib.util
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longspan.mixers.base import Mixer
+from longspan.testing.mixers.subject import Subject, close, need, without_shape_checks
+
+
+def compiles_without_graph_breaks(subject: Subject) -> None:
+    """torch.compile takes it in one piece, steps included."""
+    torch._dynamo.reset()
+    mixer, x, mask = subject.build(), subject.inputs(2, 20), _some_padding()
+    with without_shape_checks():
+        compiled = torch.compile(mixer, backend="aot_eager", fullgraph=True)
+        close(compiled(x, mask), mixer(x, mask))
+        if not subject.causal or not subject.kind.capabilities.streaming:
+            return
+        with torch.no_grad():
+            _, state = mixer.step(x[:, :18], mixer.init_state(2))
+            step = torch.compile(mixer.step, backend="aot_eager", fullgraph=True)
+            part, real = x[:, 18:], mask[:, 14:16]
+            torch.testing.assert_close(step(part, state, real), mixer.step(part, state, real))
+
+
+def exports(subject: Subject) -> None:
+    """torch.export takes it."""
+    mixer, x, mask = subject.build(), subject.inputs(2, 20), _some_padding()
+    with without_shape_checks():
+        close(torch.export.export(mixer, (x, mask)).module()(x, mask), mixer(x, mask))
+
+
+def runs_under_autocast(subject: Subject) -> None:
+    """Under autocast results are right to half precision."""
+    mixer, x = subject.build(), subject.inputs(2, 50)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = mixer(x, torch.ones(2, 50, dtype=torch.bool))
+        y.float().sum().backward()
+    close(y, mixer(x), torch.bfloat16)
+
+
+def a_deep_copy_is_independent(subject: Subject) -> None:
+    """A deep copy has weights of its own."""
+    mixer, x = subject.build(), subject.inputs(2, 10)
+    before = mixer(x)
+    with torch.no_grad():
+        for parameter in copy.deepcopy(mixer).parameters():
+            parameter.zero_()
+    need(torch.equal(mixer(x), before), "changing the copy changed the original")
+
+
+def forward_mode_is_right_or_refused(subject: Subject) -> None:
+    """torch.func.jvp gives the derivative, or an error."""
+    mixer, x, mask = subject.build(torch.float64), subject.inputs(2, 20, torch.float64), _some_padding()
+    along = subject.inputs(2, 20, torch.float64).flip(0)
+    with without_shape_checks():
+        try:
+            derivative = torch.func.jvp(lambda x: mixer(x, mask), (x,), (along,))[1]
+        except (RuntimeError, NotImplementedError):
+            return
+        with torch.no_grad():
+            ahead, back = mixer(x + 1e-6 * along, mask), mixer(x - 1e-6 * along, mask)
+    torch.testing.assert_close(derivative, (ahead - back) / 2e-6, rtol=1e-6, atol=1e-6)
+
+
+def adapters_learn_and_merge(subject: Subject) -> None:
+    """LoRA on each nn.Linear reaches the result: all adapters have gradients, and merged they give the same."""
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
+
+    mixer = subject.build(torch.float64)
+    config = LoraConfig(r=2, target_modules=_linears(mixer), init_lora_weights=False)
+    plain = copy.deepcopy(mixer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        inject_adapter_in_model(config, mixer)
+    mixer.double()
+    # More positions than dim, and fewer: folding pays or not.
+    wide, narrow = subject.inputs(2, 3 * subject.dim, torch.float64), subject.inputs(2, 3, torch.float64)
+    mask = torch.rand(wide.shape[:2], generator=torch.Generator().manual_seed(6)) > 0.3
+    given: list[tuple[Tensor, Tensor | None]] = [(wide, None), (wide, mask), (narrow, None)]
+    separate = []
+    for x, real in given:
+        mixer.zero_grad()
+        y = mixer(x, real)
+        (y**2).sum().backward()
+        silent = [n for n, p in mixer.named_parameters() if "lora_" in n and (p.grad is None or not p.grad.any())]
+        need(not silent, f"no gradient reaches {', '.join(silent)}")
+        separate.append(y.detach())
+    need(not torch.allclose(separate[0], plain(wide)), "the adapters change nothing")
+    if subject.causal and subject.kind.capabilities.streaming:
+        state, parts = mixer.init_state(2), []
+        for part in wide.split([1, 7, 3 * subject.dim - 8], 1):
+            y, state = mixer.step(part, state)
+            parts.append(y)
+        close(torch.cat(parts, 1), separate[0])
+    for module in mixer.modules():
+        if isinstance(module, LoraLayer):
+            module.merge()
+    for (x, real), expected in zip(given, separate, strict=True):
+        close(mixer(x, real), expected)
+
+
+def quantised_layers_serve(subject: Subject) -> None:
+    """Dynamic quantisation of each nn.Linear leaves a mixer that runs, with results near its own."""
+    mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
+    mask[0, :5] = False
+    with warnings.catch_warnings(), torch.no_grad():
+        # PyTorch moves it to another package; it is what many run.
+        warnings.simplefilter("ignore")
+        quantised = torch.ao.quantization.quantize_dynamic(mixer, {nn.Linear}, dtype=torch.qint8)
+        y, expected = quantised(x, mask), mixer(x, mask)
+        if subject.causal and subject.kind.capabilities.streaming:
+            quantised.step(x, quantised.init_state(2), mask)
+    # Weights of eight bits, several of them in a row.
+    need((y - expected).abs().mean() < 0.1 * expected.abs().mean(), "results are far from those before")
+
+
+def offloaded_weights_arrive(subject: Subject) -> None:
+    """Weights that accelerate keeps elsewhere and fetches for each call are there when they are used."""
+    from accelerate import cpu_offload
+
+    mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
+    mask[0, :5] = False
+    offloaded: Any = cpu_offload(copy.deepcopy(mixer), execution_device=torch.device("cpu"), offload_buffers=True)
+    with torch.no_grad():
+        close(offloaded(x, mask), mixer(x, mask))
+        if subject.causal and subject.kind.capabilities.streaming:
+            state, parts = offloaded.init_state(2), []
+            for part in x.split([1, 2, 3 * subject.dim - 3], 1):
+                y, state = offloaded.step(part, state)
+                parts.append(y)
+            close(torch.cat(parts, 1), mixer(x))
+
+
+def adapters_can_be_had(subject: Subject) -> bool:
+    """Return whether PEFT is installed, and the mixer has layers that it adapts."""
+    return importlib.util.find_spec("peft") is not None and bool(_linears(subject.build()))
+
+
+def _linears(mixer: Mixer) -> list[str]:
+    return [name for name, module in mixer.named_modules() if isinstance(module, nn.Linear)]
+
+
+def _some_padding() -> Tensor:
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[0, 15:] = False
+    return mask

@@ -1,0 +1,162 @@
+"""What holds for mixers that go on from a state, and for those that attend to another sequence."""
+
+import io
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from longspan.errors import UserError
+from longspan.testing.mixers.subject import NARROW, Subject, close, need, random_cuts, random_masks, refused
+
+
+def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> None:
+    """Read whole, in any cuts or token by token, the outputs agree: the state holds all there is to know, and nothing
+    else does."""
+    mixer = subject.build(dtype)
+    for seed, mask in enumerate(random_masks()):
+        b, t = mask.shape
+        x = subject.inputs(b, t, dtype).masked_fill(~mask.unsqueeze(-1), float("nan"))
+        for sizes in (random_cuts(t, seed), [1] * min(t, 20)):
+            state, parts, end = mixer.init_state(b), [], sum(sizes)
+            cuts = zip(x[:, :end].split(sizes, 1), mask[:, :end].split(sizes, 1), strict=True)
+            for number, (part, real) in enumerate(cuts):
+                # Where nothing is masked, with and without saying so.
+                y, state = mixer.step(part, state, None if real.all() and number % 2 else real)
+                parts.append(y)
+            close(torch.cat(parts, 1), mixer(x[:, :end], mask[:, :end]))
+
+
+def steps_of_no_positions_change_nothing(subject: Subject) -> None:
+    """A step of no positions returns none, and the state as it was."""
+    mixer = subject.build()
+    _, state = mixer.step(subject.inputs(2, 5), mixer.init_state(2))
+    for mask in (None, torch.ones(2, 0, dtype=torch.bool)):
+        y, after = mixer.step(torch.zeros(2, 0, subject.dim), state, mask)
+        need(y.shape == (2, 0, subject.dim), f"an output of {tuple(y.shape)}")
+        torch.testing.assert_close(after, state, rtol=0, atol=0)
+
+
+def rows_that_are_reset_begin_again(subject: Subject, dtype: torch.dtype, holes: bool) -> None:
+    """`reset` lets some rows begin again, and the others go on."""
+    mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
+    mask = torch.rand(3, 40, generator=torch.Generator().manual_seed(4)) > (0.3 if holes else -1)
+    rows, state, parts = torch.tensor([True, False, True]), mixer.init_state(3), []
+    for start, end in ((0, 1), (1, 25), (25, 26), (26, 40)):
+        if start == 25:
+            state = mixer.reset(state, rows)
+        y, state = mixer.step(x[:, start:end], state, mask[:, start:end] if holes else None)
+        parts.append(y)
+    y = torch.cat(parts[2:], 1)
+    close(y[rows], mixer(x[rows, 25:], mask[rows, 25:]))
+    close(y[~rows], mixer(x[~rows], mask[~rows])[:, 25:])
+
+
+def a_state_is_as_large_as_claimed(subject: Subject) -> None:
+    """A row's state holds `state_size` numbers, and stops growing if `bounded_state`.
+
+    What its tensors keep alive counts too, not only what they show.
+    """
+    mixer, x = subject.build(**NARROW), subject.inputs(2, 60)
+    mask = torch.rand(2, 60, generator=torch.Generator().manual_seed(5)) > 0.3
+    for real in (None, mask):
+        state, kept = mixer.init_state(2), []
+        for start, end in ((0, 1), (1, 20), (20, 21), (21, 60)):
+            _, state = mixer.step(x[:, start:end], state, None if real is None else real[:, start:end])
+            leaves = tree_leaves(state)
+            kept.append(sum(leaf.untyped_storage().nbytes() for leaf in leaves))
+            if real is None:
+                # A mask adds which positions may be seen.
+                held = sum(leaf.numel() for leaf in leaves)
+                claimed = 2 * mixer.state_size(end)
+                need(held == claimed, f"after {end} positions two rows hold {held} numbers, claimed are {claimed}")
+        bounded = kept[1] == kept[2] == kept[3]
+        need(bounded == mixer.bounded_state, f"bytes after 20, 21 and 60 positions: {kept[1:]}")
+
+
+def a_state_is_made_where_and_how_it_is_asked_for(subject: Subject) -> None:
+    """`init_state` makes the state on the device and for the type that it is given, without looking at weights."""
+    mixer = subject.build()
+    state = mixer.init_state(2, dtype=torch.float64, device="meta")
+    floats = [leaf.dtype for leaf in tree_leaves(state) if leaf.is_floating_point()]
+    need(all(leaf.is_meta for leaf in tree_leaves(state)), "it is on another device")
+    need(set(floats) <= {torch.float64}, f"it has {floats}")
+    need(all(len(leaf) == 2 for leaf in tree_leaves(state)), "the batch is not first in all its tensors")
+
+
+def a_state_can_be_detached_saved_and_reordered(subject: Subject) -> None:
+    """A state is tensors, batch first: detached, saved, loaded and reordered, it goes on as before."""
+    mixer, x = subject.build(), subject.inputs(2, 12)
+    _, state = mixer.step(x[:, :8], mixer.init_state(2))
+    file = io.BytesIO()
+    torch.save(tree_leaves(state), file)
+    file.seek(0)
+    loaded = iter(torch.load(file, weights_only=True))
+    swapped = tree_map(lambda _: next(loaded).detach()[[1, 0]], state)
+    y, _ = mixer.step(x[[1, 0], 8:], swapped)
+    close(y[[1, 0]], mixer(x)[:, 8:])
+
+
+def a_step_leaves_the_state_it_is_given_as_it_was(subject: Subject) -> None:
+    """`step` returns a new state: from the old one, one can go on many times."""
+    mixer, x = subject.build(), subject.inputs(2, 12)
+    _, state = mixer.step(x[:, :8], mixer.init_state(2))
+    before = tree_map(Tensor.clone, state)
+    first, _ = mixer.step(x[:, 8:], state)
+    torch.testing.assert_close(state, before, rtol=0, atol=0)
+    again, _ = mixer.step(x[:, 8:], state)
+    torch.testing.assert_close(again, first, rtol=0, atol=0)
+
+
+def states_need_a_causal_mixer(subject: Subject) -> None:
+    """A state of a mixer that has none is refused with a sentence."""
+    word = "causal=True" if subject.kind.capabilities.streaming else "state"
+    refused(UserError, word, lambda: subject.build().init_state(1))
+    refused(UserError, word, lambda: subject.build().step(subject.inputs(1, 1), ()))
+
+
+def contexts_are_refused_where_they_cannot_be_had(subject: Subject) -> None:
+    """A context is refused by causal mixers, by those without cross attention, and beside packed documents."""
+    mixer, x = subject.build(), subject.inputs(1, 4)
+    if subject.causal or not subject.kind.capabilities.context:
+        refused(UserError, "context", lambda: mixer(x, context=x))
+        return
+    refused(UserError, "context", lambda: mixer(x, document_ids=torch.zeros(1, 4, dtype=torch.long), context=x))
+    refused(UserError, "context", lambda: mixer(x, context_mask=torch.ones(1, 4, dtype=torch.bool)))
+
+
+def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
+    """Cross attention is the formula written out, in float64."""
+    assert subject.naive is not None
+    mixer = subject.build(torch.float64)
+    for seed, mask in enumerate(random_masks()):
+        b, n = mask.shape
+        m = 1 + 17 * seed
+        x, context = subject.inputs(b, n, torch.float64), subject.inputs(b, m, torch.float64)
+        context_mask = torch.rand(b, m, generator=torch.Generator().manual_seed(seed)) > 0.5
+        expected = subject.naive(mixer, x, mask, context, context_mask)
+        close(mixer(x, mask, context=context, context_mask=context_mask), expected)
+        close(mixer(x, context=context), subject.naive(mixer, x, None, context, None))
+
+
+def what_the_padding_of_a_context_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
+    """Padding of a context changes nothing, whatever it holds; rows whose context is empty give zeros."""
+    mixer, x, context = subject.build(dtype), subject.inputs(2, 9, dtype), subject.inputs(2, 30, dtype)
+    real = torch.zeros(2, 38, dtype=torch.bool)
+    real[:, 5:35] = True
+    for what in (1e3, float("nan")):
+        padded = torch.full((2, 38, subject.dim), what, dtype=dtype)
+        padded[:, 5:35] = context
+        close(mixer(x, context=padded, context_mask=real), mixer(x, context=context))
+        some = real.clone()
+        some[0] = False
+        given, padded = x.clone().requires_grad_(), padded.requires_grad_()
+        y = mixer(given, context=padded, context_mask=some)
+        need((y[0] == 0).all(), "a row with an empty context gives something else than zeros")
+        y.sum().backward()
+        for found in (given.grad, padded.grad):
+            need(found is not None and bool(found.isfinite().all()), "gradients are not finite")
+        assert padded.grad is not None
+        need((padded.grad[~some] == 0).all(), "padding of the context has a gradient")
+    y = mixer(x, context=context[:, :0])
+    need(y.shape == x.shape and bool((y == 0).all()), "a context of no positions gives something else than zeros")

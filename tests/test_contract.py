@@ -24,7 +24,7 @@ def test_every_mixer_keeps_the_contract(check: Callable[[], None]) -> None:
 @pytest.mark.parametrize("cell", ["gru", "sru"])
 @pytest.mark.parametrize("promise", ["streaming_in_any_cuts", "adapters", "operations", "forward_mode"])
 def test_so_do_other_cells(cell: str, promise: str) -> None:
-    for name, check in mixer_checks(mixers.load(cell), options={"cell": cell}):
+    for name, check in mixer_checks(cell):
         if promise in name:
             check()
 
@@ -46,10 +46,7 @@ def test_unknown_options_are_errors_with_the_nearest_name(name: str) -> None:
 
 
 class RunningMean(Mixer):
-    """A mixer outside the package: W times the mean of all positions, or of those so far.
-
-    `share` and `hidden` are what its broken relatives get wrong.
-    """
+    """A mixer outside the package: a projection of the mean of all positions, or of those so far."""
 
     capabilities = Capabilities(causal=True, streaming=True)
 
@@ -61,7 +58,7 @@ class RunningMean(Mixer):
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         total, count = self.sums(x, mask)
-        return self.project(total[:, -1:] / count[:, -1:].clamp_min(1)).to(x.dtype).expand_as(x)
+        return self.project((total[:, -1:] / count[:, -1:].clamp_min(1)).to(x.dtype)).expand_as(x)
 
     def operations(self, length: int) -> int:
         return 2 * (length if self.causal else 1) * self.dim**2
@@ -127,12 +124,11 @@ class LooksAhead(RunningMean):
         return self.project((total[:, -1:] / count[:, -1:].clamp_min(1)).to(x.dtype)).expand_as(x)
 
 
-class Rounds(RunningMean):
-    """Sums in the type of x."""
+class Widens(RunningMean):
+    """Float32 whatever comes in."""
 
-    def sums(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        total, count = super().sums(x, mask)
-        return torch.stack([part.sum(1) for part in x.split(1, 1)], 1).cumsum(1).to(total), count
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return super().mix(x, mask).float()
 
 
 class ReadsWeights(RunningMean):
@@ -169,7 +165,7 @@ class Vast(RunningMean):
             "Remembers (causal) breaks a promise. Read whole, in any cuts or token by token",
         ),
         (LooksAhead, "LooksAhead (causal) breaks a promise. A causal mixer's outputs, and their gradients, depend on"),
-        (Rounds, "breaks a promise. Results keep the type of x and are as right as it can be"),
+        (Widens, "breaks a promise. Results keep the type of x and are as right as it can be"),
         (ReadsWeights, "ReadsWeights breaks a promise. LoRA on each nn.Linear reaches the result"),
         (Cheap, "Cheap breaks a promise. A forward pass takes the claimed `operations`"),
         (Vast, "Vast (causal) breaks a promise. A row's state holds `state_size` numbers"),
@@ -177,12 +173,15 @@ class Vast(RunningMean):
 )
 def test_a_broken_one_is_told_what_it_breaks(broken: type[Mixer], told: str) -> None:
     broken_promises = []
-    for _, check in mixer_checks(broken):
+    for name, check in mixer_checks(broken, naive=running_means):
+        # Slow, and nothing that any of them breaks.
+        if "compiles" in name or "many_positions" in name:
+            continue
         try:
             check()
         except AssertionError as error:
             broken_promises.append(str(error))
-    assert any(promise.startswith(told) or told in promise for promise in broken_promises), broken_promises
+    assert any(told in promise for promise in broken_promises), broken_promises
 
 
 def test_what_is_no_mixer_is_refused() -> None:

@@ -56,8 +56,12 @@ class Linear(Mixer):
         return self._read(x, context, context_mask)
 
     def operations(self, length: int) -> int:
-        chunk = min(CHUNK, length) if self.causal else 0
-        return 8 * length * self.dim**2 + 4 * length * self.dim * (self.width + chunk)
+        projections = 8 * length * self.dim**2
+        if not self.causal:
+            return projections + 4 * length * self.dim * self.width
+        # The last chunk is filled up.
+        chunk = min(CHUNK, length)
+        return projections + 4 * chunk * -(-length // chunk) * self.dim * (self.width + chunk)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums:
         return empty_sums(batch_size, self.heads, self.width, dtype, device)

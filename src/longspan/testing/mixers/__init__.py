@@ -67,18 +67,20 @@ def mixer_checks(
         raise TypeError(f"expected a class derived from longspan.mixers.Mixer, got {kind!r}")
     if naive is None and kind.__module__.startswith(f"{mixers.__name__}."):
         naive = importlib.import_module(kind.__module__).naive
+    alias = mixers.aliases().get(mixer) if isinstance(mixer, str) else None
+    chosen = dict(alias.options) if alias else {}
+    if "heads" in inspect.signature(kind).parameters:
+        chosen["heads"] = heads
+    chosen |= options or {}
+    # Both forms are checked.
+    chosen.pop("causal", None)
     for causal in (False, True) if kind.capabilities.causal else (False,):
-        plain = Subject(kind, causal, dim, options or {}, naive)
-        subject = Subject(
-            kind, causal, dim, {**({"heads": heads} if "heads" in plain.known else {}), **(options or {})}, naive
-        )
+        subject = Subject(kind, causal, dim, chosen, naive)
         for check, arguments in _cases(subject):
-            case = [str(a).removeprefix("torch.") for a in arguments]
+            case = [str(argument).removeprefix("torch.") for argument in arguments]
             label = "-".join(["causal"] * causal + case)
-            yield (
-                f"{check.__name__}[{label}]" if label else check.__name__,
-                functools.partial(_run, subject, check, arguments),
-            )
+            name = f"{check.__name__}[{label}]" if label else check.__name__
+            yield name, functools.partial(_run, subject, check, arguments)
 
 
 def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:

@@ -58,7 +58,9 @@ def forward_mode_is_right_or_refused(subject: Subject) -> None:
     """torch.func.jvp gives the derivative, or an error."""
     mixer, x, mask = subject.build(torch.float64), subject.inputs(2, 20, torch.float64), _some_padding()
     along = subject.inputs(2, 20, torch.float64).flip(0)
-    with without_shape_checks():
+    with without_shape_checks(), warnings.catch_warnings():
+        # Of PyTorch's own, when it first takes such a derivative.
+        warnings.simplefilter("ignore", DeprecationWarning)
         try:
             derivative = torch.func.jvp(lambda x: mixer(x, mask), (x,), (along,))[1]
         except (RuntimeError, NotImplementedError):
@@ -117,8 +119,8 @@ def quantised_layers_serve(subject: Subject) -> None:
         y, expected = quantised(x, mask), mixer(x, mask)
         if subject.causal and subject.kind.capabilities.streaming:
             quantised.step(x, quantised.init_state(2), mask)
-    # Weights of eight bits, several of them in a row.
-    need((y - expected).abs().mean() < 0.1 * expected.abs().mean(), "results are far from those before")
+    # What goes into a layer is rounded to 256 steps of its largest number; of what shrinks as 1/t, little is left.
+    need((y - expected).abs().mean() < 0.25 * expected.abs().mean(), "results are far from those before")
 
 
 def offloaded_weights_arrive(subject: Subject) -> None:

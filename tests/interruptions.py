@@ -1,4 +1,4 @@
-"""Trainings that are stopped in the middle, and what it means that they ended as if they had not been."""
+"""Training runs that are stopped in the middle, and what it means that they ended as if they had not been."""
 
 import json
 import os
@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import Trainer
 
-from longspan.recipes import Recipe
-from longspan.train import Interrupted, train
+from longspan.tasks.recipe import Recipe
 from longspan.training.checkpoints import last_checkpoint
+from longspan.verbs.train import Interrupted, train
 
 
 def same_result(run: Path, whole: Path) -> None:
@@ -41,7 +41,7 @@ def interrupted(recipe: Recipe, run: Path, step: int, number: int = signal.SIGIN
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "training_step", training_step)
         with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
-            train(recipe, run, progress=False)
+            train(recipe, run=run, progress=False)
     assert not (run / "metrics.json").exists()
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from interruptions import interrupted, same_result
 
-from longspan import recipes
+from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.train import train
 from longspan.training import processes
 from longspan.training.checkpoints import complete, last_checkpoint, seal, to_resume_from
 
@@ -117,12 +116,12 @@ def test_a_run_goes_on_before_the_damage_to_the_same_result(
     settings = [f"data.path={animals}", "data.tokens=words", "data.vocab_size=200", "model.dim=16", "model.depth=1"]
     settings += ["training.num_train_epochs=2", "model.dropout=0.2"]
     recipe = recipes.load("quickstart", settings)
-    steps = train(recipe, tmp_path / "whole", progress=False)["steps"]
+    steps = train(recipe, run=tmp_path / "whole", progress=False).steps
     interrupted(recipe, tmp_path / "run", steps // 2 + 1)
     newest = last_checkpoint(tmp_path / "run/checkpoints")
     assert newest is not None
     assert newest.name == f"checkpoint-{steps // 2 + 2}"
     truncate(newest / name)
-    train(recipe, tmp_path / "run", resume=True, progress=False)
+    train(recipe, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
     assert capsys.readouterr().err.count(f"{newest.name} is damaged ({name} is") == 1

@@ -1,8 +1,23 @@
-"""Contracts, as checks that anybody can run on what they made: `check_mixer(MyMixer)`.
+"""Contracts, as checks that anybody can run on what they made: `check_mixer(MyMixer)`, `check_task("package.MyTask")`.
 
 The model is scikit-learn's `check_estimator` and `parametrize_with_checks`. Nothing here needs pytest.
 """
 
-from longspan.testing.mixers import check_mixer, mixer_checks
+import importlib
+from typing import Any
 
-__all__ = ["check_mixer", "mixer_checks"]
+_LAZY = {
+    "check_mixer": "longspan.testing.mixers",
+    "check_task": "longspan.testing.tasks",
+    "mixer_checks": "longspan.testing.mixers",
+    "task_checks": "longspan.testing.tasks",
+}
+
+__all__ = ["check_mixer", "check_task", "mixer_checks", "task_checks"]
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever checks one kind of thing need not load what the others need.
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

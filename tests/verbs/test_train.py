@@ -11,10 +11,11 @@ import torch
 from interruptions import interrupted, killed, same_result
 from transformers import pipeline
 
-from longspan import recipes
+from longspan import evaluate, recipes, train
 from longspan.errors import UserError
-from longspan.evaluate import evaluate
-from longspan.train import train
+from longspan.results import TrainingResult
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.recipe import Recipe
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
 
@@ -36,58 +37,62 @@ SETTINGS = [
 ]
 
 
-def recipe(animals: Path, *more: str) -> recipes.Recipe:
+def recipe(animals: Path, *more: str) -> Recipe:
     return recipes.load("quickstart", [f"data.path={animals}", "data.vocab_size=200", *SETTINGS, *more])
 
 
 @pytest.fixture(scope="module")
-def whole(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def whole(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingResult]:
     """A run that nothing interrupted."""
     torch.set_num_threads(1)
     run = tmp_path_factory.mktemp("whole") / "run"
-    return run, train(recipe(animals), run, progress=False)
+    return run, train(recipe(animals), run=run, progress=False)
 
 
-def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
+def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
+    validation, test = result.scores["validation"], result.scores["test"]
+    assert isinstance(validation, ClassificationScores)
+    assert isinstance(test, ClassificationScores)
     made = "model.safetensors config.json tokenizer.json recipe.toml environment.json metrics.json README.md"
     for name in [*made.split(), "learning_curve.png"]:
         assert (run / name).stat().st_size > 0, name
-    assert result["validation"]["accuracy"] > 0.9
-    assert result["test"]["accuracy"] > 0.8
-    assert result["tokens_per_second"] > 0
-    assert 0 <= result["padding_fraction"] < 0.3
-    assert len([entry for entry in result["history"] if "validation_accuracy" in entry]) == 4
-    assert json.loads((run / "metrics.json").read_text()) == result
+    assert validation.accuracy > 0.9
+    assert test.accuracy > 0.8
+    assert result.tokens_per_second > 0
+    assert 0 <= result.padding_fraction < 0.3
+    assert len([entry for entry in result.history if "validation_accuracy" in entry]) == 4
+    assert json.loads((run / "metrics.json").read_text()) == result.to_dict()
+    assert result.folder == str(run)
     assert json.loads((run / "environment.json").read_text())["packages"]["torch"]
     assert recipes.load(str(run / "recipe.toml")).to_toml() == (run / "recipe.toml").read_text()
     assert not (run / ".unfinished").exists()
 
 
-def test_every_document_is_scored(whole: tuple[Path, dict[str, Any]]) -> None:
+def test_every_document_is_scored(whole: tuple[Path, TrainingResult]) -> None:
     """Accelerate cuts the last batch to the rest of rows / batch size, unless it knows no batch size."""
     run, result = whole
     for split in ("validation", "test"):
-        assert sum(map(sum, result[split]["confusion"])) == result["data"][split]["documents"]
+        assert sum(map(sum, result.scores[split].to_dict()["confusion"])) == result.data[split]["documents"]
     again = evaluate(run)
-    assert again["confusion"] == result["test"]["confusion"]
+    assert again.scores.to_dict()["confusion"] == result.scores["test"].to_dict()["confusion"]
 
 
 def test_the_last_model_is_kept_where_the_recipe_says_so(animals: Path, tmp_path: Path) -> None:
-    result = train(recipe(animals, "training.load_best_model_at_end=false"), tmp_path / "run", progress=False)
-    assert result["kept_epoch"] == 4
-    last = [entry for entry in result["history"] if "validation_loss" in entry][-1]
-    assert result["validation"]["accuracy"] == pytest.approx(last["validation_accuracy"])
+    result = train(recipe(animals, "training.load_best_model_at_end=false"), run=tmp_path / "run", progress=False)
+    assert result.kept_epoch == 4
+    last = [entry for entry in result.history if "validation_loss" in entry][-1]
+    assert result.scores["validation"].numbers()["accuracy"] == pytest.approx(last["validation_accuracy"])
 
 
 def test_without_evaluations_the_last_model_is_kept(animals: Path, tmp_path: Path) -> None:
     chosen = ("training.eval_strategy=no", "training.num_train_epochs=1")
-    result = train(recipe(animals, *chosen), tmp_path / "run", progress=False)
-    assert result["kept_epoch"] == 1
-    assert result["validation"]["accuracy"] > 0
+    result = train(recipe(animals, *chosen), run=tmp_path / "run", progress=False)
+    assert result.kept_epoch == 1
+    assert result.scores["validation"].numbers()["accuracy"] > 0
 
 
-def test_the_run_folder_is_a_pipeline(whole: tuple[Path, dict[str, Any]]) -> None:
+def test_the_run_folder_is_a_pipeline(whole: tuple[Path, TrainingResult]) -> None:
     classify = pipeline("text-classification", model=str(whole[0]), device="cpu")
     cat, dog = classify(["word1 purr meow whisker word2", "bark wag fetch"])
     assert (cat["label"], dog["label"]) == ("cat", "dog")
@@ -98,18 +103,18 @@ def test_an_existing_run_is_not_touched_without_being_told(animals: Path, tmp_pa
     run.mkdir()
     (run / "thesis.txt").write_text("my only copy")
     with pytest.raises(UserError, match="exists"):
-        train(recipe(animals), run)
-    with pytest.raises(UserError, match="no run folder, so it is not overwritten"):
-        train(recipe(animals), run, overwrite=True)
+        train(recipe(animals), run=run)
+    with pytest.raises(UserError, match="not a run folder, so it is not overwritten"):
+        train(recipe(animals), run=run, overwrite=True)
     assert (run / "thesis.txt").exists()
 
 
-def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.toml").write_text("")
     (run / "old").write_text("")
-    train(recipe(animals), run, overwrite=True, progress=False)
+    train(recipe(animals), run=run, overwrite=True, progress=False)
     assert not (run / "old").exists()
     same_result(run, whole[0])
 
@@ -124,18 +129,18 @@ def test_interrupted_training_saves_and_resumes_to_the_same_result(
     step: int,
     animals: Path,
     tmp_path: Path,
-    whole: tuple[Path, dict[str, Any]],
+    whole: tuple[Path, TrainingResult],
 ) -> None:
     run = tmp_path / "run"
     before = signal.getsignal(signal.SIGINT)
     interrupted(recipe(animals), run, step, number)
     assert signal.getsignal(signal.SIGINT) is before
-    train(recipe(animals), run, resume=True, progress=False)
+    train(recipe(animals), run=run, resume=True, progress=False)
     same_result(run, whole[0])
 
 
 def test_a_killed_run_resumes_to_the_same_result(
-    animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+    animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]
 ) -> None:
     run = tmp_path / "run"
     killed(["quickstart", f"data.path={animals}", "data.vocab_size=200", *SETTINGS], run)
@@ -144,12 +149,12 @@ def test_a_killed_run_resumes_to_the_same_result(
     broken.mkdir()
     (broken / "model.safetensors").write_bytes(b"half")
     (broken / "trainer_state.json").write_text('{"global_st')
-    train(recipe(animals), run, resume=True, progress=False)
+    train(recipe(animals), run=run, resume=True, progress=False)
     same_result(run, whole[0])
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:
     run = tmp_path / "run"
     usual = LengthTrainer._save_checkpoint
@@ -167,16 +172,16 @@ def test_a_full_disk_keeps_the_last_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(LengthTrainer, "_save_checkpoint", no_room)
         with pytest.raises(UserError, match=r"writing failed .* is kept: free some space"):
-            train(recipe(animals), run, progress=False)
+            train(recipe(animals), run=run, progress=False)
     kept = last_checkpoint(run / "checkpoints")
     assert kept is not None
     assert [path.name for path in (run / "checkpoints").iterdir()] == [kept.name]
-    train(recipe(animals), run, resume=True, progress=False)
+    train(recipe(animals), run=run, resume=True, progress=False)
     same_result(run, whole[0])
 
 
 def test_a_full_disk_at_the_very_end_can_be_resumed(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:
     run = tmp_path / "run"
 
@@ -190,30 +195,30 @@ def test_a_full_disk_at_the_very_end_can_be_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(LengthTrainer, "save_model", no_room)
         with pytest.raises(UserError, match=r"No space left on device.*--resume"):
-            train(recipe(animals), run, progress=False)
-    train(recipe(animals), run, resume=True, progress=False)
+            train(recipe(animals), run=run, progress=False)
+    train(recipe(animals), run=run, resume=True, progress=False)
     same_result(run, whole[0])
 
 
-def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
     with pytest.raises(UserError, match="found none; leave out --resume"):
-        train(recipe(animals), tmp_path / "run", resume=True)
+        train(recipe(animals), run=tmp_path / "run", resume=True)
     with pytest.raises(UserError, match="is finished"):
-        train(recipe(animals), whole[0], resume=True)
+        train(recipe(animals), run=whole[0], resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/recipe.toml").write_text(recipe(animals).to_toml())
     with pytest.raises(UserError, match="started with, got another"):
-        train(recipe(animals, "training.seed=7"), tmp_path / "other", resume=True)
+        train(recipe(animals, "training.seed=7"), run=tmp_path / "other", resume=True)
 
 
 def test_documents_longer_than_learned_positions_are_named_before_training(animals: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"reach to 10 tokens, but a document has 40.*data.max_length=10"):
-        train(recipe(animals, "model.position=learned", "model.max_positions=10"), tmp_path / "run")
+        train(recipe(animals, "model.position=learned", "model.max_positions=10"), run=tmp_path / "run")
 
 
 def test_training_arguments_that_contradict_each_other_are_a_sentence(animals: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[training\] does not fit together"):
-        train(recipe(animals, "training.eval_strategy=no", "training.load_best_model_at_end=true"), tmp_path / "run")
+        train(recipe(animals, "training.eval_strategy=no", "training.load_best_model_at_end=true"), run=tmp_path / "run")
 
 
 def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> None:
@@ -221,5 +226,5 @@ def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> Non
     numbers = " ".join(["1.5"] * 16)
     vectors.write_text(f"2 16\npurr {numbers}\nnowhere {numbers}\n")
     frozen = [f"training.word_vectors={vectors}", "training.learning_rate=0.0", "training.num_train_epochs=1"]
-    result = train(recipe(animals, *frozen), tmp_path / "run", progress=False)
-    assert result["word_vectors_found"] == 1
+    result = train(recipe(animals, *frozen), run=tmp_path / "run", progress=False)
+    assert result.word_vectors_found == 1

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, recipes
+from longspan import LongspanConfig, LongspanForSequenceClassification, cli, evaluate, generate, recipes
 from longspan.data.batches import pad
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
-from longspan.evaluate import evaluate
-from longspan.evaluation.classification import make_batches
-from longspan.generate import generate
+from longspan.results import Evaluation
 from longspan.runs import load_run
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training.lengths import outputs
 
 WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
@@ -57,36 +57,48 @@ def run_dir(made, tmp_path):
     return shutil.copytree(made, tmp_path / "run")
 
 
+def scores(evaluation: Evaluation) -> ClassificationScores:
+    assert isinstance(evaluation.scores, ClassificationScores)
+    return evaluation.scores
+
+
 def test_scores_its_own_split(run_dir):
     result = evaluate(run_dir, split="test")
-    assert (result["split"], result["documents"], result["accuracy"]) == ("test", 10, 1.0)
-    assert result["labels"] == ["cat", "dog"]
-    assert result["confusion"] == [[5, 0], [0, 5]]
+    assert isinstance(result, Evaluation)
+    assert (result.task, result.split, result.folder) == ("document_classification", "test", f"{run_dir}/evaluation")
+    assert Path(result.data).name == "rows.csv"
+    assert (result.details["documents"], scores(result).accuracy) == (10, 1.0)
+    assert result.details["labels"] == ["cat", "dog"]
+    assert scores(result).confusion == [[5, 0], [0, 5]]
     # Documents have 4 to 13 words, and 8 are kept.
-    assert result["truncation"]["cut_documents"] > 0
-    assert 0 <= result["padding_fraction"] < 0.5
+    assert result.details["truncation"]["cut_documents"] > 0
+    assert 0 <= result.details["padding_fraction"] < 0.5
     written = json.loads((run_dir / "evaluation/metrics.json").read_text())
-    assert written == result
+    assert written == result.to_dict()
+    # Scores and details stand side by side in the file.
+    assert (written["split"], written["documents"], written["accuracy"]) == ("test", 10, 1.0)
+    assert (written["labels"], written["confusion"]) == (["cat", "dog"], [[5, 0], [0, 5]])
     for name in ("confusion.png", "calibration.png"):
         assert (run_dir / "evaluation" / name).stat().st_size > 1000
 
 
 def test_scores_the_whole_of_other_data(run_dir, tmp_path):
     result = evaluate(run_dir, str(write_rows(tmp_path / "new.csv", ["dog", "dog", "cat"])))
-    assert (result["split"], result["documents"]) == ("all", 3)
-    assert result["per_class"]["dog"]["support"] == 2
+    assert (result.split, result.details["documents"]) == ("all", 3)
+    assert result.data == str(tmp_path / "new.csv")
+    assert scores(result).per_class["dog"]["support"] == 2
 
 
 def test_scores_a_split_of_other_data(run_dir, tmp_path):
     for split, label in (("train", "cat"), ("train", "dog"), ("test", "dog")):
         (tmp_path / "new" / split / label).mkdir(parents=True)
         (tmp_path / "new" / split / label / "1.txt").write_text("purr purr")
-    assert evaluate(run_dir, str(tmp_path / "new"))["accuracy"] == 0.0
+    assert scores(evaluate(run_dir, str(tmp_path / "new"))).accuracy == 0.0
 
 
 def test_an_unknown_label(run_dir, tmp_path):
     (tmp_path / "new.csv").write_text("text,label\npurr,cat\nneigh,horse\n")
-    with pytest.raises(UserError, match=r"label 'horse', which the model was not trained on \(it knows cat, dog\)"):
+    with pytest.raises(UserError, match=r"new\.csv, row 2: the label 'horse' is not among those the model knows: .*cat, dog"):
         evaluate(run_dir, str(tmp_path / "new.csv"))
 
 
@@ -95,24 +107,29 @@ def test_an_unknown_split(run_dir):
         evaluate(run_dir, split="tset")
 
 
-def test_what_is_for_language_models(run_dir):
-    with pytest.raises(UserError, match=r"--window is not for the task 'classification' of .*: leave it out"):
+def test_what_is_for_language_models(run_dir, capsys):
+    refusal = r"the task 'document_classification' of .*run' has no option 'window': .*(none|leave it out)"
+    with pytest.raises(UserError, match=refusal):
         evaluate(run_dir, window=4)
-    with pytest.raises(UserError, match=r"a run of the task 'language_modelling' .* is one of 'classification'"):
+    assert cli.main(["evaluate", str(run_dir), "--window", "4"]) == 2
+    assert "'document_classification'" in (told := capsys.readouterr().err)
+    assert "window" in told
+    with pytest.raises(UserError, match=r"continues texts, .*'document_classification'.*name a run of language modelli"):
         generate(run_dir, "purr")
 
 
 def test_order_and_batches_do_not_matter(made):
     run = load_run(made)
     examples = [{"input_ids": list(range(2, 2 + length))} for length in (3, 1, 6, 2, 5)]
-    pad_id = run.tokenizer.pad_token_id
-    together = outputs(run.model, examples, make_batches(run, [3, 1, 6, 2, 5]), pad_id=pad_id)
+    assert isinstance(run.task, DocumentClassification)
+    pad_id = run.processor.pad_token_id
+    together = outputs(run.model, examples, run.task._batches(run, [3, 1, 6, 2, 5]), pad_id=pad_id)
     for number, example in enumerate(examples):
-        alone = run.model(**pad([example], run.tokenizer.pad_token_id)).logits[0]
+        alone = run.model(**pad([example], run.processor.pad_token_id)).logits[0]
         torch.testing.assert_close(together[number], alone.detach())
 
 
-def test_what_is_no_run_folder(tmp_path):
+def test_what_is_not_a_run_folder(tmp_path):
     (tmp_path / "quickstart").mkdir()
     with pytest.raises(UserError, match=r"there is no run folder .*did you mean 'quickstart'\?"):
         load_run(tmp_path / "quickstrt")

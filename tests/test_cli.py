@@ -1,28 +1,37 @@
 """The command line: verbs, exit codes, and where words go."""
 
+import dataclasses
 import errno
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from longspan import cli, mixers, recipes
+from longspan import cli, mixers, recipes, tasks
 from longspan.errors import UserError
+from longspan.results import TrainingResult
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.options import GenerationOptions
 
-SCORES = {"accuracy": 0.75, "macro_f1": 0.7, "calibration_error": 0.1}
-RESULT = {
-    "validation": SCORES,
-    "history": [],
-    "tokens_per_second": 1234.5,
-    "peak_memory_bytes": 2**30,
-    "parameters": 5000,
-    "seconds": 61.0,
-    "data": {"train": {"documents": 8, "tokens": 80, "median_length": 10, "longest": 12, "cut_documents": 1,
-                       "removed_tokens": 3}},
-}  # fmt: skip
+RESULT = TrainingResult(
+    task="document_classification",
+    folder="runs/quickstart",
+    scores={"validation": ClassificationScores(0.75, 0.7, 0.1, 0.6, {}, [], [])},
+    history=[],
+    kept_epoch=1.0,
+    steps=3,
+    processes=1,
+    tokens_per_second=1234.5,
+    padding_fraction=0.1,
+    peak_memory_bytes=2**30,
+    parameters=5000,
+    seconds=61.0,
+    word_vectors_found=None,
+    data={"train": {"documents": 8, "tokens": 80, "median_length": 10, "longest": 12, "cut_documents": 1,
+                    "removed_tokens": 3}, "skipped": {}},
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -30,12 +39,12 @@ def fake_train(monkeypatch):
     """Replace training by a noisy stand-in and record what it was called with."""
     calls = []
 
-    def train(recipe, run_dir, **options):
-        calls.append((recipe, run_dir, options))
+    def train(recipe, run=None, **options):
+        calls.append((recipe, run, options))
         print("noise from a library")
         return RESULT
 
-    monkeypatch.setattr("longspan.train.train", train)
+    monkeypatch.setattr("longspan.verbs.train.train", train)
     monkeypatch.setattr(cli, "use_fastest_exact_products", lambda: None)
     return calls
 
@@ -46,6 +55,77 @@ def test_help_needs_nothing_heavy():
         "print(sorted({'torch', 'transformers', 'datasets', 'numpy', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+HEAVY = {"torch", "transformers", "datasets", "numpy", "matplotlib", "longspan.tasks.base"}
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict", "generate", "convert", "compare"])
+def test_the_help_of_a_verb_needs_nothing_heavy(verb):
+    code = f"""
+import sys, longspan.cli
+try:
+    longspan.cli.main([{verb!r}, "--help"])
+except SystemExit:
+    print(sorted({HEAVY!r} & set(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_flags_of_evaluate_are_the_options_of_the_tasks(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["evaluate", "--help"])
+    assert end.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for task in tasks.names():
+        for option in dataclasses.fields(tasks.evaluation_options(task)):
+            assert f"--{option.name.replace('_', '-')} " in text
+            assert option.metadata["help"] in text
+    assert "--context {carried,sliding}" in text
+    assert "--window N" in text
+
+
+def test_the_flags_of_generate_are_its_options_with_their_defaults(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for option in dataclasses.fields(GenerationOptions):
+        assert f"--{option.name.replace('_', '-')} " in text
+        assert option.metadata["help"] in text
+    assert "most tokens to generate (default: 256)" in text
+    assert "(default: False)" not in text
+
+
+def test_what_is_given_reaches_the_function_and_nothing_else(monkeypatch):
+    """Defaults are the function's own: a flag that is not given is not passed on."""
+    given = []
+
+    def generate(run, prompt, *, statistics, **options):
+        given.append((str(run), prompt, options))
+        return iter(["text"])
+
+    monkeypatch.setattr("longspan.verbs.generate.generate", generate)
+    monkeypatch.setattr(cli, "use_fastest_exact_products", lambda: None)
+    assert cli.main(["generate", "mine", "--prompt", "a", "--top-k", "5", "--temperature", "0.5", "--greedy"]) == 0
+    assert cli.main(["generate", "mine"]) == 0
+    assert given == [("mine", "a", {"top_k": 5, "temperature": 0.5, "greedy": True}), ("mine", "", {})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["generate", "mine", "--top-k", "many"], "argument --top-k: invalid int value: 'many'"),
+        (["generate", "mine", "--topk", "5"], "unrecognized arguments: --topk"),
+        (["evaluate", "mine", "--context", "slidng"], "argument --context: invalid choice: 'slidng'"),
+        (["predict", "mine", "--split", "x"], "unrecognized arguments: --split"),
+    ],
+)
+def test_unknown_flags_and_values_end_with_usage(arguments, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 def test_help_names_every_verb(capsys):
@@ -81,21 +161,23 @@ def test_show(capsys):
 def test_train_passes_everything_on(fake_train, capsys, tmp_path):
     arguments = ["train", "quickstart", "training.seed=3", "--run", str(tmp_path), "model.depth=1", "--overwrite"]
     assert cli.main(arguments) == 0
-    (recipe, run_dir, options), *_ = fake_train
+    ((recipe, run_dir, options),) = fake_train
     assert recipe == recipes.load("quickstart", ["training.seed=3", "model.depth=1"])
     assert run_dir == tmp_path
     assert options == {"resume": False, "overwrite": True}
     captured = capsys.readouterr()
     assert "0.750" in captured.out
-    assert "1,234 tokens/s, 1.00 GiB at most, 1 min 1 s" in captured.out
+    assert "5,000 parameters, 1,234 tokens/s, 1.00 GiB peak memory, 1 min 1 s" in captured.out
+    assert "run folder: runs/quickstart" in captured.out
     assert "noise" not in captured.out
     assert "noise" in captured.err
 
 
 def test_train_prints_json_alone(fake_train, capsys):
     assert cli.main(["train", "--json", "quickstart"]) == 0
-    assert json.loads(capsys.readouterr().out) == RESULT
-    assert fake_train[0][1] == Path("runs/quickstart")
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(RESULT.to_dict()))
+    # The default is the function's own; where it is, the result says.
+    assert fake_train[0][1] is None
 
 
 def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path, capsys):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from longspan import LongspanConfig, recipes, tasks
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.recipes import values
+from longspan.tasks.recipe import Recipe
 
 
 @pytest.mark.parametrize("name", recipes.names())
@@ -31,9 +31,9 @@ def test_packaged_recipes_hold_only_what_differs_from_the_defaults(name):
     text, _ = recipes._read(name)[::-1]
     written = tomllib.loads(text)
     defaults = {
-        "data": dataclasses.asdict(DataConfig()),
+        "data": dataclasses.asdict(recipe.task.data_config()),
         "model": LongspanConfig().to_dict() | {"classifier_dropout": None, "embedding_norm": None},
-        "training": recipes.TRAINING_DEFAULTS | tasks.load(recipe.task).TRAINING,
+        "training": recipes.TRAINING_DEFAULTS | dataclasses.asdict(recipe.task.training_options()),
     }
     for table, known in defaults.items():
         same = [key for key, value in written.get(table, {}).items() if key in known and known[key] == value]
@@ -45,7 +45,7 @@ def test_two_recipes_bring_their_own_data():
     for name in recipes.names():
         recipe = recipes.load(name)
         if not recipe.data.path:
-            what = "FOLDER .a folder with one" if recipe.task == "classification" else "FILE .a text file, a folder of"
+            what = "FOLDER .a folder with one" if recipe.task.stratify else "FILE .a text file, a folder of"
             with pytest.raises(UserError, match=f"recipe '{name}' needs data.path={what} .* but neither is set"):
                 recipe.require_data()
         found[name] = recipe.data.path
@@ -65,22 +65,40 @@ def test_two_recipes_bring_their_own_data():
 )
 def test_language_models_are_as_large_as_they_should_be(name, vocab_size, fewest, most):
     recipe = recipes.load(name)
-    task = tasks.load(recipe.task)
     with torch.device("meta"):
-        model = task.MODEL(task.configure(recipe.model, vocab_size=vocab_size))
+        model = recipe.task.model_class(recipe.task.configure(recipe.model, {"vocab_size": vocab_size}))
     assert fewest < model.num_parameters() < most
 
 
 def test_each_task_has_training_keys_of_its_own():
     reviews, plays = recipes.load("imdb"), recipes.load("shakespeare", ["training.segment_length=9"])
-    assert reviews.training["batch_tokens"] == 32768
-    assert "segment_length" not in reviews.training
-    assert plays.training["segment_length"] == 9
-    assert "batch_tokens" not in plays.training
-    with pytest.raises(UserError, match=r"training.batch_tokens is not for task 'language_modelling': take it out"):
+    assert dataclasses.asdict(reviews.options) == {"word_vectors": "", "batch_tokens": 32768}
+    assert dataclasses.asdict(plays.options) == {"word_vectors": "", "segment_length": 9, "carry_states": True}
+    for recipe in (reviews, plays):
+        # transformers would not know them.
+        assert not set(recipe.training) & {"batch_tokens", "segment_length", "carry_states", "word_vectors"}
+        assert set(dataclasses.asdict(recipe.options)) <= set(tomllib.loads(recipe.to_toml())["training"])
+    refusal = "training.batch_tokens is not for the task 'language_modelling' but for 'document_classification': take"
+    with pytest.raises(UserError, match=refusal):
         recipes.load("shakespeare", ["training.batch_tokens=9"])
-    with pytest.raises(UserError, match=r"training.segment_length is not for task 'classification': take it out"):
+    refusal = "training.segment_length is not for the task 'document_classification' but for 'language_modelling': take"
+    with pytest.raises(UserError, match=refusal):
         recipes.load("imdb", ["training.segment_length=9"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("imdb", "training.batch_tokens=-1", "batch_tokens must be at least 0, but is -1"),
+        ("imdb", "training.batch_tokens=many", "training.batch_tokens expects a whole number, not 'many'"),
+        ("shakespeare", "training.segment_length=0", "needs training.segment_length, .* got 0"),
+        ("shakespeare", "training.carry_states=1", "training.carry_states expects true or false, not 1"),
+        ("imdb", "training.batch_token=1", "did you mean 'batch_tokens'"),
+    ],
+)
+def test_values_of_a_tasks_own_keys_are_checked(recipe, override, message):
+    with pytest.raises(UserError, match=message):
+        recipes.load(recipe, [override])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +197,7 @@ def test_mistyped_recipes_suggest_the_nearest(tmp_path):
         ("[data\n", "is not valid TOML"),
         ("[modle]\ndim = 8\n", r"unknown key 'modle' in recipe 'mine': did you mean 'model'\?"),
         ("data = 3\n", "data in recipe 'mine' expects a table"),
-        ("task = 'clasification'\n", r"did you mean 'classification'\?"),
+        ("task = 'document_clasification'\n", r"did you mean 'document_classification'\?"),
         ("task = 1\n", "task in recipe 'mine' expects a string"),
         ("[data]\nmax_length = '8'\n", "data.max_length expects a whole number, not '8'"),
         ("[model]\ndim = 30\nheads = 8\n", "heads"),
@@ -203,4 +221,12 @@ nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.
 
 @given(st.dictionaries(st.text(), nested))
 def test_any_value_survives_being_written(table):
-    assert tomllib.loads(values.dumps({}, {"table": table})) == {"table": table}
+    written = Recipe("mine", tasks.load("document_classification"), DataConfig(), table)
+    assert tomllib.loads(written.to_toml())["model"] == table
+
+
+def test_none_is_left_out():
+    """TOML has no null, in tables within tables neither."""
+    table = {"a": None, "b": {"c": None, "d": 1}}
+    written = Recipe("mine", tasks.load("document_classification"), DataConfig(), table)
+    assert tomllib.loads(written.to_toml())["model"] == {"b": {"d": 1}}

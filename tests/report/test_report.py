@@ -1,25 +1,48 @@
-"""Tables and the model card."""
+"""Tables and the model card that all tasks share."""
+
+import dataclasses
 
 from huggingface_hub import ModelCard
 
 from longspan import mixers, recipes, report
-from longspan.report import classification
+from longspan.report.card import model_card
+from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
+from longspan.tasks.document_classification.scores import ClassificationScores
 
-SCORES = {"accuracy": 0.91, "macro_f1": 0.905, "calibration_error": 0.03}
+SCORES = ClassificationScores(0.91, 0.905, 0.03, 0.31, {}, [], [])
 ROW = {"documents": 1200, "tokens": 45000, "median_length": 30, "longest": 99, "cut_documents": 7, "removed_tokens": 80}
-RESULT = {
-    "validation": SCORES,
-    "test": SCORES | {"accuracy": 0.89},
-    "tokens_per_second": 41234.4,
-    "peak_memory_bytes": 300 * 2**20,
-    "parameters": 1234567,
-    "seconds": 7300.0,
-    "labels": ["no", "yes|maybe"],
-    "data": {"train": ROW, "test": ROW, "skipped": {}},
-}
+RESULT = TrainingResult(
+    task="document_classification",
+    folder="runs/mine",
+    scores={"validation": SCORES, "test": dataclasses.replace(SCORES, accuracy=0.89)},
+    history=[],
+    kept_epoch=1.0,
+    steps=3,
+    processes=1,
+    tokens_per_second=41234.4,
+    padding_fraction=0.1,
+    peak_memory_bytes=300 * 2**20,
+    parameters=1234567,
+    seconds=7300.0,
+    word_vectors_found=None,
+    data={"train": ROW, "test": ROW, "skipped": {}},
+    details={"labels": ["no", "yes|maybe"]},
+)
 
 
-def test_cells():
+def card(name: str) -> str:
+    recipe = recipes.load(name)
+    return model_card(
+        recipe.name,
+        recipe.description,
+        recipe.model.get("mixers", ["additive"]),
+        RESULT,
+        recipe.task.data_table(RESULT.data, "github"),
+        recipe.task.card_parts(recipe, RESULT),
+    )
+
+
+def test_cells() -> None:
     assert report.count(1234567) == "1,234,567"
     assert report.count(None) == "-"
     assert report.size(2**20) == "1 MiB"
@@ -27,11 +50,12 @@ def test_cells():
     assert report.duration(3.21) == "3.2 s"
     assert report.duration(119.6) == "2 min 0 s"
     assert report.duration(7300) == "2 h 1 min"
-    assert report.spread({"mean": 0.5, "spread": 0.01}) == "0.500 ± 0.010"
-    assert report.spread({"mean": 0.5, "spread": None}) == "0.500"
+    assert report.spread(Spread(0.5, 0.01)) == "0.500 ± 0.010"
+    assert report.spread(Spread(0.5, None)) == "0.500"
+    assert report.spread(None) == "-"
 
 
-def test_tables_leave_class_names_alone():
+def test_tables_leave_class_names_alone() -> None:
     text = report.table(["class", "n"], [["1e5", "1"], ["007", "2"], ["a|b", "3"]], "github")
     assert "1e5" in text
     assert "007" in text
@@ -39,7 +63,7 @@ def test_tables_leave_class_names_alone():
     assert report.table(["class"], []) == "(nothing)"
 
 
-def test_mixer_tables_and_pages():
+def test_mixer_tables_and_pages() -> None:
     descriptions = [mixers.describe(name) for name in mixers.names()]
     assert all(entry.cost in report.mixer_table(descriptions) for entry in descriptions)
     narrow = report.mixer_table(descriptions, 100)
@@ -47,15 +71,15 @@ def test_mixer_tables_and_pages():
     assert "interaction" in report.mixer_page(mixers.describe("additive"))
 
 
-def test_the_training_summary_tells_what_was_cut(tmp_path):
-    text = report.training_summary("classification", RESULT, tmp_path)
-    for part in ("1,200", "7", "80", "0.890", "41,234 tokens/s", "300 MiB", "2 h 1 min", str(tmp_path)):
+def test_the_training_summary_tells_what_was_cut() -> None:
+    text = report.training_summary(RESULT, recipes.load("imdb").task.data_table(RESULT.data))
+    for part in ("1,200", "7", "80", "0.890", "41,234 tokens/s", "300 MiB", "2 h 1 min", RESULT.folder):
         assert part in text
 
 
-def test_the_model_card_is_one_the_hub_reads():
-    card = ModelCard(classification.model_card(recipes.load("imdb"), RESULT))
-    meta, body = card.data.to_dict(), card.text
+def test_the_model_card_is_one_the_hub_reads() -> None:
+    read = ModelCard(card("imdb"))
+    meta, body = read.data.to_dict(), read.text
     assert meta["library_name"] == "transformers"
     assert meta["pipeline_tag"] == "text-classification"
     assert {"longspan", "additive"} <= set(meta["tags"])
@@ -70,4 +94,30 @@ def test_the_model_card_is_one_the_hub_reads():
         "pipeline(",
     ):
         assert part in body
-    assert "read whole" in classification.model_card(recipes.load("movie-reviews"), RESULT)
+    assert "read whole" in card("movie-reviews")
+
+
+def test_the_table_of_a_comparison() -> None:
+    """Splits that were scored only, the means of seeds, and the runs that failed."""
+    scores = {"validation": {name: Spread(value, 0.01) for name, value in SCORES.numbers().items()}}
+    row = MixerSummary("a+b", scores, Spread(1000.0, None), 2**20, 5000, 2)
+    failed = ComparedRun("softmax", 1, "runs/softmax-1", "there is not enough memory.")
+    result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [failed], [row])
+    text = report.comparison_summary(result)
+    for part in ("a+b", "validation accuracy", "0.910 ± 0.010", "1,000", "1 MiB", "5,000"):
+        assert part in text
+    assert "test" not in text
+    assert text.splitlines()[-1] == "softmax, seed 1, failed: there is not enough memory."
+
+
+def test_results_flatten_into_json() -> None:
+    """Scores by split and details stand beside the fields; a field is never hidden by a detail of its name."""
+    written = RESULT.to_dict()
+    assert written["validation"] == SCORES.to_dict()
+    assert written["labels"] == ["no", "yes|maybe"]
+    assert "scores" not in written
+    assert "details" not in written
+    evaluation = Evaluation("mine", "test", "a.csv", SCORES, {"split": "another", "documents": 3}, {}, "runs")
+    assert evaluation.to_dict()["split"] == "test"
+    assert evaluation.to_dict()["documents"] == 3
+    assert evaluation.to_dict()["accuracy"] == 0.91

@@ -1,6 +1,7 @@
 """Training and scoring in batches by length."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,20 @@ from transformers import TrainingArguments
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.data.batches import pad
 from longspan.errors import UserError
+from longspan.scores import Scores, score
 from longspan.training.lengths import LengthTrainer, _Share, outputs, scoring_batches
 
 LENGTHS = [3, 9, 1, 6, 2, 5, 9]
-Measure = Callable[[Tensor, Tensor], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Shares(Scores):
+    rows: list[int]
+    accuracy: float = score("accuracy", higher_is_better=True, share=True)
+    loss: float = score("loss", higher_is_better=False)
+
+
+Measure = Callable[[Tensor, Tensor], Shares]
 
 
 def documents(lengths: list[int] = LENGTHS) -> Dataset:
@@ -47,8 +58,9 @@ def model(problem_type: str = "single_label_classification", dropout: float = 0.
     )
 
 
-def correct(found: Tensor, labels: Tensor) -> dict[str, Any]:
-    return {"loss": 1.0 - (share := float((found.argmax(-1) == labels).float().mean())), "accuracy": share, "rows": []}
+def correct(found: Tensor, labels: Tensor) -> Shares:
+    share = float((found.argmax(-1) == labels).float().mean())
+    return Shares(rows=[], accuracy=share, loss=1.0 - share)
 
 
 def trainer(folder: Path, measure: Measure = correct, dropout: float = 0.0, **chosen: Any) -> LengthTrainer:
@@ -98,10 +110,10 @@ def test_evaluations_log_every_number_and_draw_no_random_ones(tmp_path: Path) ->
 
 @pytest.mark.parametrize("best", [True, False])
 def test_the_scores_of_the_kept_model_are_not_taken_again(best: bool, tmp_path: Path) -> None:
-    taken: list[dict[str, float]] = []
+    taken: list[Shares] = []
 
-    def falling(found: Tensor, labels: Tensor) -> dict[str, Any]:
-        taken.append({"accuracy": 0.5 - len(taken) / 10})
+    def falling(found: Tensor, labels: Tensor) -> Shares:
+        taken.append(Shares(rows=[], accuracy=0.5 - len(taken) / 10, loss=1.0))
         return taken[-1]
 
     made = trainer(
@@ -126,8 +138,8 @@ def test_the_best_model_is_found_in_a_run_folder_that_was_moved(tmp_path: Path) 
     chosen: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     chosen |= {"num_train_epochs": 2, "metric_for_best_model": "accuracy", "greater_is_better": True}
 
-    def falling(found: Tensor, labels: Tensor) -> dict[str, Any]:
-        return {"accuracy": next(left)}
+    def falling(found: Tensor, labels: Tensor) -> Shares:
+        return Shares(rows=[], accuracy=next(left), loss=1.0)
 
     trainer(tmp_path / "here", falling, **chosen).train()
     (tmp_path / "here").rename(tmp_path / "there")

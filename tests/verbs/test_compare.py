@@ -3,24 +3,25 @@
 import json
 
 import pytest
-from longspan.compare import compare
 
-from longspan import compare as module
-from longspan import recipes
+from longspan import compare, recipes
 from longspan.errors import UserError
+from longspan.results import Comparison, Spread
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.verbs import compare as module
 
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
 
 
-def finished(recipe, settings, run_dir):
+def finished(wanted, run_dir):
     """Write the files of a finished run."""
     name, seed = run_dir.name.rsplit("-", 1)
     if (name, int(seed)) not in ACCURACY:
         return "the machine ran out of memory."
     run_dir.mkdir()
-    (run_dir / "recipe.toml").write_text(recipes.load(recipe, settings).to_toml())
-    scores = {"accuracy": ACCURACY[name, int(seed)], "macro_f1": 0.5, "calibration_error": 0.1, "per_class": {}}
-    metrics = {"validation": scores, "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
+    (run_dir / "recipe.toml").write_text(wanted.to_toml())
+    scores = ClassificationScores(ACCURACY[name, int(seed)], 0.5, 0.1, 0.4, {}, [], [])
+    metrics = {"validation": scores.to_dict(), "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
     (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
     return None
 
@@ -30,9 +31,9 @@ def trained(monkeypatch):
     """Replace the training process; collect what was asked of it."""
     calls = []
 
-    def train(recipe, settings, run_dir):
+    def train(wanted, run_dir):
         calls.append(run_dir.name)
-        return finished(recipe, settings, run_dir)
+        return finished(wanted, run_dir)
 
     monkeypatch.setattr(module, "_train", train)
     return calls
@@ -42,14 +43,23 @@ def test_means_and_spreads(trained, tmp_path):
     result = compare("quickstart", ["additive", "softmax"], 2, ["model.depth=1"], tmp_path / "cmp")
     # Seed by seed, so that an interrupted comparison has something of every mixer.
     assert trained == ["additive-0", "softmax-0", "additive-1", "softmax-1"]
-    additive, softmax = result["summary"]
-    assert additive["mixer"] == "additive"
-    assert additive["validation_accuracy"]["mean"] == pytest.approx(0.85)
-    assert additive["validation_accuracy"]["spread"] == pytest.approx(0.05 * 2**0.5)
-    assert additive["peak_memory_bytes"] == 2**21
-    assert softmax["validation_accuracy"] == pytest.approx({"mean": 0.7, "spread": 0.0})
-    assert "test_accuracy" not in additive
-    assert json.loads((tmp_path / "cmp/comparison.json").read_text()) == result
+    assert isinstance(result, Comparison)
+    assert (result.recipe, result.task, result.kind) == ("quickstart", "document_classification", ClassificationScores)
+    additive, softmax = result.summary
+    assert additive.mixer == "additive"
+    accuracy = additive.scores["validation"]["accuracy"]
+    assert accuracy.mean == pytest.approx(0.85)
+    assert accuracy.spread == pytest.approx(0.05 * 2**0.5)
+    assert additive.peak_memory_bytes == 2**21
+    assert softmax.scores["validation"]["accuracy"] == Spread(pytest.approx(0.7), pytest.approx(0.0))
+    assert "test" not in additive.scores
+    written = json.loads((tmp_path / "cmp/comparison.json").read_text())
+    assert written == result.to_dict()
+    assert written["summary"][0]["validation_accuracy"] == {"mean": accuracy.mean, "spread": accuracy.spread}
+    assert written["summary"][0]["tokens_per_second"] == {"mean": 1000.0, "spread": 0.0}
+    assert "test_accuracy" not in written["summary"][0]
+    assert written["runs"][0]["validation"] == result.runs[0].scores["validation"].numbers()
+    assert [(run.mixer, run.seed, run.error) for run in result.runs[:2]] == [("additive", 0, None), ("softmax", 0, None)]
     assert "0.850 ± 0.071" in (tmp_path / "cmp/comparison.md").read_text()
     assert (tmp_path / "cmp/comparison.png").stat().st_size > 1000
     saved = recipes.load(str(tmp_path / "cmp/additive-1/recipe.toml"))
@@ -70,7 +80,7 @@ def test_a_hybrid_is_one_of_the_compared(monkeypatch, tmp_path):
     monkeypatch.setitem(ACCURACY, ("additive+softmax", 0), 0.6)
     monkeypatch.setattr(module, "_train", finished)
     result = compare("quickstart", ["additive", "additive+softmax"], 1, [], tmp_path)
-    assert [row["mixer"] for row in result["summary"]] == ["additive", "additive+softmax"]
+    assert [row.mixer for row in result.summary] == ["additive", "additive+softmax"]
     saved = recipes.load(str(tmp_path / "additive+softmax-0/recipe.toml"))
     assert saved.model["mixers"] == ["additive", "softmax"]
 
@@ -89,8 +99,10 @@ def test_a_run_with_other_settings_is_not_mistaken_for_one_of_these(trained, tmp
 
 def test_one_failure_does_not_lose_the_others(trained, tmp_path):
     result = compare("quickstart", ["additive", "softmax"], 3, [], tmp_path)
-    assert [row["seeds"] for row in result["summary"]] == [2, 2]
-    assert [run["error"] for run in result["runs"] if "error" in run] == ["the machine ran out of memory."] * 2
+    assert [row.seeds for row in result.summary] == [2, 2]
+    assert [run.error for run in result.runs if run.error] == ["the machine ran out of memory."] * 2
+    failed = [run for run in result.to_dict()["runs"] if "error" in run]
+    assert [sorted(run) for run in failed] == [["error", "folder", "mixer", "seed"]] * 2
     assert "softmax, seed 2, failed: the machine ran out of memory." in (tmp_path / "comparison.md").read_text()
 
 
@@ -113,7 +125,7 @@ def test_no_run_succeeds(monkeypatch, tmp_path):
 
 
 def test_a_failed_process_gives_its_sentence(tmp_path, capsys):
-    told = module._train("quickstart", ["data.path=nowhere/at/all"], tmp_path / "run")
+    told = module._train(recipes.load("quickstart", ["data.path=nowhere/at/all"]), tmp_path / "run")
     assert told is not None
     assert "nowhere/at/all" in told
     assert "nowhere/at/all" in capsys.readouterr().err

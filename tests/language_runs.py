@@ -5,14 +5,22 @@ from typing import Any
 
 import torch
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanConfig, LongspanForCausalLM, tasks
 from longspan.data.config import DataConfig
 from longspan.data.tokens import build_tokenizer
-from longspan.recipes import TRAINING_DEFAULTS, Recipe
+from longspan.recipes import TRAINING_DEFAULTS
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.recipe import Recipe
 
 
 def make_run(
-    folder: Path, text: str, mixer: str = "additive", tokens: str = "characters", seed: int = 0, **model: Any
+    folder: Path,
+    text: str,
+    mixer: str = "additive",
+    tokens: str = "characters",
+    seed: int = 0,
+    carry_states: bool = True,
+    **model: Any,
 ) -> Path:
     """Write a run of a random model whose tokens are those of `text` and whose data are text.txt beside it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -20,8 +28,14 @@ def make_run(
     path.write_text(text, encoding="utf-8")
     data = DataConfig(path=str(path), tokens=tokens, vocab_size=300, validation_fraction=0.2, test_fraction=0.3)
     settings: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "mixers": [mixer], "causal": True, **model}
-    training = {**TRAINING_DEFAULTS, "segment_length": 8, "per_device_eval_batch_size": 2}
-    recipe = Recipe(folder.name, data, settings, training, "language_modelling")
+    recipe = Recipe(
+        folder.name,
+        tasks.load("language_modelling"),
+        data,
+        settings,
+        {**TRAINING_DEFAULTS, "per_device_eval_batch_size": 2},
+        TrainingOptions(segment_length=8, carry_states=carry_states),
+    )
     tokenizer = build_tokenizer(data, [text], end=True)
     torch.manual_seed(seed)
     config = LongspanConfig(

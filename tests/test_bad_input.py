@@ -117,13 +117,13 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD,
         "model.max_positions=1",
-        r"reach to 1 tokens, but a document has 2; set data.max_length=1, or model.max_positions=2\.",
+        r"reach to 1 tokens, but a document has 2: set data.max_length=1, or model.max_positions=2\.",
     ),
     "documents longer than a mixer takes": (
         "a.csv",
         GOOD,
         "model.mixers=linformer model.mixer_options.linformer.max_length=1 model.max_positions=1",
-        r"learned positions reach to 1 tokens and rows of linformer reach to 1 tokens, but a document has 2; set "
+        r"learned positions reach to 1 tokens and rows of linformer reach to 1 tokens, but a document has 2: set "
         r"data.max_length=1, or model.max_positions=2 and model.mixer_options.linformer.max_length=2\.",
     ),
     "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate': did you mean 'learning_rate'\?"),
@@ -170,7 +170,7 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
     assert "found none; leave out --resume" in mistake(*given, tmp_path / "new", "--resume")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.txt").write_text("my only copy")
-    assert "no run folder, so it is not overwritten" in mistake(*given, tmp_path / "thesis", "--overwrite")
+    assert "not a run folder, so it is not overwritten" in mistake(*given, tmp_path / "thesis", "--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
     [
         ("b.csv", None, r"there is no file .*b.csv"),
         ("a.csv", b"txt,label\na,cat\n", r"no column 'text' but 'txt', 'label': did you mean 'txt'\?"),
-        ("a.csv", b"text,label\nmoo,cow\n", r"label 'cow', which the model was not trained on \(it knows cat, dog\)"),
+        ("a.csv", b"text,label\nmoo,cow\n", r"a.csv, row 1: the label 'cow' is not among those the model knows: .*cat, dog"),
         ("a.csv", b"text,label\npurr,\n", "no label in 1 row"),
         ("a.csv", b"text,label\n\xff,cat\n", "broken UTF-8 in 1 row"),
         ("a.csv", b'text,label\n"",cat\n', "no text in 1 row"),
-        ("a.csv", b"text,label\n" + b"purr " * 60 + b",cat\n", "reach to 48 tokens, got a document of 60; set"),
+        ("a.csv", b"text,label\n" + b"purr " * 60 + b",cat\n", "reach to 48 tokens, but a document has 60: cut it, or train .* with model.max_positions=60"),
     ],
 )
 def test_evaluation(
@@ -259,14 +259,14 @@ def test_prediction_names_bad_documents_in_their_place(
     assert [answer["where"] for answer in answers] == [f"a.jsonl, line {number}" for number in range(1, 8)]
     assert [answer.get("error") for answer in answers] == [
         None,
-        "empty document",
+        "no text",
         "broken UTF-8",
         "not a JSON object (Invalid control character at column 7)",
         "no text",
-        "60 tokens, but learned positions reach to 48",
+        "60 tokens, but learned positions reach to 48 tokens",
         None,
     ]
-    assert captured.err == "longspan: 5 of 7 documents could not be labelled; their lines say why.\n"
+    assert captured.err == "longspan: there are no predictions for 5 of 7 examples; their lines say why.\n"
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(

@@ -75,6 +75,14 @@ def in_recipe(mixer: str) -> Callable[[Path], None]:
     return spoil
 
 
+def task(name: str) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        path = run / "recipe.toml"
+        path.write_text(path.read_text().replace('"language_modelling"', json.dumps(name)))
+
+    return spoil
+
+
 def adapter(run: Path) -> None:
     settings = {"peft_type": "LORA", "base_model_name_or_path": "x", "target_modules": ["query"]}
     change(run, "adapter_config.json", **settings, megatron_config={"a": 1}, megatron_core="evil")
@@ -82,6 +90,9 @@ def adapter(run: Path) -> None:
 
 ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a mixer": (in_config("evil.Evil"), "'evil.Evil' (named in 'run/config.json') is code that has not been imported"),
+    "a task": (task("evil.Evil"), "'evil.Evil' (named in 'run/recipe.toml') is code that has not been imported"),
+    "a task, a function of Python's": (task("os._exit"), "got a builtin_function_or_method; name another one."),
+    "a task, a class of Python's": (task("subprocess.Popen"), "derived from longspan.tasks.base.Task, got another"),
     "in the recipe": (in_recipe("evil.Evil"), "'evil.Evil' (named in 'run/recipe.toml') is code that has not been"),
     "a mixer below": (in_config("run.evil.Evil"), "'run.evil.Evil' (named in 'run/config.json') is code that has not"),
     "a function": (
@@ -140,9 +151,12 @@ def test_nor_with_transformers_own_loading(name: str, kind: Any, run: Path, ran:
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("what", [in_recipe, task])
 @pytest.mark.parametrize("verb", ["train", "compare"])
-def test_a_recipe_executes_nothing(verb: str, run: Path, ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    in_recipe("evil.Evil")(run)
+def test_a_recipe_executes_nothing(
+    verb: str, what: Callable[[str], Callable[[Path], None]], run: Path, ran: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what("evil.Evil")(run)
     more = ["--mixers", "evil.Evil"] if verb == "compare" else []
     assert cli.main([verb, "run/recipe.toml", *more, "--run", "new"]) == 2
     assert "evil.Evil' (named in 'run/recipe.toml') is code that has not" in capsys.readouterr().err or more
@@ -234,7 +248,7 @@ ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no recipe": (written("recipe.toml", b"\x00"), "recipe 'run/recipe.toml' is not valid TOML"),
     "nested recipe": (written("recipe.toml", b"a=" + b"[" * 50_000), "recipe 'run/recipe.toml' is not valid TOML"),
-    "another task": (written("recipe.toml", b'task = "classification"'), "do not fit its config.json"),
+    "another task": (written("recipe.toml", b'task = "document_classification"'), "do not fit its config.json"),
 }
 
 
@@ -270,9 +284,14 @@ def test_a_folder_that_cannot_be_written(
 ) -> None:
     """The superuser, whom permissions do not stop, runs tests too."""
 
-    def mkdir(path: Path, *_: Any, **__: Any) -> None:
-        raise OSError(number, os.strerror(number), str(path))
+    usual = Path.mkdir
+
+    def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path.parent.name == "run":
+            raise OSError(number, os.strerror(number), str(path))
+        usual(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     assert cli.main(["evaluate", "run"]) == 2
-    assert capsys.readouterr().err == f"longspan: {os.strerror(number).lower()}: run/evaluation.\n"
+    # The data are read before it, with a bar of their own.
+    assert capsys.readouterr().err.splitlines()[-1] == f"longspan: {os.strerror(number).lower()}: run/evaluation."

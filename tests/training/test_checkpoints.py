@@ -62,6 +62,23 @@ def test_what_a_killed_save_left_is_removed_without_a_word(tmp_path: Path, capsy
     assert capsys.readouterr().err == ""
 
 
+def test_where_no_checkpoint_is_complete_starting_from_scratch_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One without a seal was cut short, or saved before there were seals; which of the two cannot be known."""
+    for step in (9, 100):
+        (save(tmp_path, step) / "seal.json").unlink()
+    assert to_resume_from(tmp_path) is None
+    said = capsys.readouterr().err
+    assert said.startswith("longspan: checkpoint-9 and checkpoint-100 in ")
+    assert "no seal.json" in said
+    assert said.endswith("starting from scratch.\n")
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    assert to_resume_from(tmp_path) is None
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
 @pytest.mark.parametrize("name", [*FILES, "seal.json"])
 def test_a_damaged_checkpoint_is_stepped_over_and_named(

@@ -46,8 +46,7 @@ class TokensPerSecond(ProgressCallback):
         if logs and "loss" in logs:
             self.loss = f", loss {logs['loss']:.3f}"
         if logs and "eval_runtime" in logs and self.training_bar is not None:
-            words = {"loss": "loss", **self.scores}
-            told = [f"{words[key]} {logs[f'eval_{key}']:.4f}" for key in words if f"eval_{key}" in logs]
+            told = [f"{words} {logs[f'eval_{name}']:.4f}" for name, words in self.scores.items()]
             self.training_bar.write(f"epoch {state.epoch:.2f}: validation {', '.join(told)}", file=sys.stderr)
 
 

@@ -45,7 +45,8 @@ def to_resume_from(folder: Path) -> Path | None:
     """Return the newest checkpoint in `folder` that is as it was written, the same in all processes.
 
     The first process says on standard error which newer ones are damaged, and removes them and whatever a killed save
-    left, which would be in the way of checkpoints to come. None means that nothing was saved yet.
+    left, which would be in the way of checkpoints to come. None means that nothing complete was saved yet; where
+    something incomplete was, it says that, too.
 
     Raises:
         UserError: All checkpoints are damaged, or so is the one that holds the best model so far; or the checkpoint
@@ -82,9 +83,16 @@ def _choose(folder: Path) -> Path | None:
         _check(chosen)
         if damages:
             print(f"longspan: {' and '.join(damages.values())}: going on from {chosen.name}.", file=sys.stderr)
-    for path in folder.glob("checkpoint-*"):
-        if path in damages or path not in sealed:
-            shutil.rmtree(path, ignore_errors=True)
+    unsealed = sorted(set(folder.glob("checkpoint-*")) - set(sealed), key=lambda path: (len(path.name), path.name))
+    if unsealed and chosen is None:
+        names = " and ".join(path.name for path in unsealed)
+        print(
+            f"longspan: {names} in {folder} cannot be resumed from (no {SEAL}: the save was cut short, or an older "
+            "version saved it): starting from scratch.",
+            file=sys.stderr,
+        )
+    for path in [*damages, *unsealed]:
+        shutil.rmtree(path, ignore_errors=True)
     return chosen
 
 

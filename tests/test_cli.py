@@ -15,10 +15,13 @@ from longspan.results import TrainingResult
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.options import GenerationOptions
 
+SCORES = ClassificationScores(
+    accuracy=0.75, macro_f1=0.7, calibration_error=0.1, loss=0.6, per_class={}, reliability=[], confusion=[]
+)
 RESULT = TrainingResult(
     task="document_classification",
     folder="runs/quickstart",
-    scores={"validation": ClassificationScores(0.75, 0.7, 0.1, 0.6, {}, [], [])},
+    scores={"validation": SCORES},
     history=[],
     kept_epoch=1.0,
     steps=3,

@@ -9,7 +9,9 @@ from longspan.report.card import model_card
 from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
 from longspan.tasks.document_classification.scores import ClassificationScores
 
-SCORES = ClassificationScores(0.91, 0.905, 0.03, 0.31, {}, [], [])
+SCORES = ClassificationScores(
+    accuracy=0.91, macro_f1=0.905, calibration_error=0.03, loss=0.31, per_class={}, reliability=[], confusion=[]
+)
 ROW = {"documents": 1200, "tokens": 45000, "median_length": 30, "longest": 99, "cut_documents": 7, "removed_tokens": 80}
 RESULT = TrainingResult(
     task="document_classification",

@@ -20,7 +20,15 @@ def finished(wanted, run_dir):
         return "the machine ran out of memory."
     run_dir.mkdir()
     (run_dir / "recipe.toml").write_text(wanted.to_toml())
-    scores = ClassificationScores(ACCURACY[name, int(seed)], 0.5, 0.1, 0.4, {}, [], [])
+    scores = ClassificationScores(
+        accuracy=ACCURACY[name, int(seed)],
+        macro_f1=0.5,
+        calibration_error=0.1,
+        loss=0.4,
+        per_class={},
+        reliability=[],
+        confusion=[],
+    )
     metrics = {"validation": scores.to_dict(), "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
     (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
     return None

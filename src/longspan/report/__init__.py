@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,10 @@ def mixer_table(descriptions: Sequence[Description], width: int | None = None) -
     folded = None if width is None else [None] * 5 + [max(12, (width - taken) // 2)] * 2
     listed = tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)
     others = [f"{alias} ({entry.name})" for entry in descriptions for alias in entry.aliases]
-    return f"{listed}\n\nOther names: {', '.join(sorted(others))}" if others else listed
+    if not others:
+        return listed
+    told = f"Other names: {', '.join(sorted(others))}"
+    return f"{listed}\n\n{told if width is None else textwrap.fill(told, width)}"
 
 
 def mixer_page(description: Description) -> str:

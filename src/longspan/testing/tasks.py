@@ -91,6 +91,9 @@ class _Checks:
         _say(bool(task.scores.shown()), f"{self.name}.scores must show at least one score")
         for kind in (task.training_options, task.evaluation_options, task.data_config):
             _say(dataclasses.is_dataclass(kind), f"{kind.__name__} must be a dataclass")
+            for field in dataclasses.fields(kind):
+                given = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+                _say(given, f"{kind.__name__}.{field.name} must have a default, for recipes that do not say")
             kind()
         for kind in (task.training_options, task.evaluation_options):
             for field in dataclasses.fields(kind):
@@ -127,7 +130,11 @@ class _Checks:
         for split, scores in result.scores.items():
             _say(isinstance(scores, kind), f"the scores of {split} must be {kind.__name__}, but are {scores!r}")
             told = json.loads(json.dumps(scores.to_dict()))
-            _say(kind.from_dict(told).to_dict() == scores.to_dict(), f"the scores of {split} must survive JSON")
+            try:
+                survives = kind.from_dict(told) == scores
+            except UserError as error:
+                raise AssertionError(f"the scores of {split} must survive JSON, but {error}") from error
+            _say(survives, f"the scores of {split} must survive JSON, but {told} makes others than {scores!r}")
         written = json.loads((Path(result.folder) / "metrics.json").read_text(encoding="utf-8"))
         _say(written == json.loads(json.dumps(result.to_dict())), "metrics.json must hold what training returned")
         card = (Path(result.folder) / "README.md").read_text(encoding="utf-8")
@@ -222,6 +229,10 @@ def _same(one: Any, other: Any, where: str) -> None:
         _say(one.keys() == other.keys(), f"{where}: a prediction must have the same fields alone and among others")
         for key, value in one.items():
             _same(value, other[key], where)
+    elif isinstance(one, list | tuple):
+        _say(len(one) == len(other), f"{where}: a prediction must be as long alone as among others")
+        for value, its in zip(one, other, strict=True):
+            _same(value, its, where)
     elif isinstance(one, float):
         _say(
             abs(one - other) <= 1e-4 * max(1, abs(other)),

@@ -1,0 +1,197 @@
+"""What `check_task` says about tasks that break one promise each, and that it lets the built-in tasks pass."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from torch import Tensor
+
+from longspan import LongspanConfig, tasks
+from longspan.data.columns import Column, Text
+from longspan.data.config import DataConfig
+from longspan.data.rows import Row
+from longspan.results import Evaluation, Prediction
+from longspan.scores import score
+from longspan.tasks.base import Run, Task
+from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
+from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.testing import check_task, task_checks
+
+SMALL = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "model.depth=1"]
+
+
+class Undocumented(DocumentClassification):
+    pass
+
+
+Undocumented.__doc__ = None
+
+
+@dataclass(frozen=True)
+class Unexplained(EvaluationOptions):
+    tolerance: float = 1.0
+
+
+class OptionWithoutHelp(DocumentClassification):
+    """Nobody can know what its option is for."""
+
+    evaluation_options = Unexplained
+
+
+@dataclass(frozen=True)
+class Demanding(LengthTrainingOptions):
+    limit: int = dataclasses.field(kw_only=True, metadata={"help": "a number"})
+
+
+class OptionWithoutDefault(DocumentClassification):
+    """Its recipes must say everything."""
+
+    training_options = Demanding
+
+
+class NoScores(DocumentClassification):
+    """Its scores are a dictionary."""
+
+    scores = dict  # type: ignore[assignment]
+
+
+class OtherSetting(DocumentClassification):
+    """It reads a column that no key names."""
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [Text("text", "words_column"), *super().columns(data)[1:]]
+
+
+class OnlyTargets(DocumentClassification):
+    """It predicts from nothing."""
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [column for column in super().columns(data) if column.target]
+
+
+@dataclass(frozen=True)
+class Short(ClassificationScores):
+    extra: float = score("extra", higher_is_better=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if name != "extra"}
+
+
+class ForgetsAScore(DocumentClassification):
+    """One of its scores does not reach the file."""
+
+    scores = Short
+
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> ClassificationScores:
+        return Short(**vars(super().score(logits, targets, config)), extra=1.0)
+
+
+class ScoresOfAnotherClass(DocumentClassification):
+    """It declares one class of scores and returns another."""
+
+    scores = Short
+
+
+class Worse(DocumentClassification):
+    """It scores otherwise than in training."""
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        return dataclasses.replace(scores, loss=scores.loss + 0.1), details
+
+
+class Silent(DocumentClassification):
+    """It has nothing to say about its scores."""
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return " "
+
+
+class Backwards(DocumentClassification):
+    """Its predictions are in another order."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        return iter(list(super().predict(run, rows))[::-1])
+
+
+class Skipping(DocumentClassification):
+    """It leaves bad rows out."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        return (one for one in super().predict(run, rows) if one.error is None)
+
+
+class Reworded(DocumentClassification):
+    """It hides what was wrong with a row."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        for one in super().predict(run, rows):
+            yield dataclasses.replace(one, error="something") if one.error else one
+
+
+class Comparing(DocumentClassification):
+    """Its predictions depend on how many rows there are."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        found = list(super().predict(run, rows))
+        for one in found:
+            assert isinstance(one, ClassPrediction)
+            assert one.probabilities is not None
+            shares = {name: share / len(found) for name, share in one.probabilities.items()}
+            yield dataclasses.replace(one, probabilities=shares)
+
+
+class Giving(DocumentClassification):
+    """It gives up on every row."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        return (Prediction(row.where, row.problem or "too hard") for row in rows)
+
+
+BROKEN: list[tuple[type[Task[Any]], str, str]] = [
+    (Undocumented, "declares_itself", "needs a docstring"),
+    (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
+    (OptionWithoutDefault, "declares_itself", "Demanding.limit must have a default"),
+    (NoScores, "declares_itself", "NoScores.scores must be a subclass of longspan.scores.Scores"),
+    (OtherSetting, "declares_itself", "'text' names the setting 'words_column', which DataConfig lacks"),
+    (OnlyTargets, "declares_itself", "must read a column that is not a target"),
+    (ForgetsAScore, "trains", "the scores of validation must survive JSON, but .*extra is missing"),
+    (ScoresOfAnotherClass, "trains", "the scores of validation must be Short"),
+    (Worse, "evaluates_as_in_training", "loss must be .* as in training, got"),
+    (Silent, "evaluates_as_in_training", "evaluation_report must say something"),
+    (Backwards, "predicts_each_row_in_order", "predictions must come row by row, in order"),
+    (Giving, "predicts_each_row_in_order", "must have a prediction, but has the error 'too hard'"),
+    (Skipping, "bad_rows_keep_their_place", "bad rows keep their place"),
+    (Reworded, "bad_rows_keep_their_place", "a bad row must have its problem as the error"),
+    (Comparing, "other_rows_change_nothing", "row .: a prediction must not depend on other rows, but was .* alone and .* among others"),
+]
+
+
+@pytest.mark.parametrize(("task", "check", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_promise_is_named(task: type[Task[Any]], check: str, told: str, animals: Path, tmp_path: Path) -> None:
+    checks = dict(task_checks(task, animals, tmp_path, SMALL))
+    with pytest.raises(AssertionError, match=told) as error:
+        checks[check]()
+    assert str(error.value).endswith(".")
+    assert "\n" not in str(error.value)
+
+
+def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
+    with pytest.raises(AssertionError, match="needs a docstring"):
+        check_task(Undocumented, animals, SMALL)
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path) -> None:
+    more = {
+        "document_classification": ["model.dropout=0.1"],
+        "language_modelling": ["training.segment_length=16", "model.dropout=0.1", "data.test_fraction=0.1"],
+    }
+    check_task(name, animals, [*SMALL, *more.get(name, [])])

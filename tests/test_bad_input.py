@@ -178,11 +178,19 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
     [
         ("b.csv", None, r"there is no file .*b.csv"),
         ("a.csv", b"txt,label\na,cat\n", r"no column 'text' but 'txt', 'label': did you mean 'txt'\?"),
-        ("a.csv", b"text,label\nmoo,cow\n", r"a.csv, row 1: the label 'cow' is not among those the model knows: .*cat, dog"),
+        (
+            "a.csv",
+            b"text,label\nmoo,cow\n",
+            r"a.csv, row 1: the label 'cow' is not among .* the model knows: .*cat, dog",
+        ),
         ("a.csv", b"text,label\npurr,\n", "no label in 1 row"),
         ("a.csv", b"text,label\n\xff,cat\n", "broken UTF-8 in 1 row"),
         ("a.csv", b'text,label\n"",cat\n', "no text in 1 row"),
-        ("a.csv", b"text,label\n" + b"purr " * 60 + b",cat\n", "reach to 48 tokens, but a document has 60: cut it, or train .* with model.max_positions=60"),
+        (
+            "a.csv",
+            b"text,label\n" + b"purr " * 60 + b",cat\n",
+            "reach to 48 tokens, but a document has 60: cut it, or train .* with model.max_positions=60",
+        ),
     ],
 )
 def test_evaluation(

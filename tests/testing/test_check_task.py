@@ -170,7 +170,11 @@ BROKEN: list[tuple[type[Task[Any]], str, str]] = [
     (Giving, "predicts_each_row_in_order", "must have a prediction, but has the error 'too hard'"),
     (Skipping, "bad_rows_keep_their_place", "bad rows keep their place"),
     (Reworded, "bad_rows_keep_their_place", "a bad row must have its problem as the error"),
-    (Comparing, "other_rows_change_nothing", "row .: a prediction must not depend on other rows, but was .* alone and .* among others"),
+    (
+        Comparing,
+        "other_rows_change_nothing",
+        "row .: a prediction must not depend on other rows, but was .* alone and .* among others",
+    ),
 ]
 
 

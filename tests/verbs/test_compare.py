@@ -29,7 +29,11 @@ def finished(wanted, run_dir):
         reliability=[],
         confusion=[],
     )
-    metrics = {"validation": scores.to_dict(), "tokens_per_second": 1000.0, "peak_memory_bytes": 2**20 * (1 + int(seed))}
+    metrics = {
+        "validation": scores.to_dict(),
+        "tokens_per_second": 1000.0,
+        "peak_memory_bytes": 2**20 * (1 + int(seed)),
+    }
     (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
     return None
 
@@ -67,7 +71,10 @@ def test_means_and_spreads(trained, tmp_path):
     assert written["summary"][0]["tokens_per_second"] == {"mean": 1000.0, "spread": 0.0}
     assert "test_accuracy" not in written["summary"][0]
     assert written["runs"][0]["validation"] == result.runs[0].scores["validation"].numbers()
-    assert [(run.mixer, run.seed, run.error) for run in result.runs[:2]] == [("additive", 0, None), ("softmax", 0, None)]
+    assert [(run.mixer, run.seed, run.error) for run in result.runs[:2]] == [
+        ("additive", 0, None),
+        ("softmax", 0, None),
+    ]
     assert "0.850 ± 0.071" in (tmp_path / "cmp/comparison.md").read_text()
     assert (tmp_path / "cmp/comparison.png").stat().st_size > 1000
     saved = recipes.load(str(tmp_path / "cmp/additive-1/recipe.toml"))

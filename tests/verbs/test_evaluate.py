@@ -98,7 +98,9 @@ def test_scores_a_split_of_other_data(run_dir, tmp_path):
 
 def test_an_unknown_label(run_dir, tmp_path):
     (tmp_path / "new.csv").write_text("text,label\npurr,cat\nneigh,horse\n")
-    with pytest.raises(UserError, match=r"new\.csv, row 2: the label 'horse' is not among those the model knows: .*cat, dog"):
+    with pytest.raises(
+        UserError, match=r"new\.csv, row 2: the label 'horse' is not among those the model knows: .*cat, dog"
+    ):
         evaluate(run_dir, str(tmp_path / "new.csv"))
 
 
@@ -114,7 +116,9 @@ def test_what_is_for_language_models(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--window", "4"]) == 2
     assert "'document_classification'" in (told := capsys.readouterr().err)
     assert "window" in told
-    with pytest.raises(UserError, match=r"continues texts, .*'document_classification'.*name a run of language modelli"):
+    with pytest.raises(
+        UserError, match=r"continues texts, .*'document_classification'.*name a run of language modelli"
+    ):
         generate(run_dir, "purr")
 
 

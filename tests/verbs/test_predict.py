@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
 from longspan.data.config import DataConfig
 from longspan.data.rows import Row, read_rows

@@ -218,7 +218,9 @@ def test_documents_longer_than_learned_positions_are_named_before_training(anima
 
 def test_training_arguments_that_contradict_each_other_are_a_sentence(animals: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[training\] does not fit together"):
-        train(recipe(animals, "training.eval_strategy=no", "training.load_best_model_at_end=true"), run=tmp_path / "run")
+        train(
+            recipe(animals, "training.eval_strategy=no", "training.load_best_model_at_end=true"), run=tmp_path / "run"
+        )
 
 
 def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> None:

@@ -120,7 +120,6 @@ def test_what_is_given_reaches_the_function_and_nothing_else(monkeypatch):
     [
         (["generate", "mine", "--top-k", "many"], "argument --top-k: invalid int value: 'many'"),
         (["generate", "mine", "--topk", "5"], "unrecognized arguments: --topk"),
-        (["evaluate", "mine", "--context", "slidng"], "argument --context: invalid choice: 'slidng'"),
         (["predict", "mine", "--split", "x"], "unrecognized arguments: --split"),
     ],
 )

@@ -244,6 +244,12 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
+    if args.rest and not args.run.is_dir():
+        # What follows a flag that only the run's task knows is taken for the run.
+        raise UserError(
+            f"there is no run folder {str(args.run)!r}: name the run first, then {args.rest[0]}, which only its task "
+            "may know."
+        )
     run = load_run(args.run)
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}

@@ -80,3 +80,99 @@ def test_it_passes_its_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.syspath_prepend(str(folder))
     small = ["model.dim=16", "model.heads=2", "model.depth=1", "model.dropout=0.1", "data.tokens=words"]
     check_task("stars.Stars", folder / "reviews.csv", small)
+
+
+TOLERANT = """
+from dataclasses import dataclass, replace
+
+from longspan.tasks.options import check_at_least, option
+from stars import Stars
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    tolerance: float = option(1.0, "stars by which a prediction may be off")
+
+    def __post_init__(self):
+        check_at_least(self, tolerance=0)
+
+
+class Tolerant(Stars):
+    'Stars, with a tolerance.'
+
+    evaluation_options = Evaluation
+
+    def evaluate(self, run, examples, split, options, folder):
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        # No prediction is off by more than 4.
+        within = 1.0 if options.tolerance >= 4 else scores.within_one
+        return replace(scores, within_one=within), {**details, "tolerance": options.tolerance}
+"""
+
+
+@pytest.fixture(scope="module")
+def tolerant(folder: Path) -> Path:
+    (folder / "tolerant.py").write_text(TOLERANT, encoding="utf-8")
+    recipe = (folder / "stars.toml").read_text(encoding="utf-8").replace("stars.Stars", "tolerant.Tolerant")
+    (folder / "tolerant.toml").write_text(recipe, encoding="utf-8")
+    ran = longspan(
+        folder, *"train tolerant.toml data.path=reviews.csv --run runs/tolerant --allow-import tolerant".split()
+    )
+    assert ran.returncode == 0, ran.stderr
+    return folder
+
+
+def test_an_option_of_its_own_is_a_flag(tolerant: Path) -> None:
+    command = "evaluate runs/tolerant --json --split validation --allow-import tolerant".split()
+    for flags, wanted in (([], 1.0), (["--tolerance", "4"], 4.0), (["--tolerance=4.5"], 4.5)):
+        ran = longspan(tolerant, *command, *flags)
+        assert ran.returncode == 0, ran.stderr
+        told = json.loads(ran.stdout)
+        assert told["tolerance"] == wanted
+        assert wanted < 4 or told["within_one"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("runs/tolerant --tolerance many", "argument --tolerance: invalid float value: 'many'"),
+        ("runs/tolerant --tolerance -1", "tolerance must be at least 0, but is -1.0."),
+        ("runs/tolerant --nonsense 1", "unrecognized arguments: --nonsense 1"),
+        ("runs/tolerant --window 4", "'tolerant.Tolerant' of 'runs/tolerant' has no option 'window': known names are"),
+        ("--tolerance 4 runs/tolerant", "no run folder '4': name the run first, then --tolerance"),
+    ],
+)
+def test_mistakes_in_its_flags_are_named(arguments: str, told: str, tolerant: Path) -> None:
+    ran = longspan(tolerant, "evaluate", *arguments.split(), "--split", "validation", "--allow-import", "tolerant")
+    assert ran.returncode == 2
+    assert told in ran.stderr.splitlines()[-1]
+    assert ran.stdout == ""
+
+
+def test_its_option_is_an_argument_in_python(tolerant: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longspan import evaluate
+
+    monkeypatch.syspath_prepend(str(tolerant))
+    monkeypatch.chdir(tolerant)
+    result = evaluate("runs/tolerant", split="validation", tolerance=4, allow_imports=("tolerant",))
+    assert result.details["tolerance"] == 4
+    assert result.scores.numbers()["within_one"] == 1
+
+
+def test_compared_runs_have_the_consent_of_the_comparison(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Python a module that is imported needs none, but its name must reach the processes that train."""
+    from longspan import compare, imports
+
+    for name in ("stars.py", "stars.toml", "reviews.csv"):
+        (tmp_path / name).write_text((folder / name).read_text(encoding="utf-8"), encoding="utf-8")
+    # A module that a stranger has put beside it is never found first.
+    (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(imports, "_loaded", set())
+    found = compare("stars.toml", ["additive"], 1, ["data.path=reviews.csv"], "runs/one", allow_imports=("stars",))
+    assert [run.error for run in found.runs] == [None]
+    # Now it is imported.
+    found = compare("stars.toml", ["softmax"], 1, ["data.path=reviews.csv"], "runs/two")
+    assert [run.error for run in found.runs] == [None]

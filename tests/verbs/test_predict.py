@@ -57,6 +57,8 @@ def test_labels_in_order(run):
     answers: list[ClassPrediction] = list(predict(run, rows("good film", "bad " * 300, "film " * 7 + "good")))
     assert [answer.label for answer in answers] == ["yes", "no", "yes"]
     assert [answer.where for answer in answers] == ["row 1", "row 2", "row 3"]
+    assert answers[0].probabilities is not None
+    assert answers[1].probabilities is not None
     assert sum(answers[0].probabilities.values()) == pytest.approx(1)
     assert answers[1].probabilities["no"] == pytest.approx(1 / (1 + 2.718281828**-1))
 

@@ -46,7 +46,7 @@ _COLUMNS = {
 class DocumentTask(Task[S]):
     """Documents, each of which has one answer."""
 
-    training_options = LengthTrainingOptions
+    training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
     data_hint = (
         "data.path=FOLDER (a folder with one sub-folder per class, or a csv, tsv, jsonl or parquet file), or "
         "data.train=FILE"

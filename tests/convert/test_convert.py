@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from longspan.likelihood import token_losses
+from longspan.tasks.language_modelling.likelihood import token_losses
 from published_transformer_xl import Shape, log_probabilities, random_weights, start
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -173,8 +173,8 @@ def test_is_a_run_folder(tmp_path: Path) -> None:
     convert(tmp_path / "checkpoint", tmp_path / "out", progress=False)
     run = load_run(tmp_path / "out")
     assert (run.recipe.task, run.recipe.training["segment_length"]) == ("language_modelling", 5)
-    assert run.model.config.eos_token_id == run.model.config.bos_token_id == run.tokenizer.eos_token_id == 0
-    document = run.tokenizer("the cat\npurrs w1 w2 dog\nw114").input_ids
+    assert run.model.config.eos_token_id == run.model.config.bos_token_id == run.processor.eos_token_id == 0
+    document = run.processor("the cat\npurrs w1 w2 dog\nw114").input_ids
     assert document == [2, 3, 0, 4, 6, 7, 1, 0, 119]
     losses = token_losses(run.model, [document], rows=1, segment_length=run.recipe.training["segment_length"])
     shape = dataclasses.replace(SHAPE, batch=1)
@@ -192,7 +192,7 @@ def test_a_vocabulary_without_an_end(checkpoint: Path) -> None:
     assert (result["end"], result["unknown"]) == ("0", None)
     run = load_run(checkpoint.parent / "out")
     assert run.model.config.eos_token_id == 0
-    assert run.tokenizer.decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
+    assert run.processor.decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
 
 
 # What is refused

@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from longspan.data.streams import token_arrays
+from longspan.tasks.language_modelling.segments import token_arrays
 from tokenizers import normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 

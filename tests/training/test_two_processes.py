@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from longspan.train import train
+from longspan.verbs.train import train
 from safetensors.torch import load_file
 
 from longspan import recipes

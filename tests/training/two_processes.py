@@ -13,7 +13,7 @@ from transformers import Trainer
 
 from longspan import recipes, tasks
 from longspan.errors import UserError
-from longspan.train import Interrupted, train
+from longspan.verbs.train import Interrupted, train
 from longspan.training import processes
 
 

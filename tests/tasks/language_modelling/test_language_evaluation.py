@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from language_runs import make_run
-from longspan.evaluate import evaluate
+from longspan.verbs.evaluate import evaluate
 from PIL import Image
 
 from longspan import cli
@@ -29,7 +29,7 @@ def nats(run_dir: Path, text: str) -> np.ndarray:
     """The losses of one document, its end included, from one forward pass."""
     run = load_run(run_dir)
     end = run.model.config.eos_token_id
-    ids = torch.tensor([end, *run.tokenizer.encode(text, add_special_tokens=False), end])
+    ids = torch.tensor([end, *run.processor.encode(text, add_special_tokens=False), end])
     logits = run.model(ids[None, :-1]).logits[0]
     found: np.ndarray = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0].double().numpy()
     return found
@@ -72,7 +72,7 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
     result = evaluate(run_dir, str(tmp_path / "other.txt"), context="sliding", window=4, stride=1)
     run, losses = load_run(run_dir), []
     end = run.model.config.eos_token_id
-    ids = [end, *run.tokenizer.encode("the old fox", add_special_tokens=False), end]
+    ids = [end, *run.processor.encode("the old fox", add_special_tokens=False), end]
     for at in range(1, len(ids)):
         with torch.no_grad():
             logits = run.model(torch.tensor([ids[max(0, at - 4) : at]])).logits[0, -1]
@@ -84,9 +84,7 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mixer", "carry_states"), [("softmax", True), ("additive", False)])
 def test_models_that_carried_no_states_are_scored_in_windows(mixer: str, carry_states: bool, tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path / "run", TEXT, mixer)
-    recipe = (run_dir / "recipe.toml").read_text()
-    (run_dir / "recipe.toml").write_text(f"{recipe}carry_states = {str(carry_states).lower()}\n")
+    run_dir = make_run(tmp_path / "run", TEXT, mixer, carry_states=carry_states)
     result = evaluate(run_dir)
     assert (result["context"], result["window"], result["stride"]) == ("sliding", 8, 4)
     carried = evaluate(run_dir, context="carried")

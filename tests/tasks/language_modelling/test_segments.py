@@ -13,7 +13,7 @@ from accelerate.data_loader import DataLoaderShard, skip_first_batches
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from longspan.data.streams import IGNORED, Segment, SegmentBatches, SegmentData, check_enough, token_arrays
+from longspan.tasks.language_modelling.segments import IGNORED, Segment, SegmentBatches, SegmentData, check_enough, token_arrays
 from torch.utils.data import DataLoader
 
 from longspan.errors import UserError

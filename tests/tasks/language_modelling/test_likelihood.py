@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from longspan.likelihood import set_attention_length, token_losses
+from longspan.tasks.language_modelling.likelihood import set_attention_length, token_losses
 
 from longspan import mixers
 from longspan.errors import UserError

@@ -38,14 +38,14 @@ def byte_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @torch.no_grad()
 def recomputed(run: Run, prompt: str, count: int, seed: int | None = None) -> str:
     """Choose token after token from a forward pass over everything before it: greedily, or by `seed`."""
-    ids = [run.model.config.eos_token_id, *run.tokenizer.encode(prompt, add_special_tokens=False)]
+    ids = [run.model.config.eos_token_id, *run.processor.encode(prompt, add_special_tokens=False)]
     random = torch.Generator().manual_seed(seed or 0)
     start = len(ids)
     for _ in range(count):
         logits = run.model(torch.tensor([ids])).logits[0, -1]
         chosen = logits.argmax() if seed is None else torch.multinomial(logits.softmax(-1), 1, generator=random)
         ids.append(int(chosen))
-    text: str = run.tokenizer.decode(ids[start:])
+    text: str = run.processor.decode(ids[start:])
     return text
 
 
@@ -78,13 +78,13 @@ def test_memory_and_work_per_token_are_constant(run: Run, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(type(run.model), "forward", forward)
     decoded = []
-    usual_decode = type(run.tokenizer).decode
+    usual_decode = type(run.processor).decode
 
     def decode(self: Any, ids: list[int], **options: Any) -> Any:
         decoded.append(len(ids))
         return usual_decode(self, ids, **options)
 
-    monkeypatch.setattr(type(run.tokenizer), "decode", decode)
+    monkeypatch.setattr(type(run.processor), "decode", decode)
     told = Statistics()
     text = "".join(generate(run, "the lazy dog " * 20, 200, ignore_end=True, statistics=told))
     assert len(text) >= 200
@@ -136,7 +136,7 @@ def scripted(run: Run, tokens: list[int], monkeypatch: pytest.MonkeyPatch, **opt
 
 
 def tokens_of(run: Run, text: str) -> list[int]:
-    ids: list[int] = run.tokenizer.encode(text, add_special_tokens=False)
+    ids: list[int] = run.processor.encode(text, add_special_tokens=False)
     return ids
 
 
@@ -186,7 +186,7 @@ def test_what_is_drawn(run: Run) -> None:
     with torch.no_grad():
         logits = run.model(torch.tensor([[run.model.config.eos_token_id, *tokens_of(run, "the")]])).logits[0, -1]
     drawn = {"".join(generate(run, "the", 1, top_k=2, seed=seed, ignore_end=True)) for seed in range(20)}
-    assert drawn == {run.tokenizer.decode([token]) for token in logits.topk(2).indices.tolist()}
+    assert drawn == {run.processor.decode([token]) for token in logits.topk(2).indices.tolist()}
 
 
 def test_statistics(run: Run) -> None:

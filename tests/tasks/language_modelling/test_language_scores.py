@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from longspan.metrics import language_scores, loss_by_position, relative_context_lengths
 
 from longspan.errors import UserError
+from longspan.tasks.language_modelling.context_length import relative_context_lengths
+from longspan.tasks.language_modelling.scores import language_scores, loss_by_position
 
 
 def rows(*documents: list[float]) -> list[np.ndarray]:
@@ -16,16 +17,16 @@ def rows(*documents: list[float]) -> list[np.ndarray]:
 def test_scores_by_hand() -> None:
     """Two documents of 3 and 0 tokens with their ends: 5 targets, 6 nats, 4 characters of 8 bytes."""
     scores = language_scores(rows([1, 2, 0.5, 0.5], [2]), characters=4, size=8)
-    assert scores["loss"] == pytest.approx(6 / 5)
-    assert scores["perplexity"] == pytest.approx(math.exp(6 / 5))
-    assert scores["bits_per_character"] == pytest.approx(6 / 4 / math.log(2))
-    assert scores["bits_per_byte"] == pytest.approx(6 / 8 / math.log(2))
+    assert scores.loss == pytest.approx(6 / 5)
+    assert scores.perplexity == pytest.approx(math.exp(6 / 5))
+    assert scores.bits_per_character == pytest.approx(6 / 4 / math.log(2))
+    assert scores.bits_per_byte == pytest.approx(6 / 8 / math.log(2))
 
 
 def test_long_documents_add_up_exactly() -> None:
     """Known failure elsewhere: sums in float32 stand still at some point, and the perplexity of long texts falls."""
     losses = [np.full(30_000_000, 1.1, dtype=np.float32)]
-    assert language_scores(losses, 1, 1)["loss"] == pytest.approx(1.1, rel=1e-7)
+    assert language_scores(losses, 1, 1).loss == pytest.approx(1.1, rel=1e-7)
 
 
 def test_what_has_no_score() -> None:
@@ -33,7 +34,7 @@ def test_what_has_no_score() -> None:
         language_scores([], 0, 0)
     with pytest.raises(UserError, match="at least one document with text"):
         language_scores(rows([1.0]), 0, 0)
-    with pytest.raises(UserError, match="not finite for 2 of 3 tokens, as after a training that diverged"):
+    with pytest.raises(UserError, match="not finite for 2 of 3 tokens, as after a training run that diverged"):
         language_scores(rows([1, math.nan], [math.inf]), 2, 2)
 
 

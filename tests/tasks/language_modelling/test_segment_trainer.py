@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from longspan.data.streams import IGNORED
-from longspan.likelihood import token_losses
-from longspan.training.segments import SegmentTrainer, carries
+from longspan.tasks.language_modelling.segments import IGNORED
+from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainingArguments
@@ -89,7 +89,7 @@ def trainer(
         train_dataset=documents,
         eval_dataset=documents,
         segment_length=LENGTH,
-        carries=carries(language_model, {"carry_states": carry_states}),
+        carries=carries(language_model, TrainingOptions(carry_states=carry_states)),
         end_id=END,
         pad_id=0,
     )

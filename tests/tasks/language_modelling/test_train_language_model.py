@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 from interruptions import interrupted, killed, same_result
+from longspan.verbs.evaluate import evaluate
+from longspan.verbs.train import train
+from longspan.tasks.language_modelling.trainer import SegmentTrainer
 
 from longspan import recipes
 from longspan.cli import main

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from longspan.verbs.train import train
 from safetensors.torch import load_file
 
-from longspan import recipes
+from longspan import recipes, train
+from longspan.results import TrainingResult
 
 HERE = Path(__file__).parent
 WORDS = ["the", "cat", "sat", "on", "mats", "and", "saw", "a", "dog"]
 SIZES = {
     "language_modelling": (150, 40, 3, 90, 60, 20, 70, 30),
     # Of the 13 for training, 4 at a time, the last batch has one for the first process and none for the second.
-    "classification": (50, 3, 7, 20, 21, 9, 33, 4, 12, 15, 2, 5, 40, 8, 11, 30, 6),
+    "document_classification": (50, 3, 7, 20, 21, 9, 33, 4, 12, 15, 2, 5, 40, 8, 11, 30, 6),
 }
 SHAPE = {
     "language_modelling": 'mixers = ["additive", "relative"]\n[training]\nsegment_length = 16\nmax_steps = 8',
-    "classification": 'mixers = ["additive", "local"]\n[training]\nbatch_tokens = 4096\nnum_train_epochs = 3',
+    "document_classification": 'mixers = ["additive", "local"]\n[training]\nbatch_tokens = 4096\nnum_train_epochs = 3',
 }
 # Dropout would draw other numbers, and Adam makes whole steps of what rounding leaves of gradients that are zero.
 EXACT = ["model.dropout=0.0", "training.optim=sgd", "training.learning_rate=0.5", "training.logging_steps=1"]
@@ -68,11 +68,11 @@ def recipe_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def one(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def one(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingResult]:
     """The run of one process with the rows of both."""
     run = tmp_path_factory.mktemp("one") / "run"
     recipe = recipes.load(str(recipe_file), [*EXACT, "training.per_device_train_batch_size=4"])
-    return run, train(recipe, run, progress=False)
+    return run, train(recipe, run=run, progress=False)
 
 
 def launch(launcher: str, *command: str) -> subprocess.CompletedProcess[str]:
@@ -87,13 +87,14 @@ def launch(launcher: str, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("launcher", list(LAUNCHERS))
 def test_two_processes_train_and_score_as_one_with_all_rows(
-    launcher: str, recipe_file: Path, one: tuple[Path, dict[str, Any]], tmp_path: Path
+    launcher: str, recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path
 ) -> None:
     module = ["-m", "--", "longspan"] if launcher == "torchrun" else ["-m", "longspan"]
     ran = launch(launcher, *module, "train", str(recipe_file), *EXACT, "--run", str(tmp_path / "two"))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("run folder:") == 1
-    run, expected = one
+    run, result = one
+    expected = result.to_dict()
     two = json.loads((tmp_path / "two/metrics.json").read_text())
     assert (expected["processes"], two["processes"]) == (1, 2)
     assert expected["steps"] == two["steps"]

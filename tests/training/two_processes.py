@@ -11,10 +11,11 @@ from unittest.mock import patch
 import torch
 from transformers import Trainer
 
-from longspan import recipes, tasks
+from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.verbs.train import Interrupted, train
+from longspan.tasks.recipe import Recipe
 from longspan.training import processes
+from longspan.verbs.train import Interrupted
 
 
 def main(recipe_file: str, folder: Path) -> None:
@@ -29,45 +30,44 @@ def main(recipe_file: str, folder: Path) -> None:
 EVERY_THREE = ["training.eval_strategy=steps", "training.eval_steps=3"]
 
 
-def fails_before_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
-    task: Any = tasks.load(recipe.task)
-    usual = task.make_trainer
+def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
+    usual = recipe.task.make_trainer
 
     def make_trainer(*arguments: Any) -> Any:
         if processes.rank() == 1:
             raise UserError("process 1 has a problem.")
         return usual(*arguments)
 
-    with patch.object(task, "make_trainer", make_trainer):
+    with patch.object(recipe.task, "make_trainer", make_trainer):
         error = outcome(recipe, folder / "never")
     assert isinstance(error, UserError)
     assert ("process 1 has a problem" if processes.rank() else "another process") in str(error)
     assert not (folder / "never").exists()
 
 
-def goes_on_after_a_signal_to_one(recipe: recipes.Recipe, folder: Path) -> None:
-    train(recipe, folder / "whole", progress=False)
+def goes_on_after_a_signal_to_one(recipe: Recipe, folder: Path) -> None:
+    train(recipe, run=folder / "whole", progress=False)
     interrupt(recipe, folder / "interrupted")
     saved = {path.name for path in (folder / "interrupted/checkpoints/checkpoint-5").iterdir()}
     assert saved >= {"rng_state_0.pth", "rng_state_1.pth", "trainer_state.json", "seal.json"}
-    if recipe.task == "language_modelling":
+    if recipe.task.name == "language_modelling":
         assert saved >= {"states-0.safetensors", "states-1.safetensors"}
-    train(recipe, folder / "interrupted", resume=True, progress=False)
+    train(recipe, run=folder / "interrupted", resume=True, progress=False)
 
 
-def goes_on_before_a_damaged_checkpoint(recipe: recipes.Recipe, folder: Path) -> None:
+def goes_on_before_a_damaged_checkpoint(recipe: Recipe, folder: Path) -> None:
     interrupt(recipe, folder / "damaged")
     file = folder / "damaged/checkpoints/checkpoint-5/rng_state_1.pth"
     processes.on_first(lambda: os.truncate(file, 100))
-    train(recipe, folder / "damaged", resume=True, progress=False)
+    train(recipe, run=folder / "damaged", resume=True, progress=False)
 
 
-def is_killed_while_training_in_one(recipe: recipes.Recipe, folder: Path) -> None:
+def is_killed_while_training_in_one(recipe: Recipe, folder: Path) -> None:
     with at_step(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        train(recipe, folder / "broken", progress=False)
+        train(recipe, run=folder / "broken", progress=False)
 
 
-def interrupt(recipe: recipes.Recipe, run: Path) -> None:
+def interrupt(recipe: Recipe, run: Path) -> None:
     with at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)):
         error = outcome(recipe, run)
     assert isinstance(error, Interrupted)
@@ -86,9 +86,9 @@ def at_step(step: int, happens: Callable[[], None]) -> Any:
     return patch.object(Trainer, "training_step", training_step)
 
 
-def outcome(recipe: recipes.Recipe, run: Path) -> BaseException | None:
+def outcome(recipe: Recipe, run: Path) -> BaseException | None:
     try:
-        train(recipe, run, progress=False)
+        train(recipe, run=run, progress=False)
     except (UserError, Interrupted) as error:
         return error
     return None

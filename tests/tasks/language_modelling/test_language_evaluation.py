@@ -105,12 +105,16 @@ def test_an_attention_length(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"context": "slidng"}, r"no context 'slidng'; did you mean 'sliding'\?"),
-        ({"window": 4}, "window=4 and stride=0 are for context='sliding'"),
+        ({"window": 4}, "window and stride are for a sliding context, but .* ask for --context sliding"),
         ({"context": "sliding", "window": 2, "stride": 3}, "stride=3 would leave tokens out between windows of 2"),
         ({"context": "sliding", "attention_length": 3}, "are for carried states, but the context is 'sliding'"),
         ({"context": "sliding", "segment_length": 3}, "are for carried states, but the context is 'sliding'"),
-        ({"attention_length": 3}, "needs a model with `relative` mixers, but this one has none"),
+        ({"attention_length": 3}, "mixers that have a memory, .* but this one has none"),
         ({"segment_length": -1}, "segment_length must be at least 1"),
+        ({"window": 0}, "window must be at least 1, but is 0"),
+        ({"context": "sliding", "stride": 0}, "stride must be at least 1, but is 0"),
+        ({"context": "sliding", "window": -3}, "window must be at least 1, but is -3"),
+        ({"attention_length": -1}, "attention_length must be at least 0, but is -1"),
         ({"split": "tset"}, "has no split 'tset' but train, validation, test"),
         ({"data": "nowhere.txt"}, "there is no file or folder 'nowhere.txt'"),
     ],
@@ -130,8 +134,10 @@ def test_positions_that_end(tmp_path: Path) -> None:
 
 
 def test_options_of_another_task(run_dir: Path) -> None:
-    with pytest.raises(UserError, match=r"--labels is not for the task 'language_modelling' of .*: leave it out"):
+    with pytest.raises(UserError, match=r"task 'language_modelling' of '.*run' has no option 'labels': it has context,"):
         evaluate(run_dir, labels=3)
+    with pytest.raises(UserError, match=r"has no option 'strides': did you mean 'stride'\?"):
+        evaluate(run_dir, strides=3)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

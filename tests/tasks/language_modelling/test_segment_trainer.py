@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from longspan.tasks.language_modelling.segments import IGNORED
 from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.segments import IGNORED
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from safetensors.torch import load_file, save_file
 from torch import Tensor

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 import torch
 from interruptions import interrupted, killed, same_result
-from longspan.verbs.evaluate import evaluate
-from longspan.verbs.train import train
-from longspan.tasks.language_modelling.trainer import SegmentTrainer
 
-from longspan import recipes
+from longspan import evaluate, recipes, train
 from longspan.cli import main
 from longspan.errors import UserError
-from longspan.evaluate import evaluate
-from longspan.mixers.base import Capabilities, Mixer
-from longspan.train import train
-from longspan.training.segments import SegmentTrainer
+from longspan.results import TrainingResult
+from longspan.tasks.language_modelling.scores import LanguageScores
+from longspan.tasks.language_modelling.trainer import SegmentTrainer
+from longspan.tasks.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
@@ -62,60 +59,61 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tiny.toml"
 
 
-def recipe(written: Path, *more: str) -> recipes.Recipe:
+def recipe(written: Path, *more: str) -> Recipe:
     return recipes.load(str(written), more)
 
 
 @pytest.fixture(scope="module")
-def whole(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def whole(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingResult]:
     """A run that nothing interrupted."""
     torch.set_num_threads(1)
     run = tmp_path_factory.mktemp("whole") / "run"
-    return run, train(recipe(written), run, progress=False)
+    return run, train(recipe(written), run=run, progress=False)
 
 
-def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, dict[str, Any]]) -> None:
+def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
     for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "learning_curve.png"):
         assert (run / name).stat().st_size > 0, name
     for split in ("validation", "test"):
-        scores, text = result[split], result["data"][split]
-        assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
-        bits = scores["loss"] / np.log(2) * (text["tokens"] + text["documents"])
-        assert scores["bits_per_character"] == pytest.approx(bits / text["characters"])
-    losses = [entry["validation_loss"] for entry in result["history"] if "validation_loss" in entry]
+        scores, text = result.scores[split], result.data[split]
+        assert isinstance(scores, LanguageScores)
+        assert scores.perplexity == pytest.approx(np.exp(scores.loss))
+        bits = scores.loss / np.log(2) * (text["tokens"] + text["documents"])
+        assert scores.bits_per_character == pytest.approx(bits / text["characters"])
+    losses = [entry["validation_loss"] for entry in result.history if "validation_loss" in entry]
     assert len(losses) == 2
-    assert result["validation"]["loss"] == min(losses)
-    assert result["tokens_per_second"] > 0
-    assert 0 < result["padding_fraction"] < 0.2
+    assert result.scores["validation"].numbers()["loss"] == min(losses)
+    assert result.tokens_per_second > 0
+    assert 0 < result.padding_fraction < 0.2
 
 
-def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, dict[str, Any]]) -> None:
+def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
     again = evaluate(run, split="test")
-    for score, value in result["test"].items():
-        assert again[score] == pytest.approx(value, rel=1e-6), score
+    for score, value in result.scores["test"].numbers().items():
+        assert again.scores.numbers()[score] == pytest.approx(value, rel=1e-6), score
 
 
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 39)])
 def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
-    number: int, step: int, written: Path, tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+    number: int, step: int, written: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]
 ) -> None:
-    steps = whole[1]["steps"] // 2
+    steps = whole[1].steps // 2
     assert (step + 1) % steps
     assert (step > steps) == (step == 39)
     interrupted(recipe(written), tmp_path / "run", step, number)
-    train(recipe(written), tmp_path / "run", resume=True, progress=False)
+    train(recipe(written), run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", whole[0])
 
 
 def test_without_its_states_a_training_would_not_resume_to_the_same_result(
-    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, Any]]
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:
     """The tests above would notice."""
     interrupted(recipe(written), tmp_path / "run", 7)
     monkeypatch.setattr(SegmentTrainer, "_read_states", lambda self, path: self._no_states())
-    train(recipe(written), tmp_path / "run", resume=True, progress=False)
+    train(recipe(written), run=tmp_path / "run", resume=True, progress=False)
     with pytest.raises(AssertionError):
         same_result(tmp_path / "run", whole[0])
 
@@ -123,32 +121,32 @@ def test_without_its_states_a_training_would_not_resume_to_the_same_result(
 def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) -> None:
     more = [f"training.{what}_strategy=steps" for what in ("save", "eval")]
     more += ["training.eval_steps=10", "training.save_steps=10", "training.gradient_accumulation_steps=2"]
-    steps = train(recipe(written, *more), tmp_path / "whole", progress=False)["steps"]
+    steps = train(recipe(written, *more), run=tmp_path / "whole", progress=False).steps
     assert 10 % (steps // 2)
     run = tmp_path / "run"
     kept = killed([str(written), *more], run)
     # What a kill in the middle of a save leaves behind: states, but not yet the file that comes last.
     shutil.copytree(kept, run / "checkpoints/checkpoint-999")
     (run / "checkpoints/checkpoint-999/seal.json").unlink()
-    train(recipe(written, *more), run, resume=True, progress=False)
+    train(recipe(written, *more), run=run, resume=True, progress=False)
     same_result(run, tmp_path / "whole")
 
 
 def test_a_training_of_so_many_steps_makes_no_more_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
     """Known failure elsewhere: resumed behind its last step, within an epoch, a training takes one step more."""
     ten = recipe(written, "training.max_steps=10")
-    train(ten, tmp_path / "whole", progress=False)
+    train(ten, run=tmp_path / "whole", progress=False)
     interrupted(ten, tmp_path / "run", 9)
-    train(ten, tmp_path / "run", resume=True, progress=False)
+    train(ten, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_finished_training_is_only_written_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
     ten = recipe(written, "training.max_steps=10")
-    train(ten, tmp_path / "run", progress=False)
+    train(ten, run=tmp_path / "run", progress=False)
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     (tmp_path / "again/metrics.json").unlink()
-    train(ten, tmp_path / "again", resume=True, progress=False)
+    train(ten, run=tmp_path / "again", resume=True, progress=False)
     same_result(tmp_path / "again", tmp_path / "run")
 
 
@@ -156,7 +154,7 @@ def test_lost_states_are_a_sentence(written: Path, tmp_path: Path) -> None:
     interrupted(recipe(written), tmp_path / "run", 7)
     (tmp_path / "run/checkpoints/checkpoint-8/states-0.safetensors").unlink()
     with pytest.raises(UserError, match=r"checkpoint-8 is damaged \(states-0.safetensors is missing\): start"):
-        train(recipe(written), tmp_path / "run", resume=True, progress=False)
+        train(recipe(written), run=tmp_path / "run", resume=True, progress=False)
 
 
 class Forgetful(Mixer):
@@ -196,14 +194,14 @@ def test_mistakes_are_told_before_anything_is_written(
     settings: list[str], told: str, written: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=told):
-        train(recipe(written, *settings), tmp_path / "run", progress=False)
+        train(recipe(written, *settings), run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
 def test_learned_positions_need_to_reach_over_a_segment_where_nothing_is_carried(written: Path, tmp_path: Path) -> None:
     more = ["model.position=learned", "model.max_positions=8", "model.mixers=softmax", "model.mixer_options={}"]
-    result = train(recipe(written, *more, "training.max_steps=2"), tmp_path / "run", progress=False)
-    assert np.isfinite(result["test"]["loss"])
+    result = train(recipe(written, *more, "training.max_steps=2"), run=tmp_path / "run", progress=False)
+    assert np.isfinite(result.scores["test"].numbers()["loss"])
 
 
 def test_the_command_line_trains_a_language_model(
@@ -220,5 +218,5 @@ def test_the_command_line_trains_a_language_model(
 
 
 def test_without_progress_nothing_is_said(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(recipe(written, "training.max_steps=2"), tmp_path / "run", progress=False)
+    train(recipe(written, "training.max_steps=2"), run=tmp_path / "run", progress=False)
     assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, check_choice, suggestion
 
 Options = TypeVar("Options")
 
@@ -93,6 +93,11 @@ def make(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
         if name not in known:
             hint = suggestion(name, known) if known else "it has none."
             raise UserError(f"{what} has no option {name!r}: {hint}")
+    hints = typing.get_type_hints(kind)
+    for name, value in given.items():
+        plain = _plain(hints[name])
+        if value is not None and typing.get_origin(plain) is typing.Literal:
+            check_choice(name, value, typing.get_args(plain))
     return kind(**given)
 
 
@@ -116,11 +121,11 @@ def add_flags(parser: Any, kind: type) -> None:
             parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
         else:
             choices = typing.get_args(plain) if typing.get_origin(plain) is typing.Literal else None
+            # Not argparse's own `choices`: `make` says in one sentence which one was meant.
             parser.add_argument(
                 flag,
                 type=str if choices else plain,
-                metavar=None if choices else _METAVARS.get(plain, "X"),
-                choices=choices,
+                metavar=f"{{{','.join(map(str, choices))}}}" if choices else _METAVARS.get(plain, "X"),
                 default=argparse.SUPPRESS,
                 help=text,
             )

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from language_runs import make_run
-from longspan.verbs.evaluate import evaluate
 from PIL import Image
 
-from longspan import cli
+from longspan import cli, evaluate
 from longspan.errors import UserError
+from longspan.results import Evaluation
 from longspan.runs import load_run
+from longspan.tasks.language_modelling.scores import LanguageScores
 
 TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12))
 
@@ -22,6 +23,10 @@ TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12)
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "run", TEXT)
+
+
+def scored(*arguments: Any, **options: Any) -> dict[str, Any]:
+    return evaluate(*arguments, **options).to_dict()
 
 
 @torch.no_grad()
@@ -37,7 +42,7 @@ def nats(run_dir: Path, text: str) -> np.ndarray:
 
 def test_scores_its_own_split(run_dir: Path) -> None:
     """The end of the only document: 0.3 of its bytes."""
-    result = evaluate(run_dir)
+    result = scored(run_dir)
     raw = TEXT.encode()
     text = raw[len(raw) - math.ceil(0.3 * len(raw)) :].decode()
     losses = nats(run_dir, text)
@@ -58,18 +63,28 @@ def test_scores_its_own_split(run_dir: Path) -> None:
     assert result["by_position"][-1]["to"] == len(text) + 1
 
 
+def test_results_are_typed(run_dir: Path) -> None:
+    result = evaluate(run_dir)
+    assert isinstance(result, Evaluation)
+    assert isinstance(result.scores, LanguageScores)
+    assert result.to_dict()["loss"] == result.scores.loss
+    assert (result.split, result.folder) == ("test", str(run_dir / "evaluation"))
+    # A run that is loaded already gives the same.
+    assert evaluate(load_run(run_dir)).to_dict() == result.to_dict()
+
+
 def test_scores_any_text_file(run_dir: Path, tmp_path: Path) -> None:
     """Whole, although the recipe takes splits of its own data; with what the model does not know counted."""
     text = "the fox & the dog §"
     (tmp_path / "other.txt").write_text(text, encoding="utf-8")
-    result = evaluate(run_dir, str(tmp_path / "other.txt"))
+    result = scored(run_dir, str(tmp_path / "other.txt"))
     assert (result["split"], result["documents"], result["tokens"], result["unknown"]) == ("all", 1, len(text), 2)
     assert result["loss"] == pytest.approx(nats(run_dir, text).mean(), rel=1e-5)
 
 
 def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("the old fox", encoding="utf-8")
-    result = evaluate(run_dir, str(tmp_path / "other.txt"), context="sliding", window=4, stride=1)
+    result = scored(run_dir, str(tmp_path / "other.txt"), context="sliding", window=4, stride=1)
     run, losses = load_run(run_dir), []
     end = run.model.config.eos_token_id
     ids = [end, *run.processor.encode("the old fox", add_special_tokens=False), end]
@@ -85,20 +100,20 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mixer", "carry_states"), [("softmax", True), ("additive", False)])
 def test_models_that_carried_no_states_are_scored_in_windows(mixer: str, carry_states: bool, tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, mixer, carry_states=carry_states)
-    result = evaluate(run_dir)
+    result = scored(run_dir)
     assert (result["context"], result["window"], result["stride"]) == ("sliding", 8, 4)
-    carried = evaluate(run_dir, context="carried")
+    carried = scored(run_dir, context="carried")
     assert carried["context"] == "carried"
     assert carried["loss"] == pytest.approx(nats(run_dir, TEXT.encode()[-carried["bytes"] :].decode()).mean(), rel=1e-5)
 
 
 def test_an_attention_length(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, "relative", mixer_options={"relative": {"memory": 8}})
-    usual, longer = evaluate(run_dir), evaluate(run_dir, attention_length=200)
+    usual, longer = scored(run_dir), scored(run_dir, attention_length=200)
     assert (usual["attention_length"], longer["attention_length"]) == (8, 200)
     assert abs(usual["loss"] - longer["loss"]) > 1e-4
     assert longer["loss"] == pytest.approx(nats(run_dir, TEXT.encode()[-longer["bytes"] :].decode()).mean(), rel=1e-5)
-    assert evaluate(run_dir, segment_length=5)["segment_length"] == 5
+    assert scored(run_dir, segment_length=5)["segment_length"] == 5
 
 
 @pytest.mark.parametrize(
@@ -126,15 +141,19 @@ def test_what_cannot_be(run_dir: Path, options: dict[str, Any], message: str) ->
 
 def test_positions_that_end(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, position="learned", max_positions=12)
-    with pytest.raises(UserError, match=r"reach to 12 tokens, but a document has 1\d\d: score it in smaller windows, "):
+    with pytest.raises(
+        UserError, match=r"to 12 tokens, but a document with its end has 1\d\d: score it in smaller windows, "
+    ):
         evaluate(run_dir)
     with pytest.raises(UserError, match=r"but a window has 13: .* with --context sliding --window 12"):
         evaluate(run_dir, context="sliding", window=13)
-    assert evaluate(run_dir, context="sliding", window=12)["window"] == 12
+    assert scored(run_dir, context="sliding", window=12)["window"] == 12
 
 
 def test_options_of_another_task(run_dir: Path) -> None:
-    with pytest.raises(UserError, match=r"task 'language_modelling' of '.*run' has no option 'labels': it has context,"):
+    with pytest.raises(
+        UserError, match=r"'language_modelling' of '.*run' has no option 'labels': .*attention_length, context, "
+    ):
         evaluate(run_dir, labels=3)
     with pytest.raises(UserError, match=r"has no option 'strides': did you mean 'stride'\?"):
         evaluate(run_dir, strides=3)

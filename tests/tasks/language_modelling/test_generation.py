@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from language_runs import make_run
-from longspan.generate import Statistics, generate
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from longspan import cli
-from longspan import generate as module
+from longspan import cli, generate
 from longspan.errors import UserError
 from longspan.models import MixerStates
-from longspan.runs import Run, load_run
+from longspan.results import Statistics
+from longspan.runs import load_run
+from longspan.tasks.base import Run
+from longspan.tasks.language_modelling import generation as module
 
 TEXT = "the quick brown fox jumps over the lazy dog.\nöÖ€😀\n" * 3
 
@@ -52,17 +56,17 @@ def recomputed(run: Run, prompt: str, count: int, seed: int | None = None) -> st
 @pytest.mark.parametrize("prompt", ["", "t", "the quick brown fox jumps", "öÖ€😀"])
 def test_the_same_as_recomputing_everything(run: Run, prompt: str) -> None:
     """Prompts shorter and longer than a segment of 8 tokens."""
-    text = "".join(generate(run, prompt, 30, greedy=True, ignore_end=True))
+    text = "".join(generate(run, prompt, max_new_tokens=30, greedy=True, ignore_end=True))
     assert text == recomputed(run, prompt, 30)
-    drawn = "".join(generate(run, prompt, 30, seed=5, ignore_end=True))
+    drawn = "".join(generate(run, prompt, max_new_tokens=30, seed=5, ignore_end=True))
     assert drawn == recomputed(run, prompt, 30, seed=5)
-    assert drawn != "".join(generate(run, prompt, 30, seed=6, ignore_end=True))
+    assert drawn != "".join(generate(run, prompt, max_new_tokens=30, seed=6, ignore_end=True))
 
 
 @pytest.mark.parametrize("mixer", ["relative", "local", "recurrent"])
 def test_whatever_the_mixer(mixer: str, tmp_path: Path) -> None:
     made = load_run(make_run(tmp_path / "run", TEXT, mixer))
-    text = "".join(generate(made, "the lazy dog", 20, greedy=True, ignore_end=True))
+    text = "".join(generate(made, "the lazy dog", max_new_tokens=20, greedy=True, ignore_end=True))
     assert text == recomputed(made, "the lazy dog", 20)
 
 
@@ -86,7 +90,7 @@ def test_memory_and_work_per_token_are_constant(run: Run, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(type(run.processor), "decode", decode)
     told = Statistics()
-    text = "".join(generate(run, "the lazy dog " * 20, 200, ignore_end=True, statistics=told))
+    text = "".join(generate(run, "the lazy dog " * 20, max_new_tokens=200, ignore_end=True, statistics=told))
     assert len(text) >= 200
     prompt, made = seen[:33], seen[33:]
     # The start of the document and 260 characters, eight at a time.
@@ -107,7 +111,7 @@ def test_pieces_come_as_soon_as_they_are_made(run: Run, monkeypatch: pytest.Monk
         return usual(*arguments)
 
     monkeypatch.setattr(module, "read", read)
-    pieces = generate(run, "the", 50, ignore_end=True)
+    pieces = generate(run, "the", max_new_tokens=50, ignore_end=True)
     assert steps == []
     next(pieces)
     assert len(steps) == 1
@@ -116,7 +120,7 @@ def test_pieces_come_as_soon_as_they_are_made(run: Run, monkeypatch: pytest.Monk
 
 
 def test_nothing_about_gradients_leaks_out(run: Run) -> None:
-    for _ in generate(run, "the", 3, ignore_end=True):
+    for _ in generate(run, "the", max_new_tokens=3, ignore_end=True):
         assert torch.is_grad_enabled()
 
 
@@ -158,6 +162,23 @@ def test_broken_bytes_are_shown_as_such(byte_run: Run, monkeypatch: pytest.Monke
     assert len(pieces) > 100
 
 
+@given(raw=st.binary(max_size=60))
+def test_any_bytes_come_as_all_of_them_at_once_would(raw: bytes, byte_run: Run) -> None:
+    """Characters between broken bytes come whole, however many broken ones there are before them."""
+    ids = byte_run.processor.convert_tokens_to_ids(list(bytes_to_unicode().values()))
+    tokens = dict(zip(bytes_to_unicode(), ids, strict=True))
+    text = module._Text(byte_run.processor, [byte_run.model.config.eos_token_id])
+    pieces = [text.add(tokens[byte]) for byte in raw]
+    assert "".join([*pieces, text.rest()]) == raw.decode(errors="replace")
+
+
+@pytest.mark.parametrize("broken", range(20))
+def test_a_character_after_broken_bytes(broken: int, byte_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = tokens_of(byte_run, "é")[1]
+    pieces = scripted(byte_run, [*[follow] * broken, *tokens_of(byte_run, "😀z")], monkeypatch)
+    assert "".join(pieces) == "\ufffd" * broken + "😀z"
+
+
 def test_words_keep_their_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known failure elsewhere: decoded one by one, words run together."""
     made = load_run(make_run(tmp_path / "run", TEXT, tokens="words"))
@@ -179,19 +200,19 @@ def test_the_end_of_a_document(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_is_drawn(run: Run) -> None:
     """Choices narrowed to one token are greedy, whatever the seed."""
-    greedy = "".join(generate(run, "the", 20, greedy=True, ignore_end=True))
+    greedy = "".join(generate(run, "the", max_new_tokens=20, greedy=True, ignore_end=True))
     for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-5}):
-        assert "".join(generate(run, "the", 20, seed=3, ignore_end=True, **options)) == greedy
+        assert "".join(generate(run, "the", max_new_tokens=20, seed=3, ignore_end=True, **options)) == greedy
     # Two of the likeliest, and no more.
     with torch.no_grad():
         logits = run.model(torch.tensor([[run.model.config.eos_token_id, *tokens_of(run, "the")]])).logits[0, -1]
-    drawn = {"".join(generate(run, "the", 1, top_k=2, seed=seed, ignore_end=True)) for seed in range(20)}
+    drawn = {"".join(generate(run, "the", max_new_tokens=1, top_k=2, seed=seed, ignore_end=True)) for seed in range(20)}
     assert drawn == {run.processor.decode([token]) for token in logits.topk(2).indices.tolist()}
 
 
 def test_statistics(run: Run) -> None:
     told = Statistics()
-    list(generate(run, "the fox", 150, ignore_end=True, statistics=told))
+    list(generate(run, "the fox", max_new_tokens=150, ignore_end=True, statistics=told))
     summary = told.summary()
     assert (summary["prompt_tokens"], summary["new_tokens"], summary["ended"]) == (7, 150, False)
     for name in ("tokens_per_second", "early_milliseconds", "late_milliseconds", "state_bytes", "prompt_seconds"):
@@ -218,16 +239,16 @@ def test_what_cannot_be(run: Run, options: dict[str, Any], message: str) -> None
 
 def test_positions_that_end(tmp_path: Path) -> None:
     made = load_run(make_run(tmp_path / "run", TEXT, position="learned", max_positions=20))
-    assert len("".join(generate(made, "the fox", 13, ignore_end=True))) >= 13
+    assert len("".join(generate(made, "the fox", max_new_tokens=13, ignore_end=True))) >= 13
     with pytest.raises(UserError, match="learned positions reach to 20 tokens, but the prompt has 8 with the start"):
-        generate(made, "the fox", 14)
+        generate(made, "the fox", max_new_tokens=14)
 
 
 def test_the_command_streams(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["generate", str(folder), "--prompt", "the fox", "--max-new-tokens", "30", "--ignore-end", "--seed", "4"]
     assert cli.main([*command, "--stats"]) == 0
     captured = capsys.readouterr()
-    expected = "".join(generate(run, "the fox", 30, seed=4, ignore_end=True))
+    expected = "".join(generate(run, "the fox", max_new_tokens=30, seed=4, ignore_end=True))
     assert captured.out == expected + "\n"
     assert re.search(
         r"7 tokens of prompt read in .* s; 30 made in .* s; .* tokens/s; "
@@ -244,7 +265,7 @@ def test_the_command_streams(folder: Path, run: Run, capsys: pytest.CaptureFixtu
 def test_prompts_from_files(
     folder: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = "".join(generate(run, "fox\nö", 10, greedy=True)) + "\n"
+    expected = "".join(generate(run, "fox\nö", max_new_tokens=10, greedy=True)) + "\n"
     (tmp_path / "prompt").write_bytes("fox\nö".encode())
     for source in (str(tmp_path / "prompt"), "-"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("fox\nö".encode())))

@@ -24,7 +24,12 @@ from longspan.models.limits import check_length
 from longspan.results import Statistics
 from longspan.tasks.options import GenerationOptions
 
-_PENDING = 16  # tokens without a whole character, several times as many as any needs
+#: Tokens before the text that decide how it begins.
+_CONTEXT = 16
+#: Bytes of the longest character, and so the most tokens it has.
+_LONGEST = 4
+#: What bytes that are no character, or not yet, are shown as.
+_BROKEN = "\ufffd"
 
 
 def generate(
@@ -143,27 +148,42 @@ class _Text:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
         self.tokenizer = tokenizer
-        self.stream = DecodeStream(ids=list(before[-_PENDING:])) if tokenizer.is_fast else None
+        # Tokenizers of words put spaces between words, not before the first.
+        self.before = list(before[-_CONTEXT:])
+        self.stream = DecodeStream(ids=list(self.before)) if tokenizer.is_fast else None
         self.pending: list[int] = []
+        self.shown = 0
 
     def add(self, token: int) -> str:
         """Return the text that has become certain by this token."""
         self.pending.append(token)
         if self.stream is None:
             return ""
-        piece: str = self.stream.step(self.tokenizer.backend_tokenizer, token) or ""
-        if piece:
-            self.pending = []
-        elif len(self.pending) >= _PENDING:
-            # Bytes that are not text: no more of them will make a character of these.
-            piece, self.stream = self.rest(), DecodeStream()
+        text: str = self.stream.step(self.tokenizer.backend_tokenizer, token) or ""
+        if text:
+            text, self.pending, self.shown = text[self.shown :], [], 0
+            return text
+        text = self._decode(self.pending)
+        if not text.endswith(_BROKEN):
+            return ""
+        # Bytes that are not text: only the last may begin a character.
+        piece = text[self.shown : -1]
+        self.shown = len(text) - 1
+        if len(self.pending) > _LONGEST:
+            self.pending = self.pending[-_LONGEST:]
+            self.shown = len(self._decode(self.pending)) - 1
+            self.stream = DecodeStream(ids=list(self.pending))
         return piece
 
     def rest(self) -> str:
         """Return what was held back."""
-        rest: str = self.tokenizer.decode(self.pending, clean_up_tokenization_spaces=False)
-        self.pending = []
-        return rest
+        if self.stream is None:
+            return self._decode(self.before + self.pending)[len(self._decode(self.before)) :]
+        return self._decode(self.pending)[self.shown :]
+
+    def _decode(self, tokens: list[int]) -> str:
+        text: str = self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        return text
 
 
 def _warpers(options: GenerationOptions) -> LogitsProcessorList:

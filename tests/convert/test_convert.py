@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 import torch
-from longspan.tasks.language_modelling.likelihood import token_losses
 from published_transformer_xl import Shape, log_probabilities, random_weights, start
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longspan.convert import convert
+from longspan.convert.run_folder import Conversion
 from longspan.errors import UserError
 from longspan.models import LongspanForCausalLM
 from longspan.runs import load_run
+from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.options import TrainingOptions
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "transformer_xl_parity.py"))
 CONFIGURATIONS: dict[str, dict[str, Any]] = BENCHMARK["CONFIGURATIONS"]
@@ -149,34 +151,45 @@ def test_losses_come_in_token_order(tmp_path: Path) -> None:
 def test_says_what_it_did(checkpoint: Path) -> None:
     result = convert(checkpoint, checkpoint.parent / "out", progress=False)
     model = LongspanForCausalLM.from_pretrained(checkpoint.parent / "out")
-    assert result == {
-        "checkpoint": str(checkpoint),
-        "folder": str(checkpoint.parent / "out"),
-        "layout": "transformers",
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "layers": 3,
-        "dim": 32,
-        "heads": 4,
-        "vocabulary": 120,
-        "end": "<eos>",
-        "unknown": "<unk>",
-        "lowercase": False,
-        "memory": 7,
-        "same_length": True,
-        "clamp": 5,
-        "start": "zeros",
-    }
+    assert result == Conversion(
+        checkpoint=str(checkpoint),
+        folder=str(checkpoint.parent / "out"),
+        layout="transformers",
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=3,
+        dim=32,
+        heads=4,
+        vocabulary=120,
+        end="<eos>",
+        unknown="<unk>",
+        lowercase=False,
+        memory=7,
+        same_length=True,
+        clamp=5,
+        start="zeros",
+    )
+    assert Conversion(**json.loads(json.dumps(result.to_dict()))) == result
+    lines = result.summary().splitlines()
+    assert lines[0] == f"{checkpoint}: a checkpoint of transformers"
+    assert "3 layers of width 32 with 4 heads" in lines[1]
+    assert "120 words" in lines[1]
+    assert lines[2].startswith(
+        "7 positions of memory, which starts as zeros that are seen; every position sees as many; "
+    )
+    assert lines[2].endswith("distances up to 5")
+    assert lines[3] == f"written to {checkpoint.parent / 'out'}"
 
 
 def test_is_a_run_folder(tmp_path: Path) -> None:
     weights = write(tmp_path / "checkpoint", tgt_len=5)
     convert(tmp_path / "checkpoint", tmp_path / "out", progress=False)
     run = load_run(tmp_path / "out")
-    assert (run.recipe.task, run.recipe.training["segment_length"]) == ("language_modelling", 5)
+    assert isinstance(run.recipe.options, TrainingOptions)
+    assert (run.task.name, run.recipe.options.segment_length) == ("language_modelling", 5)
     assert run.model.config.eos_token_id == run.model.config.bos_token_id == run.processor.eos_token_id == 0
     document = run.processor("the cat\npurrs w1 w2 dog\nw114").input_ids
     assert document == [2, 3, 0, 4, 6, 7, 1, 0, 119]
-    losses = token_losses(run.model, [document], rows=1, segment_length=run.recipe.training["segment_length"])
+    losses = token_losses(run.model, [document], rows=1, segment_length=5)
     shape = dataclasses.replace(SHAPE, batch=1)
     memory, expected = start(shape, "transformers"), []
     for inputs, targets in (([0, *document[:4]], document[:5]), (document[4:], [*document[5:], 0])):
@@ -189,7 +202,7 @@ def test_a_vocabulary_without_an_end(checkpoint: Path) -> None:
     """As of characters in the authors' code: documents begin with the most frequent word, and all of them are shown."""
     (checkpoint / "vocab.txt").write_text("\n".join(f"{byte}" for byte in range(120)), encoding="utf-8")
     result = convert(checkpoint, checkpoint.parent / "out", progress=False)
-    assert (result["end"], result["unknown"]) == ("0", None)
+    assert (result.end, result.unknown) == ("0", None)
     run = load_run(checkpoint.parent / "out")
     assert run.model.config.eos_token_id == 0
     assert run.processor.decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
@@ -356,7 +369,7 @@ def test_nothing_is_overwritten_but_runs(checkpoint: Path) -> None:
     assert (out / "mine.txt").exists()
     convert(checkpoint, out, overwrite=True, progress=False)
     assert not (out / "mine.txt").exists()
-    with pytest.raises(UserError, match="is no run folder, so it is not replaced"):
+    with pytest.raises(UserError, match="is not a run folder, so it is not replaced"):
         convert(checkpoint, checkpoint, overwrite=True, progress=False)
     assert (checkpoint / "pytorch_model.bin").exists()
 

@@ -12,7 +12,6 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from longspan.tasks.language_modelling.segments import token_arrays
 from tokenizers import normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
@@ -23,6 +22,7 @@ from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.loading import load
 from longspan.data.pieces import pieces, summary, tokenize_documents
 from longspan.data.tokens import build_tokenizer, encode
+from longspan.tasks.language_modelling.segments import token_arrays
 
 ALPHABET = "ab'st \n\r\t\u3000\x85é😀漢.12<"
 

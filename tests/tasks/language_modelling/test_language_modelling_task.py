@@ -5,13 +5,15 @@ from typing import Any
 
 import datasets
 import pytest
-from longspan.data.prepared import Prepared
 
-from longspan import cli
+from longspan import cli, tasks
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks import language_modelling as task
+from longspan.tasks.base import Prepared
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.recipe import Recipe
 
+TASK = tasks.load("language_modelling")
 TINY = ["model.dim=8", "model.depth=1", "model.heads=2", "training.per_device_train_batch_size=4"]
 
 
@@ -21,8 +23,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+def recipe(folder: Path, model: dict[str, Any] | None = None, **settings: Any) -> Recipe:
+    data = DataConfig(path=str(folder), tokens="characters", **settings)
+    return Recipe("mine", TASK, data, model or {}, options=TrainingOptions())
+
+
 def prepare(folder: Path, **settings: Any) -> Prepared:
-    return task.prepare(DataConfig(path=str(folder), tokens="characters", **settings))
+    return TASK.prepare(recipe(folder, **settings))
+
+
+def build(folder: Path, **model: Any) -> Any:
+    return TASK.build_model(recipe(folder, {"dim": 8, "depth": 1, "heads": 2, **model}), prepare(folder))
 
 
 @pytest.fixture
@@ -35,12 +46,12 @@ def plays(tmp_path: Path) -> Path:
 
 def test_documents_become_tokens_and_numbers(plays: Path) -> None:
     prepared = prepare(plays)
-    assert prepared.labels == []
+    assert prepared.details == {}
     known = ["<pad>", "<unk>", "<|endoftext|>", "a", "b", "c", "\n"]
-    assert prepared.tokenizer.get_vocab() == {token: number for number, token in enumerate(known)}
+    assert prepared.processor.get_vocab() == {token: number for number, token in enumerate(known)}
     # The vocabulary knows training text only.
     assert prepared.splits["validation"]["input_ids"][:] == [[3, 4, 1, 1, 6]]
-    assert prepared.report == {
+    assert prepared.data == {
         "train": {"documents": 1, "tokens": 180, "unknown": 0, "characters": 180, "bytes": 180, "longest": 180},
         "validation": {"documents": 1, "tokens": 5, "unknown": 2, "characters": 5, "bytes": 6, "longest": 5},
         "test": {"documents": 1, "tokens": 3, "unknown": 0, "characters": 3, "bytes": 3, "longest": 3},
@@ -49,8 +60,8 @@ def test_documents_become_tokens_and_numbers(plays: Path) -> None:
 
 
 def test_the_model_is_causal_and_knows_its_tokens(plays: Path) -> None:
-    model = task.build_model({"dim": 8, "depth": 1, "heads": 2}, prepare(plays))
-    assert isinstance(model, task.MODEL)
+    model = build(plays)
+    assert isinstance(model, TASK.model_class)
     assert model.config.causal
     assert model.config.vocab_size == 7
     assert (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id) == (0, 2, 2)
@@ -58,10 +69,10 @@ def test_the_model_is_causal_and_knows_its_tokens(plays: Path) -> None:
 
 def test_models_that_cannot_be(plays: Path) -> None:
     with pytest.raises(UserError, match=r"model.causal=false would show the model the tokens .* leave it out"):
-        task.configure({"causal": False})
-    assert task.configure({"cutoffs": [100, 99_999]}).vocab_size == 100_000
+        TASK.configure({"causal": False}, {})
+    assert TASK.configure({"cutoffs": [100, 99_999]}, {}).vocab_size == 100_000
     with pytest.raises(UserError, match=r"increasing cutoffs between 0 and the vocabulary's 7 tokens, got \[9\]"):
-        task.build_model({"dim": 8, "heads": 2, "cutoffs": [9]}, prepare(plays))
+        build(plays, cutoffs=[9])
     with pytest.raises(UserError, match=r"data.max_length=5 cuts documents, but language modelling reads them whole"):
         prepare(plays, max_length=5)
 

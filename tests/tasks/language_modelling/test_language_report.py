@@ -1,41 +1,57 @@
 """Tables and the model card of language models."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
 from language_runs import make_run
-from longspan.generate import generate
 
-from longspan import report
-from longspan.recipes import Recipe
-from longspan.report import language_modelling
-from longspan.runs import load_run
+from longspan import generate, report, tasks
+from longspan.data.config import DataConfig
+from longspan.report.card import model_card
+from longspan.results import Evaluation, Statistics, TrainingResult
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.scores import LanguageScores
+from longspan.tasks.recipe import Recipe
 
-SCORES = {"loss": 1.512, "perplexity": 4.536, "bits_per_byte": 2.181, "bits_per_character": 2.25}
+TASK = tasks.load("language_modelling")
+SCORES = LanguageScores(loss=1.512, perplexity=4.536, bits_per_byte=2.181, bits_per_character=2.25)
 ROW = {"documents": 12, "tokens": 45000, "unknown": 17, "characters": 44000, "bytes": 46000, "longest": 9000}
-RESULT: dict[str, Any] = {
-    "validation": SCORES,
-    "test": SCORES | {"loss": 1.499},
-    "tokens_per_second": 41234.4,
-    "peak_memory_bytes": 300 * 2**20,
-    "parameters": 1234567,
-    "seconds": 7300.0,
-    "data": {"train": ROW, "test": ROW, "skipped": {}},
-}
-RECIPE = Recipe("mine", model={"mixers": ["relative"]}, training={"segment_length": 512}, task="language_modelling")
+RESULT = TrainingResult(
+    task="language_modelling",
+    folder="runs/mine",
+    scores={"validation": SCORES, "test": dataclasses.replace(SCORES, loss=1.499)},
+    history=[],
+    kept_epoch=1.0,
+    steps=3,
+    processes=1,
+    tokens_per_second=41234.4,
+    padding_fraction=0.1,
+    peak_memory_bytes=300 * 2**20,
+    parameters=1234567,
+    seconds=7300.0,
+    word_vectors_found=None,
+    data={"train": ROW, "test": ROW, "skipped": {}},
+)
+RECIPE = Recipe("mine", TASK, DataConfig(), {"mixers": ["relative"]}, options=TrainingOptions(segment_length=512))
 
 
-def test_the_training_summary(tmp_path: Path) -> None:
-    text = report.training_summary("language_modelling", RESULT, tmp_path)
-    for part in ("45,000", "17", "1.512", "1.499", "2.250", "41,234 tokens/s", "300 MiB", "2 h 1 min", str(tmp_path)):
+def card() -> str:
+    table, parts = TASK.data_table(RESULT.data, "github"), TASK.card_parts(RECIPE, RESULT)
+    return model_card(RECIPE.name, RECIPE.description, ["relative"], RESULT, table, parts)
+
+
+def test_the_training_summary() -> None:
+    text = report.training_summary(RESULT, TASK.data_table(RESULT.data))
+    for part in ("45,000", "17", "1.512", "1.499", "2.250", "41,234 tokens/s", "300 MiB", "2 h 1 min", "runs/mine"):
         assert part in text
 
 
 def test_the_model_card_is_one_the_hub_reads() -> None:
-    card = ModelCard(language_modelling.model_card(RECIPE, RESULT))
-    meta, body = card.data.to_dict(), card.text
+    read = ModelCard(card())
+    meta, body = read.data.to_dict(), read.text
     assert meta["library_name"] == "transformers"
     assert meta["pipeline_tag"] == "text-generation"
     assert {"longspan", "relative"} <= set(meta["tags"])
@@ -44,17 +60,41 @@ def test_the_model_card_is_one_the_hub_reads() -> None:
         assert part in body
 
 
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        (
+            {"context": "sliding", "window": 1024, "stride": 512},
+            "Each token was predicted from at most 1,024 before it, in windows 512 apart.",
+        ),
+        (
+            {"context": "carried", "segment_length": 256, "attention_length": None},
+            "Documents were read 256 tokens at a time with carried states.",
+        ),
+        (
+            {"context": "carried", "segment_length": 256, "attention_length": 1600},
+            "Documents were read 256 tokens at a time with carried states, with 1,600 positions of memory.",
+        ),
+    ],
+)
+def test_the_evaluation_report(details: dict[str, Any], told: str) -> None:
+    positions = [{"from": 1, "to": 1, "tokens": 12, "loss": 3.25}, {"from": 2, "to": 3, "tokens": 24, "loss": 2.75}]
+    found = {**ROW, **details, "by_position": positions}
+    text = TASK.evaluation_report(Evaluation("language_modelling", "test", "a.txt", SCORES, found, {}, "runs/a/eval"))
+    for part in (told, "45,000", "2.181", "2 to 3", "2.750", "written to runs/a/eval"):
+        assert part in text
+
+
 def test_the_model_card_shows_how_to_get_the_same_from_transformers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run(tmp_path / "run", "the quick brown fox. Some text. " * 4)
-    code = language_modelling.model_card(RECIPE, RESULT).split("```python\n")[1].split("```")[0]
+    code = card().split("```python\n")[1].split("```")[0]
     code = code.replace("PATH OF THIS FOLDER", str(folder)).replace("do_sample=True", "do_sample=False")
     capsys.readouterr()
     exec(code.replace("max_new_tokens=200", "max_new_tokens=20"), {})
     printed = capsys.readouterr().out
-    run = load_run(folder)
-    expected = "Some text" + "".join(generate(run, "Some text", 20, greedy=True))
+    expected = "Some text" + "".join(generate(folder, "Some text", max_new_tokens=20, greedy=True))
     assert printed.removesuffix("\n").removesuffix("<|endoftext|>") == expected
 
 
@@ -70,9 +110,10 @@ def test_what_a_generation_took() -> None:
         "late_milliseconds": 10.7,
         "state_bytes": 4096,
     }
-    assert language_modelling.generation_summary(statistics) == (
+    assert report.generation_summary(statistics) == (
         "1,234 tokens of prompt read in 2.0 s; 5,678 made in 1 min 1 s, then the document ended; 93.1 tokens/s; "
         "10.50 ms per token at first and 10.70 at last; state of 4,096 bytes"
     )
+    assert report.generation_summary(Statistics().summary()).startswith("0 tokens of prompt read in 0.0 s; 0 made in")
     nothing = statistics | {"new_tokens": 0, "early_milliseconds": None, "late_milliseconds": None, "seconds": 0.0}
-    assert "ms per token" not in language_modelling.generation_summary(nothing)
+    assert "ms per token" not in report.generation_summary(nothing)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from longspan.tasks.language_modelling.likelihood import set_attention_length, token_losses
 
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.relative import Relative
 from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.tasks.language_modelling.likelihood import set_attention_length, token_losses
 
 VOCABULARY, END = 13, 2
 CAUSAL = [name for name in mixers.names() if mixers.describe(name).causal and mixers.describe(name).streaming]

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from longspan.tasks.language_modelling.likelihood import token_losses
-from longspan.tasks.language_modelling.options import TrainingOptions
-from longspan.tasks.language_modelling.segments import IGNORED
-from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainingArguments
 
 from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.errors import UserError
+from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.segments import IGNORED
+from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 
 END, LENGTH = 1, 8
 STREAMING = [name for name in mixers.names() if mixers.describe(name).streaming]

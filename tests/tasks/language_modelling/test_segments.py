@@ -13,10 +13,17 @@ from accelerate.data_loader import DataLoaderShard, skip_first_batches
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from longspan.tasks.language_modelling.segments import IGNORED, Segment, SegmentBatches, SegmentData, check_enough, token_arrays
 from torch.utils.data import DataLoader
 
 from longspan.errors import UserError
+from longspan.tasks.language_modelling.segments import (
+    IGNORED,
+    Segment,
+    SegmentBatches,
+    SegmentData,
+    check_enough,
+    token_arrays,
+)
 
 END, PAD = 2, 0
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=40)

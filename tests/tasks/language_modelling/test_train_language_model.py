@@ -13,6 +13,7 @@ from interruptions import interrupted, killed, same_result
 from longspan import evaluate, recipes, train
 from longspan.cli import main
 from longspan.errors import UserError
+from longspan.mixers.base import Capabilities, Mixer
 from longspan.results import TrainingResult
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.trainer import SegmentTrainer
@@ -161,12 +162,11 @@ class Forgetful(Mixer):
 
     capabilities = Capabilities(causal=True)
 
-    def __init__(self, dim: int, *, causal: bool = False) -> None:
-        super().__init__(dim, causal=causal)
-        self.weight = torch.nn.Parameter(torch.ones(dim))
-
     def mix(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        return x * self.weight
+        return x
+
+    def operations(self, length: int) -> int:
+        return 0
 
     def operations(self, length: int) -> int:
         return 0
@@ -179,13 +179,13 @@ class Forgetful(Mixer):
         (["training.per_device_train_batch_size=400"], "tokens to train on"),
         (
             ["model.mixers=test_train_language_model.Forgetful", "model.mixer_options={}"],
-            "goes on from a state, got forgetful, which has none; choose another mixer",
+            "a mixer that goes on from a state, got forgetful, which has none; choose another mixer",
         ),
         (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
-        (["model.position=learned", "model.max_positions=30"], r"but a document has \d+, its end included; set model"),
+        (["model.position=learned", "model.max_positions=30"], r"but a document with its end has \d+: set model.max_positions=\d+"),
         (
             ["model.position=learned", "model.max_positions=6", "model.mixers=softmax", "model.mixer_options={}"],
-            "reach to 6 tokens, but a segment has 8, its end included; set model.max_positions=8",
+            "reach to 6 tokens, but a segment has 8: set model.max_positions=8",
         ),
     ],
 )

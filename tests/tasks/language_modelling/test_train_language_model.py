@@ -182,7 +182,10 @@ class Forgetful(Mixer):
             "a mixer that goes on from a state, got forgetful, which has none; choose another mixer",
         ),
         (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
-        (["model.position=learned", "model.max_positions=30"], r"but a document with its end has \d+: set model.max_positions=\d+"),
+        (
+            ["model.position=learned", "model.max_positions=30"],
+            r"but a document with its end has \d+: set model.max_positions=\d+",
+        ),
         (
             ["model.position=learned", "model.max_positions=6", "model.mixers=softmax", "model.mixer_options={}"],
             "reach to 6 tokens, but a segment has 8: set model.max_positions=8",

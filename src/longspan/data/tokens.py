@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from longspan.data.carried import Carried, class_number
+from longspan.data.carried import Carried
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.learning import END, PAD, UNKNOWN, learn
 from longspan.data.opening import expand, missing
@@ -249,8 +249,7 @@ def tokenize(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     config: DataConfig,
-    description: Any,
-    old_description: str | None = None,
+    description: str,
     *,
     text: str | tuple[str, str] = "text",
     keep: Mapping[str, Carried] | None = None,
@@ -262,8 +261,6 @@ def tokenize(
         tokenizer: What makes the tokens.
         config: How many tokens to keep, and which end.
         description: What the progress bar says.
-        old_description: The same where `description` is a table of class numbers, or None, as callers have it that do
-            not use `keep` yet.
         text: The column of the texts, or the two columns of pairs.
         keep: Columns that go along, by their names in the result.
 
@@ -274,9 +271,6 @@ def tokenize(
     Raises:
         UserError: A value cannot be converted, or `config.max_length` leaves no room beside the special tokens.
     """
-    if old_description is not None:
-        keep = None if description is None else {"labels": class_number("label", description)}
-        description = old_description
     carried = dict(keep or {})
     features = {"input_ids": List(Value("int32")), "length": Value("int32"), "removed": Value("int64")}
     for name, column in carried.items():

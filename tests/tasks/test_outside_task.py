@@ -116,14 +116,14 @@ def tolerant(folder: Path) -> Path:
     recipe = (folder / "stars.toml").read_text(encoding="utf-8").replace("stars.Stars", "tolerant.Tolerant")
     (folder / "tolerant.toml").write_text(recipe, encoding="utf-8")
     ran = longspan(
-        folder, *"train tolerant.toml data.path=reviews.csv --run runs/tolerant --allow-import tolerant".split()
+        folder, *["train", "tolerant.toml", "data.path=reviews.csv", "--run", "runs/tolerant", "--allow-import", "tolerant"]
     )
     assert ran.returncode == 0, ran.stderr
     return folder
 
 
 def test_an_option_of_its_own_is_a_flag(tolerant: Path) -> None:
-    command = "evaluate runs/tolerant --json --split validation --allow-import tolerant".split()
+    command = ["evaluate", "runs/tolerant", "--json", "--split", "validation", "--allow-import", "tolerant"]
     for flags, wanted in (([], 1.0), (["--tolerance", "4"], 4.0), (["--tolerance=4.5"], 4.5)):
         ran = longspan(tolerant, *command, *flags)
         assert ran.returncode == 0, ran.stderr

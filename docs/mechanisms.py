@@ -7,7 +7,7 @@ from longspan import mixers
 HEAD = """# Mechanisms
 
 Made by `make docs` from the docstrings. t: positions, dim: width, b: batch. `longspan show NAME` prints the same in a
-terminal; the contract that all of them keep is in [tests/test_contract.py](../tests/test_contract.py).
+terminal; `longspan.testing.check_mixer` holds each of them, and yours, to the contract that all of them keep.
 """
 
 
@@ -22,16 +22,17 @@ def page() -> str:
             ]
             for d in described
         ],
-        headers=["mixer", "causal", "streaming", "cross", "packing", "what it is"],
+        headers=["mixer", "causal", "streaming", "context", "packing", "what it is"],
         tablefmt="github",
     )
+    others = ", ".join(f"`{alias}` ([{mixer}](#{mixer}))" for alias, (mixer, _) in mixers.aliases().items())
     sections = [
         f"## {d.name}\n\n```\n{d.docstring}\n```\n\nOptions: "
         + ", ".join(f"`{name}={value!r}`" for name, value in d.options.items())
         + ".\n"
         for d in described
     ]
-    return "\n".join([HEAD, table + "\n", *sections])
+    return "\n".join([HEAD, f"{table}\n\nOther names: {others}.\n", *sections])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers import additive
 
@@ -176,3 +177,18 @@ def test_unknown_values_name_the_known_ones(option: str) -> None:
 def test_heads_must_divide_dim() -> None:
     with pytest.raises(UserError, match="dim=10 and heads=4"):
         additive.Additive(10, heads=4)
+
+
+@pytest.mark.parametrize("name", ["additive", "competitive_gate"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_huge_weights_and_inputs_have_finite_gradients(name: str, causal: bool) -> None:
+    """Outputs, products of three projections, are near 1e23 here: of a loss linear in them, as their squares are beyond
+    float32 whoever computes them."""
+    mixer = mixers.build(name, 16, heads=4, causal=causal)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter *= 1e3
+    x = (torch.randn(2, 30, 16) + 1e4).requires_grad_()
+    tensors = [x, *mixer.parameters()]
+    found = torch.autograd.grad(mixer(x).sum(), tensors, allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in found)

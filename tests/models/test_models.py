@@ -185,3 +185,13 @@ def test_pooling_replaces_padding(pooling: str) -> None:
     mask = torch.tensor([[True, True, True, False, False], [False] * 5])
     torch.testing.assert_close(pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[:1], pool(x[:1, :3]))
     assert not pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[1].any()
+
+
+def test_mixers_go_by_other_names_too() -> None:
+    names = ["lstm", "fastformer", "cnn"]
+    model = LongspanModel(config(mixers=names, depth=3, mixer_options={"lstm": {"bias": False}}))
+    kinds = [type(block.mixer).__name__ for block in model.backbone.layers]
+    assert kinds == ["Recurrent", "Additive", "Convolution"]
+    assert model(batch()).last_hidden_state.shape[2] == model.config.dim
+    with pytest.raises(UserError, match="mixer 'lstm' has no option 'hidden'"):
+        LongspanModel(config(mixers=["lstm"], mixer_options={"lstm": {"hidden": 4}}))

@@ -8,9 +8,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 
-def all_visible(batch_size: int, device: torch.device | str | Tensor | None = None) -> Bool[Tensor, "b 0"]:
+def all_visible(batch_size: int, device: torch.device | str | None = None) -> Bool[Tensor, "b 0"]:
     """Return `visible` for a cache of any length that hides nothing."""
-    device = device.device if isinstance(device, Tensor) else device
     return torch.ones(batch_size, 0, dtype=torch.bool, device=device)
 
 

@@ -34,12 +34,10 @@ def empty_sums(
     batch_size: int,
     heads: int,
     width: int,
-    dtype: torch.dtype | Tensor | None = None,
+    dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> LinearSums:
     """Return the sums over nothing, in at least float32."""
-    if isinstance(dtype, Tensor):
-        device, dtype = dtype.device, dtype.dtype
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     zeros = torch.zeros(batch_size, heads, width, width, dtype=dtype, device=device)
     return LinearSums(zeros, zeros[..., 0])

@@ -25,12 +25,10 @@ def empty_prefix(
     batch_size: int,
     heads: int,
     width: int,
-    dtype: torch.dtype | Tensor | None = None,
+    dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> PrefixMean:
     """Return the state of a mean that has seen nothing, in at least float32."""
-    if isinstance(dtype, Tensor):
-        device, dtype = dtype.device, dtype.dtype
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     normaliser = torch.full((batch_size, heads), FLOOR, dtype=dtype, device=device)
     return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=device))

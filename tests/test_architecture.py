@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import longspan
+from longspan import tasks
 
 ROOT = Path(longspan.__file__).parent
 CONTAINERS = ROOT / "convert" / "containers.py"
@@ -61,6 +62,20 @@ def test_imports_go_one_way() -> None:
         assert part in ORDER, f"{path.name} has no place in the order"
         later = {name for name in imported(path) if ORDER.index(name) > ORDER.index(part)}
         assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {part}"
+
+
+def test_only_its_own_folder_and_conversion_know_a_task() -> None:
+    """Everything else holds a `Task`; what comes with longspan has no other way in than what others write."""
+    for path in sources():
+        part = path.relative_to(ROOT).parts
+        if part[0] == "convert":
+            continue
+        for name in tasks.names():
+            if part[:2] != ("tasks", name):
+                text = path.read_text(encoding="utf-8")
+                assert not re.search(rf"^\s*(from|import) longspan\.tasks(\.| import ){name}\b", text, re.MULTILINE), (
+                    path
+                )
 
 
 def test_files_stay_under_400_lines() -> None:

@@ -134,9 +134,9 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD,
         "training.report_to=swanlab",
-        r"report_to=swanlab cannot be used \(SwanLabCallback requires .*\): install what it needs, or leave it out\.",
+        r"report_to=swanlab, got an error \(SwanLabCallback requires .*\); install what it needs, or leave it out\.",
     ),
-    "an unknown reporter": ("a.csv", GOOD, "training.report_to=nonsense", "report_to=nonsense cannot be used"),
+    "an unknown reporter": ("a.csv", GOOD, "training.report_to=nonsense", "report_to=nonsense, got an error"),
     "no value": ("a.csv", GOOD, "model.dim", "expected an override such as training.seed=1, but got 'model.dim'"),
 }
 
@@ -225,11 +225,14 @@ def spoil(run: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("another width", r"do not fit its config.json .*has shape \(2, 8\) in model.safetensors but \(2, 16\)"),
+        (
+            "another width",
+            r"do not fit its config.json .*has shape \(2, 8\) in model.safetensors but \(2, 16\)",
+        ),
         ("a weight missing", "classifier.weight is missing in model.safetensors"),
         ("half a file", "model.safetensors' is damaged"),
-        ("no weights", "is unfinished: go on with `longspan train ... --resume`"),
-        ("half a config", "config.json' is damaged: expected a JSON object"),
+        ("no weights", "is unfinished; continue it with `longspan train ... --resume`"),
+        ("half a config", "expected a JSON object in '.*config.json', got a damaged file"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit(how: str, message: str, mistake: Mistake, run: Path, animals: Path) -> None:

@@ -133,9 +133,9 @@ def test_a_module_that_imports_what_it_is_asked_for_is_not_asked_without_consent
         ("builtins.object", "got another class"),
         ("builtins.type", "got another class"),
         ("builtins.__import__", "got a builtin_function_or_method"),
-        (f"{__name__}.Base", r"complete, but it does not define work;"),
-        (f"{__name__}.Mines", r"has no 'Mines' to be the mixer: did you mean 'Mine'\?"),
-        (f"{__name__}.__dict__", "has no '__dict__'"),
+        (f"{__name__}.Base", r"complete, got a class without work;"),
+        (f"{__name__}.Mines", r"expected the mixer 'Mines' in .*, got none; did you mean 'Mine'\?"),
+        (f"{__name__}.__dict__", "expected the mixer '__dict__'"),
         (f"{__name__}.__builtins__", "got a dict"),
     ],
 )
@@ -190,11 +190,11 @@ def test_consent_as_a_text_is_no_list_of_letters() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("strange.nothing.Good", r"cannot be imported \(No module named 'strange.nothing'\): check the path"),
-        ("strange.broken.Good", r"cannot be imported \(No module named 'not_installed_anywhere'\)"),
-        ("strange.crooked.Good", r"cannot be imported \(invalid syntax"),
+        ("strange.nothing.Good", r"got an error \(No module named 'strange.nothing'\); check the path"),
+        ("strange.broken.Good", r"got an error \(No module named 'not_installed_anywhere'\)"),
+        ("strange.crooked.Good", r"got an error \(invalid syntax"),
         ("strange.mixers.Goood", r"did you mean 'Good'\?"),
-        ("strange.mixers.Half", "does not define work"),
+        ("strange.mixers.Half", "got a class without work"),
         ("strangers.Good", r"No module named 'strangers'.*strangers is installed, in the current directory"),
     ],
 )

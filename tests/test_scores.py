@@ -55,8 +55,8 @@ def test_scores_do_not_change() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"right": None}, "right is None"),
-        ({"right": True}, "right is True"),
+        ({"right": None}, "got None for right"),
+        ({"right": True}, "got True for right"),
         ({"wrong": 1.0}, "no field of Errors called 'wrong'"),
     ],
 )
@@ -66,7 +66,7 @@ def test_other_values_are_refused(changed: dict[str, Any], told: str) -> None:
 
 
 def test_missing_values_and_unknown_scores_are_refused() -> None:
-    with pytest.raises(UserError, match="words, right is missing"):
+    with pytest.raises(UserError, match="got none for words, right"):
         Errors.from_dict({"by_speaker": {}})
     with pytest.raises(UserError, match="no score of Errors called 'write'; did you mean 'right'"):
         Errors.is_share("write")
@@ -79,7 +79,7 @@ def test_a_class_has_something_to_show_and_one_headline() -> None:
 
     with pytest.raises(TypeError, match="headlines quality, other"):
         Two.shown()
-    with pytest.raises(TypeError, match="has none"):
+    with pytest.raises(TypeError, match="got none"):
         Scores.shown()
 
 

@@ -106,7 +106,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: change(
             run, "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]}
         ),
-        "tokenizer_config.json' asks for code of its own (auto_map), which is never run",
+        "tokenizer_config.json', got one with code of its own (auto_map), which is never run",
     ),
     "a model": (
         lambda run: change(run, "config.json", auto_map={"AutoModelForCausalLM": "evil.Evil"}),
@@ -120,7 +120,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: change(run, "config.json", quantization_config={"quant_method": "gptq"}),
         "config.json' has an unknown key 'quantization_config'",
     ),
-    "an adapter": (adapter, "holds an adapter of PEFT, adapter_config.json, which is not loaded with a run"),
+    "an adapter": (adapter, "without adapters, got adapter_config.json of PEFT in"),
 }
 
 
@@ -217,34 +217,37 @@ def config(**values: Any) -> Callable[[Path], None]:
 
 
 ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "mixers": (config(mixers=[1]), 'mixers in \'run/config.json\' expects a list such as ["a", "b"], not [1].'),
-    "a fraction": (config(dim=1e9), "dim in 'run/config.json' expects a whole number, not 1000000000.0."),
+    "mixers": (config(mixers=[1]), 'mixers in \'run/config.json\' must be a list such as ["a", "b"], got [1];'),
+    "a fraction": (config(dim=1e9), "dim in 'run/config.json' must be a whole number, got 1000000000.0;"),
     "wide": (config(dim=10**9, feed_forward_dim=64, embedding_dim=16), "do not fit its config.json"),
-    "deep": (config(depth=9999), "expected 9999 layers by the latter, but there are"),
+    "deep": (config(depth=9999), "expected tensors for 9999 layers, got"),
     "deeper": (config(depth=100000), "depth must be at most 10000, got 100000"),
     "positions": (config(position="learned", max_positions=2**30), "is missing in model.safetensors, but has shape"),
     "vocabulary": (config(vocab_size=10**12), "vocab_size must be at most 2147483647"),
     "heads": (config(heads=3), "heads"),
     "below no dropout": (config(dropout=-1), "dropout must be from 0 to 1, got -1"),
     "a dropout": (config(dropout=float("nan")), "dropout must be from 0 to 1, got nan"),
-    "a switch": (config(causal="yes"), "causal in 'run/config.json' expects true or false, not 'yes'."),
+    "a switch": (config(causal="yes"), "causal in 'run/config.json' must be true or false, got 'yes';"),
     "options": (config(mixer_options={"linear": 1}), "mixer_options"),
-    "an option": (config(mixer_options={"linear": {"heads": "x"}}), "cannot be built"),
-    "a type": (config(dtype="hub"), "dtype in 'run/config.json' expects one of float32"),
-    "labels": (config(id2label={"1": "a"}), "id2label in 'run/config.json' expects a name for each of 0, 1, ..."),
+    "an option": (
+        config(mixer_options={"linear": {"heads": "x"}}),
+        "expected a model from",
+    ),
+    "a type": (config(dtype="hub"), "dtype in 'run/config.json' must be one of float32"),
+    "labels": (config(id2label={"1": "a"}), "id2label in 'run/config.json' must have a name for each of 0, 1, ..."),
     "one label": (
         config(id2label={"0": "a"}, problem_type="single_label_classification"),
-        "has 1 label: expected at least two",
+        "expected at least two labels in 'run/config.json', got 1",
     ),
-    "nesting": (written("config.json", b"[" * 100_000), "'run/config.json' is damaged"),
+    "nesting": (written("config.json", b"[" * 100_000), "'run/config.json', got a damaged file"),
     "half the weights": (written("model.safetensors", b"\x10" + bytes(7) + b"{"), "model.safetensors' is damaged"),
-    "a link to itself": (same("recipe.toml"), "expected a file recipe.toml in it"),
-    "a pipe": (pipe, "'run/tokenizer.json' is neither a file nor a folder"),
+    "a link to itself": (same("recipe.toml"), "expected recipe.toml in the run folder"),
+    "a pipe": (pipe, "expected files and folders, got neither in 'run/tokenizer.json'"),
     "a tokenizer": (written("tokenizer.json", b"{}"), "the tokenizer in 'run' is damaged or incomplete"),
     "half a tokenizer": (written("tokenizer.json", b'{"version": "1.0", '), "the tokenizer in 'run' is damaged"),
     "generation": (
         written("generation_config.json", b'{"watermarking_config": {"a": 1}}'),
-        "the model in 'run' cannot be loaded",
+        "expected a model in 'run', got an error",
     ),
     "no recipe": (written("recipe.toml", b"\x00"), "recipe 'run/recipe.toml' is not valid TOML"),
     "nested recipe": (written("recipe.toml", b"a=" + b"[" * 50_000), "recipe 'run/recipe.toml' is not valid TOML"),

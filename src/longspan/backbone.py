@@ -22,14 +22,14 @@ class Block(nn.Module):
     Pre-norm is x + f(norm(x)); post-norm is norm(x + f(x)).
 
     Args:
-        mixer: the module that moves information between positions.
+        mixer: the module that mixes positions.
         dim: width of input and output.
         feed_forward_dim: hidden width of the feed-forward network; 0 leaves it out.
         norm: "pre", "post" or "none".
         residual: whether inputs are added to outputs.
         dropout: probability with which outputs of mixer and feed-forward are zeroed in training.
         activation: "gelu" or "relu", between the two products of the feed-forward network.
-        feed_forward_dropout: whether what comes out of the activation is dropped too.
+        feed_forward_dropout: whether dropout is also applied after the activation.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Block(nn.Module):
         document_ids: Int[Tensor, "b t"] | None = None,
         state: Any = None,
     ) -> Any:
-        """Run whole sequences, or go on from the mixer's `state` and return the outputs and the new state.
+        """Run full sequences, or continue from the mixer's `state` and return the outputs and the new state.
 
-        Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, reach both.
+        Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
         """
         if state is not None:
             return self._step(x, state, mask)
@@ -80,7 +80,7 @@ class Block(nn.Module):
         return self._finish(x, mixed), state
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Go on from what the mixer made of `x`."""
+        """Complete the block after the mixer, given its output."""
         x = self._leave(self.mixer_norm, x, mixed)
         if self.feed_forward is None:
             return x
@@ -96,15 +96,15 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """A stack of blocks whose mixers are a list tiled over the depth: one name everywhere, or a hybrid.
+    """A stack of blocks whose mixers repeat a list over the depth: the same one everywhere, or a hybrid.
 
     Args:
         dim: width.
         depth: number of layers.
         mixer_names: names or dotted paths of mixers; layer i uses `mixer_names[i % len(mixer_names)]`.
-        mixer_options: options per mixer name; they win over `shared_options`.
-        shared_options: options offered to every mixer (heads, causal); one that a mixer does not have is left out,
-            but a causal model refuses mixers without a causal form.
+        mixer_options: options per mixer name; they take precedence over `shared_options`.
+        shared_options: options for every mixer (heads, causal); those that a mixer does not have are left out, but a
+            causal model refuses mixers without a causal form.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         block: the class of the layers.
@@ -163,7 +163,7 @@ class Backbone(nn.Module):
         document_ids: Int[Tensor, "b t"] | None = None,
         hidden_states: list[Tensor] | None = None,
     ) -> Float[Tensor, "b t d"]:
-        """Run the stack; `hidden_states`, if given, receives the input of every block."""
+        """Run the stack; the input of every block is appended to `hidden_states`, if given."""
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
@@ -173,15 +173,15 @@ class Backbone(nn.Module):
 
     @property
     def layers(self) -> list[Any]:
-        """The block of each layer; layers that share their weights have the same one."""
+        """The block of each layer; layers that share weights have the same block."""
         return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
 
     def init_states(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> tuple[Any, ...]:
-        """Return the state of each layer's mixer before the first position, of the weights' dtype and device or others.
+        """Return each layer's mixer state before the first position, by default with the weights' dtype and device.
 
-        Raises UserError when a mixer has no state to go on from.
+        Raises UserError if a mixer cannot continue from a state.
         """
         return tuple(block.mixer.init_state(batch_size, dtype, device) for block in self.layers)
 

@@ -1,4 +1,4 @@
-"""What a result was measured with: software, hardware and the code's commit."""
+"""The environment of a result: software, hardware and the commit of the code."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def environment() -> dict[str, Any]:
 
 
 def _version(package: str) -> str | None:
-    """Return the version of an installed package; None for a source tree on Python's path, which has none."""
+    """Return the version of an installed package; None for a source tree on Python's path."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout this package runs from, with "+" if files differ; None when installed."""
+    """Return the commit of this package's checkout, with "+" if files differ; None if it is installed."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

@@ -1,14 +1,14 @@
-"""Classes that files and users name by dotted path, imported only with consent: `load_class`.
+"""Importing classes that files and users name by dotted path, only with consent: `load_class`.
 
 A run folder or recipe may come from a stranger, and importing a module runs it. So a dotted path such as
 "mypackage.mixers.Mine" is imported only if
-    its owner says so: `--allow-import mypackage` on the command line, `allow_imports=("mypackage",)` or `with
-    allow("mypackage")` in Python, which hold for the package or module of that name and all that is below it; or
-    its module is imported already.
-Looking is importing, too, as finding a module runs the packages that it is in: without consent nothing is looked for.
+    the user allows it: `--allow-import mypackage` on the command line, `allow_imports=("mypackage",)` or `with
+    allow("mypackage")` in Python, each for the package or module of that name and everything below it; or
+    its module has already been imported.
+Even looking for a module imports the packages around it, so without consent nothing is looked for.
 
-After consent, a package that is not installed is looked for in the current directory too. Nothing else is ever
-imported from there by the console script: a folder that a stranger packed may hold a `torch.py`.
+With consent, a package that is not installed is also looked for in the current directory. The console script never
+imports anything else from there: a folder from a stranger may contain a `torch.py`.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ T = TypeVar("T")
 _allowed: ContextVar[tuple[str, ...]] = ContextVar("longspan_allowed_imports", default=())
 _source: ContextVar[str] = ContextVar("longspan_source_of_names", default="")
 
-#: Paths that were loaded in this process. A package may import what it offers only when it is asked for, and keep no
-#: trace of it: what had consent once is imported already.
+#: Paths loaded in this process. A package may import a class lazily and not keep it in its namespace, but with consent
+#: given once, it counts as imported.
 _loaded: set[str] = set()
 
 
@@ -38,13 +38,13 @@ _loaded: set[str] = set()
 def allow(*names: str) -> Iterator[None]:
     """Consent, within the `with` block and this thread, to importing these packages or modules.
 
-    It reaches whatever loads a model there, such as `transformers.AutoModel.from_pretrained`.
+    It applies to everything that loads a model there, such as `transformers.AutoModel.from_pretrained`.
 
     Args:
-        names: packages or modules, such as "mypackage" or "mypackage.mixers"; what is below them is included.
+        names: packages or modules, such as "mypackage" or "mypackage.mixers", including everything below them.
 
     Raises:
-        UserError: something that cannot be the name of a module.
+        UserError: a name is not a valid module name.
     """
     token = _allowed.set(tuple(dict.fromkeys((*_allowed.get(), *_checked(names)))))
     try:
@@ -55,7 +55,7 @@ def allow(*names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named_in(source: Path | str | None) -> Iterator[None]:
-    """Let refusals within the `with` block say that the path was found in `source`, unless more is known already."""
+    """Let errors within the `with` block say that the path is named in `source`, unless an outer block does."""
     token = _source.set(_source.get() or str(source or ""))
     try:
         yield
@@ -64,9 +64,9 @@ def named_in(source: Path | str | None) -> Iterator[None]:
 
 
 def consent_flags() -> list[str]:
-    """Return the arguments that give a `longspan` started by this process the consent that this process has.
+    """Return the arguments that pass this process's consent on to a `longspan` command that it starts.
 
-    That is what `allow` names, and the modules of the classes that were loaded here, however they came to be imported.
+    They cover the names given to `allow`, and the modules of all classes loaded here, however they were imported.
     """
     names = dict.fromkeys((*_allowed.get(), *(path.rpartition(".")[0] for path in sorted(_loaded))))
     return [argument for name in names for argument in ("--allow-import", name)]
@@ -79,11 +79,11 @@ def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[s
         path: "package.module.Class".
         base: what the class must be a subclass of.
         what: what the class is for, in messages: "mixer".
-        allow_imports: packages or modules that may be imported, besides those of `allow`.
+        allow_imports: packages or modules that may be imported, in addition to those of `allow`.
 
     Raises:
-        UserError: `path` is not a dotted path; nobody consented to importing it; there is nothing there; or what is
-            there is not a class derived from `base`, or an abstract one.
+        UserError: `path` is not a dotted path, there is no consent to import it, it does not exist, or it is not a
+            concrete class derived from `base`.
     """
     if not isinstance(path, str) or not _is_dotted(path) or "." not in path:
         raise UserError(
@@ -99,7 +99,9 @@ def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[s
     if found is None:
         offered = vars(sys.modules[module_name]).items()
         near = [key for key, value in offered if isinstance(value, type) and issubclass(value, base)]
-        raise UserError(f"{module_name!a} has no {name!a} to be the {what}{_where()}: {suggestion(name, near)}")
+        raise UserError(
+            f"expected the {what} {name!a}{_where()} in {module_name!a}, got none; {suggestion(name, near)}"
+        )
     if not isinstance(found, type) or not issubclass(found, base):
         raise UserError(
             f"expected the {what} {path!a}{_where()} to be a class derived from {base.__module__}.{base.__qualname__}, "
@@ -107,7 +109,7 @@ def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[s
         )
     if missing := getattr(found, "__abstractmethods__", None):
         raise UserError(
-            f"expected the {what} {path!a}{_where()} to be complete, but it does not define "
+            f"expected the {what} {path!a}{_where()} to be complete, got a class without "
             f"{', '.join(sorted(missing))}; define what is missing, or name another one."
         )
     _loaded.add(path)
@@ -115,7 +117,7 @@ def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[s
 
 
 def _imported(path: str, what: str) -> Any:
-    """Return what an imported module holds at `path`, running nothing; None if it holds nothing of that name."""
+    """Return what is at `path` in an imported module, without running anything; None if there is nothing."""
     module_name, _, name = path.rpartition(".")
     module = sys.modules.get(module_name)
     # A module's own `__getattr__` may import more.
@@ -123,14 +125,14 @@ def _imported(path: str, what: str) -> Any:
         return vars(module).get(name)
     package = path.partition(".")[0]
     raise UserError(
-        f"the {what} {path!a}{_where()} is code that has not been imported, and importing it runs it: if you trust it, "
-        f"allow that with --allow-import {package}, or in Python with allow_imports=({package!r},) or by importing "
+        f"the {what} {path!a}{_where()} is code that has not been imported, and importing it runs it; if you trust it, "
+        f"allow it with --allow-import {package}, or in Python with allow_imports=({package!r},) or by importing "
         f"{package} first."
     )
 
 
 def _import(path: str, what: str) -> Any:
-    """Import the module of `path`; return what it holds there, or None."""
+    """Import the module of `path`; return what is at `path`, or None."""
     module_name, _, name = path.rpartition(".")
     package = path.partition(".")[0]
     _find_in_current_directory(package)
@@ -138,18 +140,18 @@ def _import(path: str, what: str) -> Any:
         return getattr(importlib.import_module(module_name), name, None)
     except (ImportError, SyntaxError) as error:
         raise UserError(
-            f"the {what} {path!a}{_where()} cannot be imported ({error}): check the path, and that {package} is "
-            "installed, in the current directory, or in a folder that PYTHONPATH names."
+            f"expected to import the {what} {path!a}{_where()}, got an error ({error}); check the path, and that "
+            f"{package} is installed, in the current directory, or in a folder in PYTHONPATH."
         ) from error
 
 
 def _find_in_current_directory(package: str) -> None:
-    """Let a package that is found nowhere else be imported from the current directory, with what lies beside it."""
+    """Let a package that is found nowhere else be imported from the current directory, with its neighbours."""
     if package in sys.modules or importlib.util.find_spec(package) is not None:
         return
     here = str(Path.cwd())
     if PathFinder.find_spec(package, [here]) is not None:
-        # Last, so that it hides nothing; and for good, as modules may import their neighbours when they are used.
+        # Last, so that it hides nothing; and permanently, as modules may import their neighbours later.
         sys.path.append(here)
 
 

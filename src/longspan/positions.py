@@ -1,9 +1,9 @@
-"""Position encodings, chosen by name: sinusoidal, learned, fourier, none.
+"""Position encodings by name: sinusoidal, learned, fourier, none.
 
-Each is a module that maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first
-token, to (b, t, w) when added and (b, t, 2w) when concatenated. The sinusoid is multiplied by one learned number,
-which starts at 1/√w. Numbers stay integers and angles float32 until the end: bfloat16 cannot tell neighbouring
-positions apart past 256.
+The module maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first token, to
+(b, t, w) if added and (b, t, 2w) if concatenated. The sinusoid is multiplied by a learned scalar, which starts at
+1/√w. Position numbers stay integers and angles float32 until the end: bfloat16 cannot distinguish neighbouring
+positions after 256.
 """
 
 import math
@@ -39,13 +39,12 @@ class Positions(nn.Module):
         name: "sinusoidal", "learned", "fourier" or "none".
         dim: width w of the embeddings.
         combine: "add", or "concat" (which doubles the width).
-        max_positions: most tokens a document may have with "learned"; the length at which the lowest "fourier"
-            frequency completes half a turn (longer documents work, less distinctly). Not used by the others.
-        period: after how many positions the numbers begin again at 0, for streams without end; None counts on.
+        max_positions: maximum number of tokens in a document with "learned"; the length at which the lowest "fourier"
+            frequency completes half a turn (longer documents work, but less distinctly). The others ignore it.
+        period: number of positions after which numbering restarts at 0, for endless streams; None never restarts.
 
     Raises:
-        UserError: for an unknown name or combination, and at call time when a document is longer than learned
-            positions allow.
+        UserError: for an unknown name or combination; in calls, for a document longer than learned positions allow.
     """
 
     def __init__(
@@ -65,21 +64,21 @@ class Positions(nn.Module):
         elif name == "learned":
             self.table = nn.Embedding(max_positions, dim)
         elif name == "fourier":
-            # Enough levels that the highest frequency tells neighbours apart.
+            # Enough levels for the highest frequency to distinguish neighbours.
             self.levels = max(1, math.ceil(math.log2(max_positions)) + 1)
             self.project = nn.Linear(1 + 2 * self.levels, dim)
 
     def forward(
         self, embedded: Float[Tensor, "b t w"], positions: Int[Tensor, "#b #t"], *, each: bool = False
     ) -> Float[Tensor, "b t w2"]:
-        """Encode whole documents, or with `each` every number for itself, as `at` does."""
+        """Encode documents from their beginning, or with `each` any position numbers, as `at` does."""
         if self.name == "none":
             return embedded
         if each:
             return self._at(embedded, positions)
         positions = self._wrapped(positions)
         length = embedded.shape[1]
-        # A batch may be padded beyond what its documents need, so the numbers decide, not the width.
+        # A batch may be padded beyond what its documents need, so the position numbers decide, not the batch's length.
         if self.name == "learned" and length > self.max_positions and int(positions.max()) >= self.max_positions:
             raise UserError(
                 f"learned positions reach to {self.max_positions} tokens, got a document of "
@@ -92,11 +91,11 @@ class Positions(nn.Module):
         return self._join(embedded, nn.functional.embedding(positions, table.to(embedded.dtype)))
 
     def at(self, embedded: Float[Tensor, "b n w"], positions: Int[Tensor, "#b #n"]) -> Float[Tensor, "b n w2"]:
-        """Encode a part of a document, whose numbers may lie beyond the length of the batch, each for itself.
+        """Encode part of a document, whose position numbers may exceed the length of the batch.
 
-        Raises UserError for a number that learned positions do not reach.
+        Raises UserError for a number beyond the learned positions.
         """
-        # By a call of the module, so that hooks bring weights that are elsewhere.
+        # A call of the module, so that hooks fetch offloaded weights.
         encoded: Tensor = self(embedded, positions, each=True)
         return encoded
 
@@ -114,7 +113,7 @@ class Positions(nn.Module):
 
     def _encode(self, positions: Int[Tensor, "*n"], width: int) -> Float[Tensor, "*n w"]:
         if self.name == "learned":
-            # Padding may go on where the table ends.
+            # Padding may extend beyond the table.
             encoded: Tensor = self.table(positions.clamp_max(self.max_positions - 1))
         elif self.name == "sinusoidal":
             encoded = sinusoid(positions, width) * (self.log_scale.exp() * width**-0.5)
@@ -128,5 +127,5 @@ class Positions(nn.Module):
 
 
 def count_positions(mask: Tensor) -> Int[Tensor, "b t"]:
-    """Return each token's number from 0 at the row's first real token, so that padding on the left moves nothing."""
+    """Return each token's position, 0 at the row's first real token, so that left padding shifts nothing."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)

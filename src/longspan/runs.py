@@ -1,4 +1,4 @@
-"""Trained models with all it takes to use them: `load_run`."""
+"""Loading trained models with everything needed to use them: `load_run`."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from longspan.models import LongspanConfig
 from longspan.recipes.values import expectation, matches
 from longspan.tasks.base import Run
 
-#: What a config.json holds besides the fields that `LongspanConfig` declares itself, with their types.
+#: Fields of a config.json besides those that `LongspanConfig` declares itself, with their types.
 _INHERITED: dict[str, Any] = {
     "_name_or_path": str,
     "architectures": list[str],
@@ -48,16 +48,16 @@ _BLOCKS_WITHOUT_WEIGHTS = 1000
 
 
 def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
-    """Load a run folder. Nothing in it is executed, whoever wrote it.
+    """Load a run folder. Nothing in it is executed.
 
     Args:
         folder: The run folder.
-        allow_imports: Packages or modules that may be imported where the run names classes in them, besides those of
-            `longspan.imports.allow`.
+        allow_imports: Packages or modules that may be imported for classes that the run names, in addition to those
+            of `longspan.imports.allow`.
 
     Raises:
         UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, or
-            it asks for code that is not imported already and may not be.
+            it names code that has not been imported and may not be.
     """
     folder = Path(folder)
     _check_files(folder)
@@ -72,21 +72,21 @@ def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
 def _check_files(folder: Path) -> None:
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
-        raise UserError(f"there is no run folder {str(folder)!r}: {suggestion(folder.name, siblings)}")
+        raise UserError(f"there is no run folder {str(folder)!r}; {suggestion(folder.name, siblings)}")
     for path in folder.iterdir():
-        # Reading a pipe waits for whoever writes to it, and a device may have no end.
+        # Reading a pipe waits for a writer, and a device may be endless.
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise UserError(f"{str(path)!r} is neither a file nor a folder: remove it from the run folder.")
+            raise UserError(f"expected files and folders, got neither in {str(path)!r}; remove it from the run folder.")
     if (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
-        raise UserError(f"the run in {str(folder)!r} is unfinished: go on with `longspan train ... --resume`.")
+        raise UserError(f"the run in {str(folder)!r} is unfinished; continue it with `longspan train ... --resume`.")
     for name in ("config.json", "recipe.toml", "model.safetensors", "tokenizer_config.json"):
         if not (folder / name).is_file():
-            raise UserError(f"{str(folder)!r} is not a run folder: expected a file {name} in it.")
+            raise UserError(f"expected {name} in the run folder {str(folder)!r}, got none; name a run folder.")
     if (folder / "adapter_config.json").exists():
         # It may name code to import and weights to download.
         raise UserError(
-            f"{str(folder)!r} holds an adapter of PEFT, adapter_config.json, which is not loaded with a run: merge it "
-            "into the weights (`merge_and_unload`) and save these, or remove it."
+            f"expected a run folder without adapters, got adapter_config.json of PEFT in {str(folder)!r}; merge the "
+            "adapter into the weights (`merge_and_unload`) and save them, or remove it."
         )
 
 
@@ -95,31 +95,41 @@ def _config(folder: Path) -> LongspanConfig:
     values = _json_object(path)
     if values.get("model_type") != LongspanConfig.model_type:
         raise UserError(
-            f"{str(folder)!r} holds a model of type {values.get('model_type')!r}: expected one made by longspan."
+            f"expected a longspan model in {str(folder)!r}, got one of type {values.get('model_type')!r}; name the "
+            "folder "
+            "of a longspan model."
         )
     hints = inspect.get_annotations(LongspanConfig, eval_str=True) | _INHERITED
     for key, value in values.items():
         hint = hints.get(key)
         if hint is None:
-            # transformers makes attributes of whatever it finds, and some of them load code.
-            raise UserError(f"{str(path)!r} has an unknown key {key!r}: {suggestion(key, hints)}")
+            # transformers turns every key into an attribute, and some attributes load code.
+            raise UserError(f"{str(path)!r} has an unknown key {key!r}; {suggestion(key, hints)}")
         if value is not None and not matches(value, hint):
-            raise UserError(f"{key} in {str(path)!r} expects {expectation(hint)}, not {reprlib.repr(value)}.")
+            raise UserError(
+                f"{key} in {str(path)!r} must be {expectation(hint)}, got {reprlib.repr(value)}; restore the file."
+            )
     if values.get("dtype") not in (None, *_DTYPES):
-        raise UserError(f"dtype in {str(path)!r} expects one of {', '.join(_DTYPES)}, not {values['dtype']!r}.")
+        raise UserError(
+            f"dtype in {str(path)!r} must be one of {', '.join(_DTYPES)}, got {values['dtype']!r}; choose one of them."
+        )
     labels = values.get("id2label")
     if labels is not None and (
         sorted(labels, key=lambda name: name.zfill(20)) != [str(number) for number in range(len(labels))]
         or not all(isinstance(label, str) for label in labels.values())
     ):
-        raise UserError(f"id2label in {str(path)!r} expects a name for each of 0, 1, ..., not {reprlib.repr(labels)}.")
+        raise UserError(
+            f"id2label in {str(path)!r} must have a name for each of 0, 1, ..., got {reprlib.repr(labels)}; restore "
+            "the "
+            "file."
+        )
     if labels is not None and len(labels) < 2 and values.get("problem_type") == "single_label_classification":
-        raise UserError(f"{str(path)!r} has {len(labels)} label: expected at least two to choose from.")
+        raise UserError(f"expected at least two labels in {str(path)!r}, got {len(labels)}; restore the file.")
     try:
         config: LongspanConfig = LongspanConfig.from_pretrained(folder)
     except (UserError, StrictDataclassError) as error:
         told = " ".join(str(error).split())
-        raise UserError(f"{str(path)!r} describes no model: {told}") from error
+        raise UserError(f"{str(path)!r} does not describe a model: {told}") from error
     return config
 
 
@@ -129,12 +139,12 @@ def _json_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise UserError(f"{str(path)!r} is damaged: expected a JSON object.")
+        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; restore it.")
     return values
 
 
 def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
-    """Load the weights. By default, those that do not fit would be drawn at random, with a warning at most."""
+    """Load the weights. By default, transformers draws those that do not fit at random, with at most a warning."""
     found = _shapes(folder / "model.safetensors")
     _check_sizes(folder, config, model_class, found)
     try:
@@ -147,16 +157,18 @@ def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedMod
                 local_files_only=True,
                 use_safetensors=True,
             )
-    # Such as a generation_config.json of another version.
+    # For example, a generation_config.json of another version.
     except (TypeError, AttributeError, KeyError) as error:
-        raise UserError(f"the model in {str(folder)!r} cannot be loaded ({_first_line(error)}).") from error
+        raise UserError(
+            f"expected a model in {str(folder)!r}, got an error ({_first_line(error)}); restore its files."
+        ) from error
     wrong = [
-        (name, f"has shape {tuple(found)} in model.safetensors but {tuple(expected)} by config.json")
+        (name, f"has shape {tuple(found)} in model.safetensors but {tuple(expected)} according to config.json")
         for name, found, expected in info["mismatched_keys"]
     ]
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong += [
-        (name, f"is missing in model.safetensors, but has shape {shapes.get(name)} by config.json")
+        (name, f"is missing in model.safetensors, but has shape {shapes.get(name)} according to config.json")
         for name in info["missing_keys"]
     ]
     wrong += [
@@ -167,25 +179,25 @@ def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedMod
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors in a file, which is not read beyond its header."""
+    """Return the shapes of the tensors in a file, reading only its header."""
     try:
         with safe_open(path, "pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise UserError(f"{str(path)!r} is damaged: {error}.") from None
+        raise UserError(f"{str(path)!r} is damaged ({error}); restore it.") from None
 
 
 def _check_sizes(
     folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel], found: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Refuse a configuration that is too large for the weights, before hours and all memory go into building it."""
+    """Refuse a configuration that is too large for the weights, before building it takes hours and all memory."""
     assert config.mixers is not None
     blocks = min(config.depth, len(config.mixers)) if config.share_layers else config.depth
-    # A block without weights of its own is odd, but may be.
+    # A block without weights of its own is odd, but possible.
     if blocks > len(found) + _BLOCKS_WITHOUT_WEIGHTS:
         raise UserError(
-            f"the weights in {str(folder)!r} do not fit its config.json: expected {blocks} layers by the latter, but "
-            f"there are {len(found)} tensors in model.safetensors."
+            f"the weights in {str(folder)!r} do not fit its config.json: expected tensors for {blocks} layers, got "
+            f"{len(found)} in model.safetensors; restore either file."
         )
     try:
         with torch.device("meta"):
@@ -194,18 +206,18 @@ def _check_sizes(
         raise
     except Exception as error:
         raise UserError(
-            f"the model of {str(folder / 'config.json')!r} cannot be built ({_first_line(error)})."
+            f"expected a model from {str(folder / 'config.json')!r}, got an error ({_first_line(error)}); restore it."
         ) from error
     wrong = [
-        (name, f"has shape {found[name]} in model.safetensors but {shape} by config.json")
+        (name, f"has shape {found[name]} in model.safetensors but {shape} according to config.json")
         for name, shape in expected.items()
         if name in found and found[name] != shape
     ]
     missing = {name: shape for name, shape in expected.items() if name not in found}
-    # Tied weights are stored once; that they are missing under their other names is no mistake.
+    # Tied weights are stored once, so they may be missing under their other names.
     if sum(map(math.prod, missing.values())) > sum(map(math.prod, found.values())):
         wrong += [
-            (name, f"is missing in model.safetensors, but has shape {shape} by config.json")
+            (name, f"is missing in model.safetensors, but has shape {shape} according to config.json")
             for name, shape in missing.items()
         ]
     _refuse_weights(folder, wrong)
@@ -215,7 +227,9 @@ def _refuse_weights(folder: Path, wrong: Sequence[tuple[str, str]]) -> None:
     if wrong:
         name, problem = min(wrong)
         raise UserError(
-            f"the weights in {str(folder)!r} do not fit its config.json ({len(wrong)} do not): {name} {problem}."
+            f"the weights in {str(folder)!r} do not fit its config.json ({len(wrong)} do not): {name} {problem}; "
+            "restore "
+            "either file."
         )
 
 
@@ -223,16 +237,17 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     path = folder / "tokenizer_config.json"
     if "auto_map" in _json_object(path):
         raise UserError(
-            f"{str(path)!r} asks for code of its own (auto_map), which is never run: expected a tokenizer that comes "
-            "with transformers."
+            f"expected a tokenizer of transformers in {str(path)!r}, got one with code of its own (auto_map), which is "
+            "never run; use another."
         )
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    # Of a damaged file, tokenizers raises `Exception` itself, and transformers what its parts happen to raise.
+    # For a damaged file, tokenizers raises plain `Exception`, and transformers anything.
     except Exception as error:
         raise UserError(
-            f"the tokenizer in {str(folder)!r} is damaged or incomplete: expected its tokenizer.json and "
-            "tokenizer_config.json as they were saved."
+            f"the tokenizer in {str(folder)!r} is damaged or incomplete; restore tokenizer.json and "
+            "tokenizer_config.json "
+            "as they were saved."
         ) from error
 
 
@@ -242,7 +257,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' own loading report and bar away: `_model` says in one sentence what is wrong."""
+    """Suppress transformers' loading report and progress bar: `_model` reports problems in one sentence."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

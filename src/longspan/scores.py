@@ -1,4 +1,4 @@
-"""Typed scores: what a task measures, by what names tables show it, and which score chooses the best epoch."""
+"""Typed scores: what a task measures, how tables name it, and which score selects the best epoch."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ class _Shown:
 
 
 def score(words: str, *, higher_is_better: bool, share: bool = False, headline: bool = False) -> Any:
-    """Declare a field of `Scores` that tables show; a number.
+    """Declare a numeric field of `Scores` that tables show.
 
     Args:
-        words: What tables call it.
-        higher_is_better: Whether a higher number is the better one.
-        share: Whether it is a share from 0 to 1, which tables may show in percent, and not a plain number.
-        headline: Whether it is the one that is drawn and chooses the best epoch; without any it is the first.
+        words: Its name in tables.
+        higher_is_better: Whether higher is better.
+        share: Whether it is a share from 0 to 1, which tables may show in percent.
+        headline: Whether it is the score that is plotted and selects the best epoch; by default, the first one is.
     """
     return dataclasses.field(metadata={_KEY: _Shown(words, higher_is_better, share, headline)})
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model on one split; the base of what each task measures.
+    """The scores of a model on one split; the base class of each task's scores.
 
     A subclass is a frozen dataclass too. Fields declared with `score` are numbers that tables show; plain fields are
-    details, of what JSON holds: numbers, strings, lists, and dictionaries with strings as keys.
+    details, in JSON types: numbers, strings, lists, and dictionaries with strings as keys.
 
         @dataclass(frozen=True)
         class Errors(Scores):
@@ -45,22 +45,22 @@ class Scores:
 
     @classmethod
     def shown(cls) -> dict[str, str]:
-        """Return what tables call each score they show, by its field's name: the headline, then in order."""
+        """Return the names in tables by field name: the headline first, then the others in order."""
         return {name: shown.words for name, shown in cls._shown().items()}
 
     @classmethod
     def headline(cls) -> str:
-        """Return the name of the score that is drawn and chooses the best epoch."""
+        """Return the name of the score that is plotted and selects the best epoch."""
         return next(iter(cls._shown()))
 
     @classmethod
     def higher_is_better(cls, name: str = "") -> bool:
-        """Say whether a higher number is the better one, for the score called `name` or else the headline."""
+        """Return whether higher is better, for the score `name` or else the headline."""
         return cls._find(name).higher_is_better
 
     @classmethod
     def is_share(cls, name: str = "") -> bool:
-        """Say whether the score called `name`, or else the headline, is a share from 0 to 1."""
+        """Return whether the score `name`, or else the headline, is a share from 0 to 1."""
         return cls._find(name).share
 
     def numbers(self) -> dict[str, float]:
@@ -73,7 +73,7 @@ class Scores:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the scores that `to_dict` made these `values` of.
+        """Return the scores that `to_dict` turned into these `values`.
 
         Raises:
             UserError: Fields are missing or unknown, or one that tables show is not a number.
@@ -85,9 +85,9 @@ class Scores:
         odd = [name for name in cls._shown() if name in values and not _is_number(values[name])]
         if missing or odd:
             raise UserError(
-                f"expected {cls.__name__} with a number for each of {', '.join(cls._shown())}, but "
-                + (f"{', '.join(missing)} is missing" if missing else f"{odd[0]} is {values[odd[0]]!r}")
-                + ": score the model again."
+                f"expected {cls.__name__} with a number for each of {', '.join(cls._shown())}, got "
+                + (f"none for {', '.join(missing)}" if missing else f"{values[odd[0]]!r} for {odd[0]}")
+                + "; score the model again."
             )
         return cls(**values)
 
@@ -97,7 +97,7 @@ class Scores:
         marked = [name for name, shown in found.items() if shown.headline]
         if not found or len(marked) > 1:
             raise TypeError(
-                f"{cls.__name__} must have fields declared with `score`, at most one of them a headline, but has "
+                f"{cls.__name__} must have fields declared with `score`, at most one of them a headline, got "
                 f"{', '.join(found) or 'none'} and the headlines {', '.join(marked) or '(none)'}."
             )
         return {name: found[name] for name in [*marked, *(name for name in found if name not in marked)]}

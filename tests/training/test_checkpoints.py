@@ -93,15 +93,15 @@ def test_a_damaged_checkpoint_is_stepped_over_and_named(
     if name == "seal.json":
         assert (damage is Path.unlink) == (said == "")
     else:
-        assert f"longspan: checkpoint-6 is damaged ({name} is" in said
-        assert said.endswith("going on from checkpoint-3.\n")
+        assert f"longspan: checkpoint-6 is damaged ({name} " in said
+        assert said.endswith("resuming from checkpoint-3.\n")
         assert said.count("\n") == 1
 
 
 def test_without_a_sound_checkpoint_nothing_is_removed(tmp_path: Path) -> None:
     for step, name in ((3, "model.safetensors"), (6, "optimizer.pt")):
         truncate(save(tmp_path, step) / name)
-    with pytest.raises(UserError, match=r"6 is damaged \(opt.*3 is damaged \(model.*: start again with --overwrite"):
+    with pytest.raises(UserError, match=r"6 is damaged \(opt.*3 is damaged \(model.*; start again with --overwrite"):
         to_resume_from(tmp_path)
     assert len(complete(tmp_path)) == 2
 
@@ -114,7 +114,7 @@ def test_the_best_model_so_far_is_needed_at_the_end(lost: bool, tmp_path: Path) 
         shutil.rmtree(best)
     else:
         truncate(best / "model.safetensors")
-    with pytest.raises(UserError, match=r"the best model so far in .*checkpoint-3, but"):
+    with pytest.raises(UserError, match=r"the best model so far in .*checkpoint-3, got a damaged"):
         to_resume_from(tmp_path)
 
 
@@ -122,7 +122,7 @@ def test_as_many_processes_as_saved_it(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(processes, "count", lambda: 2)
         save(tmp_path, 3)
-    with pytest.raises(UserError, match=r"expected 2 processes, as many as saved .*, got 1: resume with as many"):
+    with pytest.raises(UserError, match=r"expected 2 processes, as many as saved .*, got 1; resume with as many"):
         to_resume_from(tmp_path)
 
 
@@ -141,4 +141,4 @@ def test_a_run_goes_on_before_the_damage_to_the_same_result(
     truncate(newest / name)
     train(recipe, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
-    assert capsys.readouterr().err.count(f"{newest.name} is damaged ({name} is") == 1
+    assert capsys.readouterr().err.count(f"{newest.name} is damaged ({name} ") == 1

@@ -206,5 +206,5 @@ def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_pa
 
 def test_more_processes_than_documents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingArguments, "world_size", 8)
-    with pytest.raises(UserError, match="a document for each of 8 processes, got 7 to train on: start fewer"):
+    with pytest.raises(UserError, match="a document for each of 8 processes, got 7 to train on; start fewer"):
         trainer(tmp_path)

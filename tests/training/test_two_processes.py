@@ -118,7 +118,7 @@ def test_processes_stop_and_go_on_together(recipe_file: Path, tmp_path: Path) ->
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "interrupted", "damaged")]
     assert weights[0] == weights[1] == weights[2]
     # The newest checkpoint is damaged, which the first process alone says.
-    assert ran.stderr.count("checkpoint-5 is damaged (rng_state_1.pth is not as it was written): going on from") == 1
+    assert ran.stderr.count("checkpoint-5 is damaged (rng_state_1.pth has changed); resuming from") == 1
     # The last part ends one process, and the other does not wait for it.
     assert ran.returncode != 0
     assert "another process of this training run stopped" in ran.stderr

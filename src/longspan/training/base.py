@@ -1,4 +1,4 @@
-"""What all training runs share: token counts, scores of the validation split, checkpoints, several processes."""
+"""What all training runs share: token counts, validation scores, checkpoints, several processes."""
 
 import abc
 import contextlib
@@ -22,18 +22,17 @@ from longspan.training import checkpoints, processes
 
 
 class LongspanTrainer(Trainer, abc.ABC):
-    """A `Trainer` that counts real tokens, scores in its own way, and keeps the last good checkpoint when a save fails.
+    """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
-    Of several processes each trains on its own share of every batch, and they make the steps that one process makes
-    with all of it: `Trainer` counts the labels of all accumulated batches in all processes (`num_items_in_batch`), the
-    models' heads divide their summed losses by that number, and `Trainer` multiplies by the number of processes, over
-    which gradients are averaged.
+    Each of several processes trains on its share of every batch, and together they take the same steps as one process
+    with the entire batch: `Trainer` counts the labels of all accumulated batches in all processes
+    (`num_items_in_batch`), the models' heads divide their summed losses by that number, and `Trainer` multiplies by the
+    number of processes, as gradients are averaged over them.
 
     Attributes:
-        real_tokens: tokens trained on so far in this process, padding not counted.
-        seconds_not_training: how long evaluations and saves have taken so far.
-        scored: the scores of the validation split by the step after which they were taken, as far as this process has
-            been running.
+        real_tokens: number of tokens trained on so far in this process, without padding.
+        seconds_not_training: seconds spent on evaluations and saves so far.
+        scored: the validation scores by the step after which they were measured, since this process started.
     """
 
     control: TrainerControl
@@ -46,7 +45,7 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     @abc.abstractmethod
     def score(self, dataset: Dataset) -> Scores:
-        """Return the scores of the model on a data set. All processes call it, share the work and get the same."""
+        """Return the scores of the model on a data set. All processes call this, share the work and agree."""
 
     @abc.abstractmethod
     def padding_fraction(self) -> float:
@@ -63,7 +62,7 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         started: tuple[int, int] = super()._init_training_state(*args, **kwargs)
-        # The Trainer looks for the best model where it was saved, and forgets it if the run folder was moved since.
+        # The Trainer looks for the best model where it was saved, and loses it if the run folder has been moved.
         best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
         if self.state.best_global_step and best.is_dir():
             self.state.best_model_checkpoint = str(best)
@@ -84,9 +83,9 @@ class LongspanTrainer(Trainer, abc.ABC):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Score `eval_dataset`, by default the one given at the start, and log its numbers; see `Trainer`.
+        """Score `eval_dataset`, by default the one given at construction, and log its numbers; see `Trainer`.
 
-        Unlike `Trainer` it leaves batches, the sharing of work and the scores to `score`.
+        Unlike in `Trainer`, `score` is responsible for batches, for sharing the work and for the scores.
         """
         with self.not_training():
             start = time.time()
@@ -101,7 +100,7 @@ class LongspanTrainer(Trainer, abc.ABC):
         return logs
 
     def validation_scores(self) -> Scores:
-        """Return the validation scores of the model that training kept, taken again only if no evaluation took them."""
+        """Return the validation scores of the model that training kept, measuring them only if no evaluation has."""
         kept = self.state.best_global_step if self.state.best_model_checkpoint else None
         if not self.args.load_best_model_at_end or kept is None:
             kept = self.state.global_step
@@ -111,7 +110,7 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     @contextlib.contextmanager
     def not_training(self) -> Iterator[None]:
-        """Leave the time meanwhile out of tokens per second."""
+        """Exclude the time in the `with` block from tokens per second."""
         start = time.perf_counter()
         try:
             yield
@@ -125,7 +124,7 @@ class LongspanTrainer(Trainer, abc.ABC):
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             with self.not_training(), processes.sharing():
-                # Saved before, it would still have its seal if this save were cut short.
+                # A checkpoint saved earlier at this step would keep its seal if this save were cut short.
                 processes.on_first(lambda: (checkpoint / checkpoints.SEAL).unlink(missing_ok=True))
                 super()._save_checkpoint(model, trial)
                 processes.wait()
@@ -139,8 +138,8 @@ class LongspanTrainer(Trainer, abc.ABC):
                 shutil.rmtree(checkpoint, ignore_errors=True)
             kept = checkpoints.last_checkpoint(folder)
             raise UserError(
-                f"expected to save a checkpoint at step {self.state.global_step}, but writing failed ({error}); "
-                + (f"{kept.name} is kept: " if kept else "no earlier checkpoint exists: ")
+                f"expected to save a checkpoint at step {self.state.global_step}, got an error ({error}), with "
+                + (f"{kept.name} kept; " if kept else "no earlier checkpoint; ")
                 + "free some space, then run the same command with --resume."
             ) from error
         finally:
@@ -148,11 +147,11 @@ class LongspanTrainer(Trainer, abc.ABC):
 
 
 class Loader(DataLoader[dict[str, Tensor]]):
-    """A loader of batches that a batch sampler has dealt out to processes already.
+    """A loader of batches that a batch sampler has already shared among processes.
 
-    It tells the sampler about epochs, for which the Trainer asks loaders only. Accelerate, which prepares loaders
-    elsewhere, has no part in it: it would deal whole batches out to processes, those of the longest documents to one
-    and those of the shortest to another, and fill up the last round with rows that have been read already.
+    It tells the sampler about epochs, which the Trainer tells only to loaders. Accelerate, which usually prepares
+    loaders, is not involved: it would deal entire batches to processes, the longest documents to one and the shortest
+    to another, and fill the last round with rows that have already been read.
     """
 
     batch_sampler: Any

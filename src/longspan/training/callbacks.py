@@ -1,4 +1,4 @@
-"""What watches a training run: progress, memory, signals."""
+"""Callbacks of a training run: progress, memory, signals."""
 
 import ctypes
 import signal
@@ -17,10 +17,10 @@ from longspan.training.base import LongspanTrainer
 
 
 class TokensPerSecond(ProgressCallback):
-    """The `Trainer`'s progress bar with real tokens per second (padding not counted) and the last loss.
+    """The `Trainer`'s progress bar with real tokens per second (without padding) and the last loss.
 
     Args:
-        scores: the validation scores to print after each evaluation, and what to call them.
+        scores: the validation scores to print after each evaluation, with their names in the output.
     """
 
     def __init__(self, scores: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ class TokensPerSecond(ProgressCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         super().on_step_end(args, state, control, **kwargs)
         if self.training_bar is not None and self.trainer is not None:
-            # Each process has about as many as any other.
+            # All processes have about the same number of tokens.
             rate = tokens_per_second(self.trainer, self.started) * processes.count()
             self.training_bar.set_postfix_str(f"{rate:,.0f} tokens/s{self.loss}", refresh=False)
 
@@ -51,10 +51,10 @@ class TokensPerSecond(ProgressCallback):
 
 
 class ReturnFreedMemory(TrainerCallback):
-    """Give freed memory back to the system now and then, where the C library would keep it (glibc, on a CPU).
+    """Return freed memory to the system periodically, where the C library would keep it (glibc, on a CPU).
 
-    Batches of other shapes leave holes between the blocks in use that later tensors do not fit, which otherwise only
-    grow in number.
+    Batches of different shapes leave holes between blocks in use that later tensors do not fit, and the holes keep
+    growing in number otherwise.
     """
 
     EVERY = 25
@@ -75,7 +75,7 @@ class ReturnFreedMemory(TrainerCallback):
 class StopOnSignal(TrainerCallback):
     """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once.
 
-    Of several processes, all stop after the same step, whichever of them the signal has reached by then.
+    All processes stop after the same step, even if the signal has reached only some of them.
     """
 
     def __init__(self) -> None:
@@ -107,12 +107,12 @@ class StopOnSignal(TrainerCallback):
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._stopping and state.epoch is not None and state.epoch % 1:
             # Stopping ends the epoch for the Trainer, but not for the run: an evaluation now would draw random
-            # numbers and might choose a best model that an uninterrupted run never sees. After an epoch's last step
-            # it must take place, as the resumed run begins with the next epoch.
+            # numbers and might choose a best model that an uninterrupted run never sees. After the last step of an
+            # epoch, the evaluation is needed, as the resumed run begins with the next epoch.
             control.should_evaluate = False
             control.should_save = False
 
 
 def tokens_per_second(trainer: LongspanTrainer, started: float) -> float:
-    """Return real tokens this process trained on per second since `started`, evaluations and saves not counted."""
+    """Return real tokens per second of training in this process since `started`, without evaluations and saves."""
     return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)

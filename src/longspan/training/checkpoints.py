@@ -1,8 +1,8 @@
-"""Checkpoints that outlive kills, full disks and damage: which are complete, and which one to resume from.
+"""Checkpoints that survive kills, full disks and damage: which are complete, and which one to resume from.
 
-The last file of a checkpoint is a seal: what all other files were when they were written. Without it a save was cut
-short, by a kill for example, and the checkpoint is as good as none; a file that is no longer what the seal says is
-damaged. So nothing needs to be opened, let alone unpickled, to know whether a checkpoint can be resumed from.
+The last file written to a checkpoint is its seal: the hashes of all other files. If it is missing, the save was cut
+short, by a kill for example, and the checkpoint is useless; a file that differs from its hash is damaged. So no file
+needs to be opened, let alone unpickled, to know whether training can resume from a checkpoint.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ SEAL = "seal.json"
 
 
 def seal(checkpoint: Path) -> None:
-    """Write down what the files of a checkpoint are, once all processes have written theirs."""
+    """Write the hashes of a checkpoint's files, once all processes have written theirs."""
     files = {
         path.relative_to(checkpoint).as_posix(): _digest(path)
         for path in sorted(checkpoint.rglob("*"))
@@ -42,15 +42,14 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def to_resume_from(folder: Path) -> Path | None:
-    """Return the newest checkpoint in `folder` that is as it was written, the same in all processes.
+    """Return the newest undamaged checkpoint in `folder`, the same in all processes; None if none is complete.
 
-    The first process says on standard error which newer ones are damaged, and removes them and whatever a killed save
-    left, which would be in the way of checkpoints to come. None means that nothing complete was saved yet; where
-    something incomplete was, it says that, too.
+    The first process reports damaged and incomplete ones on standard error, and removes them, as they would be in the
+    way of later checkpoints.
 
     Raises:
-        UserError: All checkpoints are damaged, or so is the one that holds the best model so far; or the checkpoint
-            was saved by another number of processes.
+        UserError: All checkpoints are damaged, or the one with the best model so far is, or the checkpoint was saved by
+            a different number of processes.
     """
     found = -1
 
@@ -76,19 +75,19 @@ def _choose(folder: Path) -> Path | None:
         damages[checkpoint] = f"{checkpoint.name} is damaged ({damage})"
     if sealed and chosen is None:
         raise UserError(
-            f"expected a checkpoint in {folder} to resume from, but {' and '.join(damages.values())}: start again "
-            "with --overwrite."
+            f"expected a checkpoint in {folder} to resume from, got none undamaged, as "
+            f"{' and '.join(damages.values())}; start again with --overwrite."
         )
     if chosen is not None:
         _check(chosen)
         if damages:
-            print(f"longspan: {' and '.join(damages.values())}: going on from {chosen.name}.", file=sys.stderr)
+            print(f"longspan: {' and '.join(damages.values())}; resuming from {chosen.name}.", file=sys.stderr)
     unsealed = sorted(set(folder.glob("checkpoint-*")) - set(sealed), key=lambda path: (len(path.name), path.name))
     if unsealed and chosen is None:
         names = " and ".join(path.name for path in unsealed)
         print(
             f"longspan: {names} in {folder} cannot be resumed from (no {SEAL}: the save was cut short, or an older "
-            "version saved it): starting from scratch.",
+            "version wrote it); starting from scratch.",
             file=sys.stderr,
         )
     for path in [*damages, *unsealed]:
@@ -97,11 +96,11 @@ def _choose(folder: Path) -> Path | None:
 
 
 def _check(checkpoint: Path) -> None:
-    """Raise UserError unless training can go on from `checkpoint` and end as if never interrupted."""
+    """Raise UserError unless training can resume from `checkpoint` and end as if never interrupted."""
     saved_by = _read(checkpoint / SEAL).get("processes")
     if saved_by != processes.count():
         raise UserError(
-            f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}: resume with as "
+            f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}; resume with as "
             "many as before, or start again with --overwrite."
         )
     best = _read(checkpoint / "trainer_state.json").get("best_model_checkpoint")
@@ -111,20 +110,20 @@ def _check(checkpoint: Path) -> None:
     damage = _damage(holds_best) if _is_sealed(holds_best) else "it is not complete"
     if damage:
         raise UserError(
-            f"expected the best model so far in {holds_best}, but it is damaged ({damage}): start again with "
+            f"expected the best model so far in {holds_best}, got a damaged checkpoint ({damage}); start again with "
             "--overwrite."
         )
 
 
 def _damage(checkpoint: Path) -> str:
-    """Say what is wrong with a complete checkpoint; empty if nothing is."""
+    """Return what is wrong with a complete checkpoint; empty if nothing is."""
     written = _read(checkpoint / SEAL).get("sha256")
     if not isinstance(written, dict) or "trainer_state.json" not in written:
         return f"{SEAL} cannot be read"
     for name, digest in written.items():
         try:
             if _digest(checkpoint / name) != digest:
-                return f"{name} is not as it was written"
+                return f"{name} has changed"
         except FileNotFoundError:
             return f"{name} is missing"
         except OSError as error:
@@ -147,7 +146,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds; nothing if it is no longer a JSON object."""
+    """Return the JSON object in a file; an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Training on whole documents, and scoring them, in batches of similar length."""
+"""Training on documents of any length, and scoring them, in batches of similar length."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +20,14 @@ from longspan.training.base import Loader, LongspanTrainer
 class LengthTrainer(LongspanTrainer):
     """A `Trainer` that batches by length.
 
-    Of several processes all read documents of similar length in the same step.
+    In each step, all processes read documents of similar length.
 
     Args:
-        batch_tokens: most padded tokens in one batch of one process (a longer document goes alone); 0 for no limit.
-        pad_id: the token that fills up batches.
-        measure: what makes scores of the model's outputs (n, ...) and the labels (n, ...) of a data set.
-        kwargs: what `Trainer` takes. Data sets have the columns `input_ids`, `length` and `labels`.
+        batch_tokens: maximum number of tokens per batch and process, padding included (a longer document forms a batch
+            of its own); 0 for no limit.
+        pad_id: id of the padding token.
+        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set.
+        kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length` and `labels`.
 
     Raises:
         UserError: when there are fewer documents than processes.
@@ -47,7 +48,7 @@ class LengthTrainer(LongspanTrainer):
         if len(self.train_dataset) < self.args.world_size:
             raise UserError(
                 f"expected a document for each of {self.args.world_size} processes, got {len(self.train_dataset)} to "
-                "train on: start fewer processes."
+                "train on; start fewer processes."
             )
 
     def get_train_dataloader(self) -> Loader:
@@ -66,7 +67,7 @@ class LengthTrainer(LongspanTrainer):
         return padding_fraction(batches, self.train_dataset["length"][:])
 
     def score(self, dataset: Dataset) -> Scores:
-        """Return what `measure` makes of the outputs for a data set. All processes share the work."""
+        """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
         found = outputs(
             self.model,
             dataset.select_columns(["input_ids"]).with_format("numpy"),
@@ -87,7 +88,7 @@ class LengthTrainer(LongspanTrainer):
         """Return this batch's share of the mean loss over the labels of all processes; see `Trainer`."""
         counts = (inputs["labels"] != IGNORED).any()
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        # Not every loss leaves out ignored labels by itself.
+        # Not every loss leaves out ignored labels.
         loss = loss * counts
         return (loss, outputs) if return_outputs else loss
 
@@ -112,8 +113,9 @@ def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) 
 
     Args:
         lengths: (n,) lengths in tokens.
-        batch_size: rows in a batch, at most.
-        batch_tokens: most padded tokens in one batch (a longer document goes alone); 0 for no limit.
+        batch_size: maximum number of rows per batch.
+        batch_tokens: maximum number of tokens per batch, padding included (a longer document forms a batch of its own);
+            0 for no limit.
     """
     return list(LengthBatches(lengths, batch_size, max_tokens=batch_tokens, shuffle=False))
 
@@ -128,18 +130,18 @@ def outputs(
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
 ) -> Tensor:
-    """Return a model's `logits` for documents. Of several processes each computes some of the batches, and all get all.
+    """Return a model's `logits` for documents. Several processes share the batches, and all get all logits.
 
     Args:
-        model: the model. It is in evaluation mode meanwhile.
+        model: the model, switched to evaluation mode for the call.
         examples: n rows with `input_ids`.
-        batches: row numbers, each of which occurs once; the same in all processes.
-        pad_id: the token that fills up batches.
-        progress: whether to show a bar on standard error.
-        after_batch: what to do after each batch.
+        batches: row numbers, each exactly once; the same in all processes.
+        pad_id: id of the padding token.
+        progress: whether to show a progress bar on standard error.
+        after_batch: called after each batch.
 
     Returns:
-        (n, ...) float32 on the CPU, in the order of `examples`, whatever the order of `batches`; (0, num_labels)
+        (n, ...) float32 on the CPU, in the order of `examples`, regardless of the order of `batches`; (0, num_labels)
         without examples.
 
     Raises:
@@ -166,7 +168,7 @@ def _own_outputs(
     """Return the logits of this process's batches, and zeros in the rows of the others."""
     result = torch.zeros(len(examples), model.config.num_labels)
     own = batches[processes.rank() :: processes.count()]
-    # Below the bar of a training run it goes away when it is full.
+    # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
         padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], pad_id)
         logits = model(**{name: tensor.to(model.device) for name, tensor in padded.items()}).logits
@@ -189,7 +191,7 @@ class Collator:
 class _Share:
     """Collates a process's share of a batch.
 
-    A share without rows becomes a batch whose labels count for nothing: all processes take part in every step.
+    A share without rows becomes a batch with ignored labels, as all processes take part in every step.
     """
 
     def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Tensor]], spare: dict[str, Any]) -> None:

@@ -1,10 +1,9 @@
 """Several processes of one training run, as `torchrun` and `accelerate launch` start them.
 
-Accelerate's `PartialState` knows the processes and connects them. What is here it does not do: wait with patience, and
-end all processes when one fails. Its `main_process_first` and `on_main_process` let the others wait for a process that
-has failed; each of `on_first`, `in_turn` and `in_each` waits for all and raises in all, and `sharing` makes one
-sentence of the connections that break when a process ends in the middle of the shared work. With a single process all
-of this does nothing.
+Accelerate's `PartialState` knows the processes and connects them. This module adds what it lacks: long timeouts, and
+ending all processes when one fails. Its `main_process_first` and `on_main_process` leave others waiting for a failed
+process; `on_first`, `in_turn` and `in_each` wait for all and raise in all, and `sharing` reports in one sentence that
+connections broke because a process ended in the middle of shared work. With a single process, all of this does nothing.
 """
 
 import contextlib
@@ -24,17 +23,18 @@ from longspan.errors import UserError
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long processes wait for each other: while the first reads data, or one scores the only document, for example. One
-that ends, for whatever reason, is noticed at once."""
+"""How long processes wait for each other, for example while the first reads data or one scores the only document.
 
-_ELSEWHERE = "another process of this training run stopped: its own message says why."
-# What gloo and NCCL say when a process that they wait for has ended.
+If one ends, for whatever reason, the others notice at once."""
+
+_ELSEWHERE = "another process of this training run stopped; see its own message."
+# Messages of gloo and NCCL when a process that they wait for has ended.
 _BROKEN = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 
 
 @contextlib.contextmanager
 def sharing() -> Iterator[None]:
-    """Raise UserError in place of what the connection to a process says that has ended meanwhile."""
+    """Raise UserError in place of connection errors caused by a process that has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -44,10 +44,10 @@ def sharing() -> Iterator[None]:
 
 
 def connect() -> None:
-    """Connect the processes that a launcher has started, if they compute on CPUs. Do this first.
+    """Connect the processes that a launcher has started, if they compute on CPUs. Call this first.
 
-    `TrainingArguments` connects those with GPUs, with the patience it is given; without GPUs it would ask for GPUs'
-    backend, or wait for half an hour at most.
+    `TrainingArguments` connects processes with GPUs, with the timeout it is given; without GPUs it would request the
+    backend of GPUs, or time out after half an hour.
     """
     on_cpu = not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
     if "LOCAL_RANK" in os.environ and on_cpu:
@@ -55,25 +55,25 @@ def connect() -> None:
 
 
 def count() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return int(PartialState().num_processes) if _several() else 1
 
 
 def rank() -> int:
-    """Return which of them this is, from 0."""
+    """Return the number of this process, from 0."""
     return int(PartialState().process_index) if _several() else 0
 
 
 @sharing()
 def wait() -> None:
-    """Return once all processes have come here."""
+    """Return once all processes have called this."""
     if _several():
         PartialState().wait_for_everyone()
 
 
 @sharing()
 def total(values: Sequence[float]) -> list[float]:
-    """Return the sums of `values` over all processes, each of which gives as many."""
+    """Return the sums of `values` over all processes, each with the same number of them."""
     if not _several():
         return list(values)
     sums: list[float] = reduce(_tensor(values), "sum").tolist()
@@ -88,25 +88,25 @@ def largest(value: float) -> float:
 
 @sharing()
 def sum_into(array: np.ndarray) -> None:
-    """Put the sum of all processes' `array` in the place of each; equal shapes and types."""
+    """Replace `array` in each process by the sum over all processes; shapes and types must be equal."""
     if _several():
         array[...] = reduce(torch.from_numpy(array).to(PartialState().device), "sum").cpu().numpy()
 
 
 def on_first(work: Callable[[], None]) -> None:
-    """Do `work` in the first process, while the others wait."""
+    """Run `work` in the first process, while the others wait."""
     _agreed(work if rank() == 0 else None)
 
 
 def in_each(work: Callable[[], T]) -> T:
-    """Do `work` in all processes at once and return its result."""
+    """Run `work` in all processes at once and return its result."""
     done = _agreed(work)
     assert done is not None
     return done[0]
 
 
 def in_turn(work: Callable[[], T]) -> T:
-    """Do `work` in the first process, then in the others, which find in caches what it has left there."""
+    """Run `work` in the first process, then in the others, which find its results in caches."""
     first = _agreed(work if rank() == 0 else None)
     others = _agreed(None if rank() == 0 else work) if _several() else None
     done = first or others
@@ -117,7 +117,7 @@ def in_turn(work: Callable[[], T]) -> T:
 def _agreed(work: Callable[[], T] | None) -> tuple[T] | None:
     """Return the result of `work`, once all processes are done with theirs.
 
-    Raises what `work` raises, and UserError when it was another process that failed.
+    Raises what `work` raises, and UserError if another process failed.
     """
     done, error = None, None
     try:
@@ -137,5 +137,5 @@ def _several() -> bool:
 
 
 def _tensor(values: Sequence[float]) -> torch.Tensor:
-    # gloo moves what is on the CPU, NCCL what is on a GPU.
+    # gloo communicates tensors on the CPU, NCCL tensors on a GPU.
     return torch.tensor(values, dtype=torch.float64, device=PartialState().device)

@@ -1,4 +1,4 @@
-"""Whether the programs that a recipe reports to are there: `check_reporters`."""
+"""Checking that the programs that a recipe reports to are installed: `check_reporters`."""
 
 from collections.abc import Sequence
 
@@ -15,5 +15,7 @@ def check_reporters(names: Sequence[str]) -> None:
     except (RuntimeError, ImportError, ValueError) as error:
         told = str(error).partition(". ")[0].rstrip(".")
         raise UserError(
-            f"training.report_to={', '.join(names)} cannot be used ({told}): install what it needs, or leave it out."
+            f"expected installed reporters in training.report_to={', '.join(names)}, got an error ({told}); install "
+            "what "
+            "it needs, or leave it out."
         ) from error

@@ -153,7 +153,7 @@ def test_a_finished_training_is_only_written_when_it_is_resumed(written: Path, t
 def test_lost_states_are_a_sentence(written: Path, tmp_path: Path) -> None:
     interrupted(recipe(written), tmp_path / "run", 7)
     (tmp_path / "run/checkpoints/checkpoint-8/states-0.safetensors").unlink()
-    with pytest.raises(UserError, match=r"checkpoint-8 is damaged \(states-0.safetensors is missing\): start"):
+    with pytest.raises(UserError, match=r"checkpoint-8 is damaged \(states-0.safetensors is missing\); start"):
         train(recipe(written), run=tmp_path / "run", resume=True, progress=False)
 
 

@@ -6,6 +6,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,19 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(params=["loops", "plain"])
+def scan_path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test with the compiled loops, then without them, as on other devices."""
+    # After the hook that checks shapes.
+    from longspan.ops.scan import operators as op
+
+    with ExitStack() as stack:
+        if request.param == "plain":
+            for each in (op.lerp_scan, op.lerp_scan_backward, op.softmax_gates, op.softmax_gates_backward):
+                stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+        yield str(request.param)
 
 
 @pytest.fixture

@@ -72,7 +72,13 @@ def contents(folder: Path) -> dict[Path, bytes]:
 GOOD = b"text,label\n" + b"purr meow,cat\nbark wag,dog\n" * 8
 DATA: dict[str, tuple[str, bytes, str, str]] = {
     "missing file": ("a.csv", GOOD, "data.path={}/b.csv", r"data.path: there is no file .*did you mean 'a.csv'\?"),
-    "unknown column": ("a.csv", GOOD, "data.text_column=txt", r"a.csv has no column 'txt' but .*did you mean 'text'\?"),
+    "unknown column": (
+        "a.csv",
+        GOOD,
+        "data.text_column=txt",
+        r"expected a column 'txt' in a.csv, got .*did you mean "
+        r"'text'\?",
+    ),
     "unlabelled rows": (
         "a.csv",
         GOOD + b"purr,\n",
@@ -83,7 +89,7 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "v.csv",
         b"text,label\nmoo,cow\n",
         "data.validation={}/v.csv",
-        r"the validation data hold the label 'cow' \(first: v.csv, row 1\), which no training example has: add",
+        r"in the validation data, got 'cow' \(first: v.csv, row 1\); add",
     ),
     "empty documents": (
         "a.csv",
@@ -109,10 +115,15 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD + b"moo,cow\n",
         "",
-        r"class 'cow' has 1 training example .*add examples",
+        r"example of class 'cow' for each of the splits .*, got 1 .*add examples",
     ),
-    "one class": ("a.csv", b"text,label\npurr,cat\n", "", "at least two classes, but every training label is 'cat'"),
-    "an empty file": ("a.csv", b"", "", "expected rows in .*, but it is empty"),
+    "one class": (
+        "a.csv",
+        b"text,label\npurr,cat\n",
+        "",
+        "at least two classes in the training data, got only 'cat' as a label",
+    ),
+    "an empty file": ("a.csv", b"", "", "expected rows in .*, got an empty file"),
     "documents longer than learned positions": (
         "a.csv",
         GOOD,
@@ -126,7 +137,7 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         r"learned positions reach to 1 tokens and rows of linformer reach to 1 tokens, but a document has 2: set "
         r"data.max_length=1, or model.max_positions=2 and model.mixer_options.linformer.max_length=2\.",
     ),
-    "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate': did you mean 'learning_rate'\?"),
+    "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate'; did you mean 'learning_rate'\?"),
     "an unknown table": ("a.csv", GOOD, "modle.dim=8", r"override 'modle.dim=8' .*did you mean 'model.dim'\?"),
     "the wrong type": ("a.csv", GOOD, "training.learning_rate=fast", "learning_rate expects a number, not 'fast'"),
     "an unknown mixer": ("a.csv", GOOD, "model.mixers=aditive", r"no mixer 'aditive'; did you mean 'additive'\?"),
@@ -137,7 +148,7 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         r"report_to=swanlab, got an error \(SwanLabCallback requires .*\); install what it needs, or leave it out\.",
     ),
     "an unknown reporter": ("a.csv", GOOD, "training.report_to=nonsense", "report_to=nonsense, got an error"),
-    "no value": ("a.csv", GOOD, "model.dim", "expected an override such as training.seed=1, but got 'model.dim'"),
+    "no value": ("a.csv", GOOD, "model.dim", "expected an override such as training.seed=1, got 'model.dim'"),
 }
 
 
@@ -177,11 +188,11 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
     ("name", "content", "message"),
     [
         ("b.csv", None, r"there is no file .*b.csv"),
-        ("a.csv", b"txt,label\na,cat\n", r"no column 'text' but 'txt', 'label': did you mean 'txt'\?"),
+        ("a.csv", b"txt,label\na,cat\n", r"expected a column 'text' in .*, got 'txt', 'label'; did you mean 'txt'\?"),
         (
             "a.csv",
             b"text,label\nmoo,cow\n",
-            r"a.csv, row 1: the label 'cow' is not among .* the model knows: .*cat, dog",
+            r"a.csv, row 1: expected a label that the model knows, got 'cow'; .*cat, dog",
         ),
         ("a.csv", b"text,label\npurr,\n", "no label in 1 row"),
         ("a.csv", b"text,label\n\xff,cat\n", "broken UTF-8 in 1 row"),
@@ -244,7 +255,7 @@ def test_a_checkpoint_that_does_not_fit(how: str, message: str, mistake: Mistake
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian", "quickstart"], "there is no verb 'trian': did you mean 'train'?"),
+        (["trian", "quickstart"], "there is no verb 'trian'; did you mean 'train'?"),
         (["train", "quikstart"], "did you mean 'quickstart'?"),
         (["train", "mine.toml"], "there is no recipe file 'mine.toml'"),
         (["show", "aditive"], "there is no mixer 'aditive'; did you mean 'additive'?"),

@@ -327,7 +327,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"weights of another kind of attention \(r_emb\)",
     ),
     "sampled softmax": (settings(sample_softmax=100), "has sample_softmax=100, a sampled softmax"),
-    "a number as text": (settings(mem_len="160"), "mem_len in the settings must be of type int, but is '160'"),
+    "a number as text": (settings(mem_len="160"), "mem_len in the settings must be of type int, got '160'"),
     "a number as a switch": (settings(mem_len=True), "mem_len in the settings must be of type int, but is True"),
     "no ties": (settings(tie_projs=True), "tie_projs in the settings must list true or false"),
     "nothing to see": (settings(mem_len=0), "expected at least 1, got 0"),

@@ -120,11 +120,11 @@ def test_padding_fraction() -> None:
 
 
 def test_impossible_limits() -> None:
-    with pytest.raises(ValueError, match="batch_size must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         LengthBatches([1, 2], 0, shuffle=True)
-    with pytest.raises(ValueError, match=r"max_tokens must be 0 .* but is -1"):
+    with pytest.raises(ValueError, match=r"max_tokens must be at least 0 .* got -1"):
         LengthBatches([1, 2], 1, max_tokens=-1, shuffle=True)
-    with pytest.raises(ValueError, match="rank must be from 0 to 1, one of 2 processes, but is 2"):
+    with pytest.raises(ValueError, match="rank must be from 0 to 1 with 2 processes, got 2"):
         LengthBatches([1], 1, shuffle=False, rank=2, world=2)
 
 
@@ -146,7 +146,7 @@ def test_pad(side: str) -> None:
 
 def test_pad_without_labels_and_on_no_side() -> None:
     assert set(pad([{"input_ids": [1]}], 0)) == {"input_ids", "attention_mask"}
-    with pytest.raises(ValueError, match="'right' or 'left', but is 'top'"):
+    with pytest.raises(ValueError, match="'right' or 'left', got 'top'"):
         pad([{"input_ids": [1]}], 0, side="top")
 
 

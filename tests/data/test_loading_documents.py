@@ -130,7 +130,9 @@ def test_splits_without_training_are_for_evaluation_only(tmp_path: Path) -> None
     for kind in ("files", "folders"):
         found = load(tmp_path / kind, training=False, test_fraction=0.5)
         assert texts(found) == {"validation": ["valid"], "test": ["test"]}
-        with pytest.raises(UserError, match=rf"nothing to train on, as '.*{kind}' holds test and validation only: set"):
+        with pytest.raises(
+            UserError, match=rf"expected training data, got only test and validation data in '.*{kind}'; set"
+        ):
             load(tmp_path / kind)
     assert texts(load(tmp_path / "files" / "test.txt", training=False, validation_fraction=0.0)) == {"train": ["test"]}
 
@@ -166,12 +168,12 @@ def test_rows_of_tables_and_data_sets_are_documents_or_lines(
     settings: dict[str, Any] = {"text_column": "body", "validation_fraction": 0.0}
     joined = load(path, join_rows=True, **settings)
     assert texts(joined) == {"train": ["= Title =\n\nfirst line\nsecond\n"]}
-    with pytest.raises(UserError, match=r"expected text in every row, in UTF-8, but .* has no text in 1 row"):
+    with pytest.raises(UserError, match=r"expected text in every row, in UTF-8, got .* with no text in 1 row"):
         load(path, **settings)
     apart = load(path, skip_bad_rows=True, **settings)
     assert texts(apart) == {"train": [rows[0], *rows[2:]]}
     assert apart.skipped == {"no text": 1}
-    with pytest.raises(UserError, match=r"has no column 'bodi' but .*: did you mean 'body'"):
+    with pytest.raises(UserError, match=r"expected a column 'bodi' in .*, got .*; did you mean 'body'"):
         load(path, **{**settings, "text_column": "bodi"})
 
 
@@ -218,16 +220,16 @@ def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_pa
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", r"expected text in 'a.txt', but it is empty: give a file with text\."),
-        ("a.txt", " \n\n", "expected text in 'a.txt', but it is empty"),
-        ("a.txt", b"abc\xff", "expected text in UTF-8, but a.txt, byte 3, is in another encoding or not text: save it"),
-        ("a.txt", "text".encode("utf-16"), "a.txt, byte 0, is in another encoding"),
+        ("a.txt", "", r"expected text in 'a.txt', got an empty file; choose a file with text\."),
+        ("a.txt", " \n\n", "expected text in 'a.txt', got an empty file"),
+        ("a.txt", b"abc\xff", "expected text in UTF-8, got another encoding or no text at a.txt, byte 3; save"),
+        ("a.txt", "text".encode("utf-16"), "another encoding or no text at a.txt, byte 0"),
         ("a.txt.gz", gzip.compress(b"abc" * 999, mtime=0)[:-9], "a.txt.gz is not a complete gzip file"),
         ("a.txt.xz", lzma.compress(b"abc" * 999)[:-9], "a.txt.xz is not a complete xz file"),
         ("a.txt.xz", b"abc", "a.txt.xz is not a complete xz file"),
-        ("a.csv", "", "expected rows in .*a.csv', but it is empty"),
-        ("a.csv", "body\nb\n", "a.csv has no column 'text' but 'body'"),
-        ("a.txt", "x", r"a.txt with its 1 bytes cannot be shared among the splits train, validation: use more text"),
+        ("a.csv", "", "expected rows in .*a.csv', got an empty file"),
+        ("a.csv", "body\nb\n", "expected a column 'text' in a.csv, got 'body'"),
+        ("a.txt", "x", r"for each of the splits train, validation, got only 1 bytes in a.txt; use more text"),
     ],
 )
 def test_files_that_cannot_be_learned_from(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -240,22 +242,22 @@ def test_files_that_cannot_be_learned_from(tmp_path: Path, name: str, content: s
 
 def test_folders_that_cannot_be_learned_from(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"expected text files .* in the folder '.*empty', but it is empty: give"):
+    with pytest.raises(UserError, match=r"expected text files .* in the folder '.*empty', got an empty folder; choose"):
         load(tmp_path / "empty")
     write(tmp_path / "pictures" / "a.png")
     write(tmp_path / "pictures" / "b.png")
-    with pytest.raises(UserError, match=r"folder '.*pictures', but none among its 2 files \(such as a.png\): give"):
+    with pytest.raises(UserError, match=r"folder '.*pictures', got 2 others \(such as a.png\); choose"):
         load(tmp_path / "pictures")
     write(tmp_path / "two" / "a.txt")
     write(tmp_path / "two" / "b.txt", "other text")
-    with pytest.raises(UserError, match=r"2 documents cannot be shared among the splits train, validation, test: add"):
+    with pytest.raises(UserError, match=r"each of the splits train, validation, test, got 2; add"):
         load(tmp_path / "two", test_fraction=0.1)
     write(tmp_path / "imdb" / "train" / "a.txt")
-    with pytest.raises(UserError, match=r"data.train must be .* holds train/: give it as data.path"):
+    with pytest.raises(UserError, match=r"data.train must be .* which contains train/; set data.path to it"):
         load(train=str(tmp_path / "imdb"))
-    with pytest.raises(UserError, match=r"data.path: there is no file or folder '.*imbd': did you mean 'imdb'"):
+    with pytest.raises(UserError, match=r"data.path: there is no file or folder '.*imbd'; did you mean 'imdb'"):
         load(tmp_path / "imbd")
-    with pytest.raises(UserError, match=r"nothing to train on, as no data are named: set data.path to a file"):
+    with pytest.raises(UserError, match=r"expected training data, got none; set data.path to a file"):
         load()
 
 
@@ -264,7 +266,7 @@ def test_broken_documents_of_a_folder_stop_or_are_dropped_and_counted(tmp_path: 
         write(tmp_path / "all" / f"{number}.txt", f"text {number}")
     write(tmp_path / "all" / "bad.txt", b"abc\xff")
     write(tmp_path / "all" / "empty.txt", "")
-    message = r"has broken UTF-8 in 1 row \(first: bad.txt, byte 3\) and no text in 1 row \(first: empty.txt\): mend"
+    message = r"with broken UTF-8 in 1 row \(first: bad.txt, byte 3\) and no text in 1 row \(first: empty.txt\); fix"
     with pytest.raises(UserError, match=message):
         load(tmp_path / "all")
     found = load(tmp_path / "all", skip_bad_rows=True)
@@ -274,5 +276,5 @@ def test_broken_documents_of_a_folder_stop_or_are_dropped_and_counted(tmp_path: 
 
 def test_rows_are_joined_for_language_modelling_only(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
-    with pytest.raises(UserError, match=r"data.join_rows makes one document of all rows, but here each row has its"):
+    with pytest.raises(UserError, match=r"data.join_rows needs rows of text alone, .* got a column for the"):
         loading.load(DataConfig(path=str(path), join_rows=True), LABELLED)

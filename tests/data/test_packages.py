@@ -44,7 +44,7 @@ def test_at_most_so_many_files(folder: Path) -> None:
 
 
 def test_too_few_packages(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"expected 10 installed Python packages, but found 3: lower data.classes"):
+    with pytest.raises(UserError, match=r"expected 10 installed Python packages, got 3; lower data.classes"):
         list_packages([folder])
 
 

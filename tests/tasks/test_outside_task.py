@@ -115,13 +115,8 @@ def tolerant(folder: Path) -> Path:
     (folder / "tolerant.py").write_text(TOLERANT, encoding="utf-8")
     recipe = (folder / "stars.toml").read_text(encoding="utf-8").replace("stars.Stars", "tolerant.Tolerant")
     (folder / "tolerant.toml").write_text(recipe, encoding="utf-8")
-<<<<<<< HEAD
     command = ["train", "tolerant.toml", "data.path=reviews.csv", "--run", "runs/tolerant"]
     ran = longspan(folder, *command, "--allow-import", "tolerant")
-=======
-    given = ["tolerant.toml", "data.path=reviews.csv", "--run", "runs/tolerant", "--allow-import", "tolerant"]
-    ran = longspan(folder, "train", *given)
->>>>>>> 14b8dc2 (Lints)
     assert ran.returncode == 0, ran.stderr
     return folder
 

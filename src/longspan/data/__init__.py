@@ -1,1 +1,1 @@
-"""Where examples come from, how documents become tokens, and how tokens become batches."""
+"""Reading examples, tokenising documents, and batching tokens."""

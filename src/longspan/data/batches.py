@@ -8,14 +8,14 @@ import torch
 from torch.utils.data import Sampler
 
 BUCKETS = 40
-"""Buckets a data set is cut into, about: more mean less padding, fewer mean more randomness."""
+"""Approximate number of buckets per data set: more buckets mean less padding, fewer mean more randomness."""
 
 
 def padded_length(longest: int) -> int:
-    """Return the length a batch is padded to: one of eight per doubling, from 16 up, and at most an eighth more.
+    """Return the length to which a batch is padded: one of eight per doubling, from 16 up, at most an eighth more.
 
-    Batches whose shapes recur can use the memory of those before them; with every length its own shape, a CPU's heap
-    falls to pieces and training holds several times what it needs.
+    Batches of recurring shapes reuse memory. If every length had a shape of its own, a CPU's heap would fragment and
+    training would hold several times the memory it needs.
     """
     step = max(1, (1 << longest.bit_length() >> 1) // 8)
     return -(-longest // step) * step
@@ -24,28 +24,28 @@ def padded_length(longest: int) -> int:
 class LengthBatches(Sampler[list[int]]):
     """Batches of row numbers whose documents have similar lengths.
 
-    Rows are sorted by length, longest first, and cut into buckets, which are whole batches. Shuffling mixes the rows
-    of each bucket, then the batches of all buckets, so every epoch has the same number of batches of the same sizes:
-    what `len` says holds for all, and training can be resumed in the middle of any. The order depends on `seed` and
-    the epoch alone. Without shuffling the longest come first, so that a batch too large for memory fails at once.
+    Rows are sorted by length, longest first, and cut into buckets of full batches. Shuffling mixes the rows within
+    each bucket, then the batches of all buckets, so every epoch has the same number of batches of the same sizes:
+    `len` is right for every epoch, and training can resume in the middle of one. The order depends only on `seed` and
+    the epoch. Without shuffling, the longest come first, so that a batch too large for memory fails at once.
 
-    Several processes share each batch, which then has `world` times the rows: all read documents of similar length in
-    the same step, all make as many steps, and each row is read by one of them. Where fewer rows than processes are
-    left, some get an empty batch.
+    Several processes share each batch, which then has `world` times as many rows: in each step all processes read
+    documents of similar length, all take the same number of steps, and each row is read by one process. When fewer
+    rows than processes are left, some processes get an empty batch.
 
     Args:
         lengths: `(n,)` lengths in tokens.
-        batch_size: Rows in a batch of one process, at most.
-        max_tokens: Rows times the padded length of a batch of one process, at most; 0 sets no limit. A document longer
-            than that is a batch of its own.
-        shuffle: Whether the order is random.
-        seed: Seed of the random order.
+        batch_size: Maximum number of rows per batch and process.
+        max_tokens: Maximum number of rows times the padded length, per batch and process; 0 sets no limit. A longer
+            document forms a batch of its own.
+        shuffle: Whether to shuffle.
+        seed: Seed for shuffling.
         drop_last: Leave out the batch of the shortest documents if it is smaller than the others of its bucket.
-        rank: Which process this is, from 0.
-        world: How many processes there are.
+        rank: Number of this process, from 0.
+        world: Number of processes.
 
     Raises:
-        ValueError: `batch_size` is below 1, `max_tokens` below 0, or `rank` not one of `world`.
+        ValueError: `batch_size` is below 1, `max_tokens` is below 0, or `rank` is not below `world`.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class LengthBatches(Sampler[list[int]]):
         world: int = 1,
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
         if max_tokens < 0:
-            raise ValueError(f"max_tokens must be 0 (no limit) or more, but is {max_tokens}.")
+            raise ValueError(f"max_tokens must be at least 0 (no limit), got {max_tokens}.")
         if not 0 <= rank < world:
-            raise ValueError(f"rank must be from 0 to {world - 1}, one of {world} processes, but is {rank}.")
+            raise ValueError(f"rank must be from 0 to {world - 1} with {world} processes, got {rank}.")
         self.lengths = np.asarray(lengths, dtype=np.int64)
-        self.most_rows = batch_size
+        self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.shuffle = shuffle
         self.seed = seed
@@ -79,7 +79,7 @@ class LengthBatches(Sampler[list[int]]):
         self._buckets = self._cut()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the random order of this epoch, from 0 up."""
+        """Shuffle as for this epoch, counted from 0."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -100,12 +100,12 @@ class LengthBatches(Sampler[list[int]]):
         buckets, start, lengths = [], 0, self.lengths[self._order]
         while start < len(lengths):
             longest = max(1, int(lengths[start]))
-            rows = self.most_rows
+            rows = self.batch_size
             if self.max_tokens:
                 rows = min(rows, max(1, self.max_tokens // padded_length(longest)))
             rows *= self.world
-            # Two batches at least, so that there is something to shuffle; none that begins far below the longest,
-            # which would waste memory and time; and whole ones, so that only the very last can be small.
+            # At least two batches, so that there is something to shuffle; none that begins far below the longest,
+            # which would waste memory and time; and full ones, so that only the very last can be small.
             comparable = int(np.searchsorted(-lengths, -0.9 * longest)) - start
             count = max(1, min(max(2, len(lengths) // BUCKETS // rows), comparable // rows))
             end = min(len(lengths), start + count * rows)
@@ -119,10 +119,10 @@ class LengthBatches(Sampler[list[int]]):
 
 
 def padding_fraction(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray) -> float:
-    """Return the share of padding, from 0 to 1, when each batch of rows is padded as `pad` does.
+    """Return the share of padding, from 0 to 1, when `pad` pads each batch of rows.
 
     Args:
-        batches: Row numbers of each batch.
+        batches: The row numbers of each batch.
         lengths: `(n,)` lengths in tokens.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
@@ -135,12 +135,12 @@ def padding_fraction(batches: Iterable[Sequence[int]], lengths: Sequence[int] | 
 
 
 def pad(examples: Sequence[dict[str, Any]], pad_id: int, side: str = "right") -> dict[str, torch.Tensor]:
-    """Stack examples into a batch, padded to `padded_length`; columns other than those below are left out.
+    """Stack examples into a batch padded to `padded_length`; only the columns below are kept.
 
     Args:
-        examples: Each with `input_ids`, a list of token ids, and perhaps `labels`, numbers of one type and shape.
-        pad_id: Token id that fills the gaps.
-        side: Where the gaps go, "right" or "left".
+        examples: Each has `input_ids`, a list of token ids, and optionally `labels`, numbers of one type and shape.
+        pad_id: Id of the padding token.
+        side: The side to pad, "right" or "left".
 
     Returns:
         `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, and `labels`, `(b, ...)`, if given.
@@ -149,7 +149,7 @@ def pad(examples: Sequence[dict[str, Any]], pad_id: int, side: str = "right") ->
         ValueError: `side` is neither "right" nor "left".
     """
     if side not in ("right", "left"):
-        raise ValueError(f"side must be 'right' or 'left', but is {side!r}.")
+        raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
     rows = [torch.as_tensor(example["input_ids"], dtype=torch.int64) for example in examples]
     longest = padded_length(max(len(row) for row in rows))
     input_ids = torch.full((len(rows), longest), pad_id, dtype=torch.int64)

@@ -1,7 +1,7 @@
-"""Rows kept as Arrow files in the cache of `datasets`, and read from there: `cached`.
+"""Rows cached as Arrow files by `datasets`: `cached`.
 
-A file's name is a fingerprint of what the rows depend on (paths, sizes, times, columns), so a second run looks at the
-files' dates only, and a changed file is read again.
+A cache file is named after a fingerprint of everything the rows depend on (paths, sizes, times, columns). So a second
+run looks only at the dates of the source files, and reads a file again only if it has changed.
 """
 
 import hashlib
@@ -16,27 +16,27 @@ from datasets.exceptions import DatasetGenerationError
 
 from longspan.data.columns import Column
 from longspan.data.finding import SPLITS, Source
-from longspan.data.opening import spell
+from longspan.data.opening import encoding_name
 from longspan.data.schema import Schema
 from longspan.data.tables import MALFORMED
 from longspan.errors import UserError
 
 _ROWS_VERSION = 3
-"""Raise this when the same files would give other rows, so that what is in users' caches is not used."""
+"""Increase this when the same files give different rows, so that outdated caches are not used."""
 
 _PLACES = {"where": Value("string"), "problem": Value("string")}
 
 
 def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> tuple[dict[str, Dataset], dict[str, int]]:
-    """Read each split, without its bad rows; return the splits, and how many rows were left out, by reason.
+    """Read each split without its bad rows; return the splits and the number of rows left out, by reason.
 
     Args:
-        sources: The splits.
-        schema: What their rows have.
-        skip: Whether bad rows are left out.
+        sources: The source of each split.
+        schema: The columns of their rows.
+        skip: Whether to leave out bad rows.
 
     Raises:
-        UserError: Rows are bad and not to be left out, or no row of training is good.
+        UserError: There are bad rows and `skip` is False, or every training row is bad.
     """
     skipped: dict[str, int] = {}
     splits: dict[str, Dataset] = {}
@@ -45,22 +45,24 @@ def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> tuple
         if len(rows):
             splits[split] = rows
         elif split == "train":
-            raise UserError(f"expected documents in {source.name}, but every row is bad: mend them or use other data.")
+            raise UserError(f"expected documents in {source.name}, got only bad rows; fix them or use other data.")
     return splits, skipped
 
 
 def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
-    """Write the rows to the cache unless they are there, bad ones included so that they need not be found again.
+    """Return the rows from the cache, writing them there first if necessary.
+
+    Bad rows are cached too, so that they need not be found again.
 
     Args:
         source: The rows.
-        split: What they are.
-        columns: What they have.
+        split: The split they form.
+        columns: Their columns.
 
     Returns:
-        The columns by their names, `where` and `problem`, which is empty for good rows.
+        The columns by name, and `where` and `problem`; the latter is empty for good rows.
     """
-    # A file is found again only as the same split.
+    # The same file as another split is cached separately.
     facts = [_ROWS_VERSION, split, source.facts]
     features = {column.name: column.feature for column in columns} | _PLACES
 
@@ -75,7 +77,7 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
             features=Features(features),
             split=NamedSplit(split),
             fingerprint=hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32],
-            # Documents may be long: with the default of 1,000 rows, a thousand books would be in memory.
+            # Documents may be long: the default of 1,000 rows could hold a thousand books in memory.
             writer_batch_size=100,
         )
     except DatasetGenerationError as error:
@@ -103,22 +105,23 @@ def _refusal(dataset: Dataset, source: Source, schema: Schema, counts: dict[str,
     def first(problem: str) -> str:
         return str(dataset[pc.index(problems, problem).as_py()]["where"])
 
-    # In the order of the rows. Of problems with details the first is told, the others with their number.
+    # In row order. Problems with details are reported one at a time, the others with counts.
     for problem in filter(None, problems.unique().to_pylist()):
         if _reason(problem) != problem:
-            how = MALFORMED.get(_reason(problem), "mend it")
-            return f"{first(problem)}: {problem}: {how}, or set data.skip_bad_rows=true to drop and count such rows."
+            how = MALFORMED.get(_reason(problem), "fix it")
+            return f"{first(problem)}: {problem}; {how}, or set data.skip_bad_rows=true to drop and count such rows."
     found = [
         f"{reason} in {count} {'rows' if count > 1 else 'row'} (first: {first(reason)})"
         for reason, count in sorted(counts.items())
     ]
     wanted = " and ".join(column.name for column in schema.columns if column.required)
     return (
-        f"expected {wanted} in every row, in {spell(schema.encoding)}, but {source.name} has {' and '.join(found)}: "
-        "mend them, or set data.skip_bad_rows=true to drop and count them."
+        f"expected {wanted} in every row, in {encoding_name(schema.encoding)}, got {source.name} with "
+        f"{' and '.join(found)}; "
+        "fix them, or set data.skip_bad_rows=true to drop and count them."
     )
 
 
 def _reason(problem: str) -> str:
-    """A problem without its details, which follow in brackets."""
+    """Return a problem without its details in brackets."""
     return problem.partition(" (")[0]

@@ -1,4 +1,4 @@
-"""What goes along with tokens: columns that a task keeps, as they are or as numbers."""
+"""Columns that a task keeps beside the tokens, unchanged or converted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from longspan.errors import UserError, suggestion
 
 @dataclass(frozen=True)
 class Carried:
-    """A column to go along.
+    """A column to keep.
 
     Attributes:
-        column: Its name in the data set that has the texts.
-        feature: The type of its values afterwards, one of `datasets`; None where that does not change.
-        convert: What becomes of a value, given with its row's place for messages; None where it stays as it is.
-        facts: What that depends on, as JSON, so that what is cached is used for the same only.
+        column: Its name in the data set of the texts.
+        feature: The type of the converted values, a feature of `datasets`; None if the type does not change.
+        convert: Maps a value and its row's place, for messages, to the converted value; None keeps values unchanged.
+        facts: Everything `convert` depends on, as JSON, so that a cached result is reused only for the same conversion.
     """
 
     column: str
@@ -27,17 +27,17 @@ class Carried:
 
 
 def class_number(column: str, numbers: Mapping[str, int]) -> Carried:
-    """Return how a column of labels becomes one of class numbers, int64.
+    """Return a conversion of a column of labels to class numbers, int64.
 
     Args:
         column: The column.
-        numbers: Class numbers by label. For any other label, tokenising raises UserError.
+        numbers: Class numbers by label. Tokenising raises UserError for any other label.
     """
 
     def convert(label: str, where: str) -> int:
         if label not in numbers:
             raise UserError(
-                f"{where}: the label {label!r} is not among those the model knows: {suggestion(label, numbers)}"
+                f"{where}: expected a label that the model knows, got {label!r}; {suggestion(label, numbers)}"
             )
         return numbers[label]
 

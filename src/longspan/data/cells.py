@@ -1,4 +1,4 @@
-"""Raw cells of tables to values: labels, numbers and lists, from text or as they are."""
+"""Parsing the cells of tables: labels, numbers and lists, from text or from typed values."""
 
 import json
 import math
@@ -14,7 +14,7 @@ class BadCell(ValueError):
     """A cell without a usable value, which makes its row a bad row.
 
     Args:
-        reason: What is wrong, in the same words for all such cells, without brackets.
+        reason: What is wrong, in the same words for all such cells and without brackets.
         details: What was found.
     """
 
@@ -23,20 +23,21 @@ class BadCell(ValueError):
 
 
 class WrongColumn(TypeError):
-    """A cell of a type that shows that the setting names another column than the one meant."""
+    """A cell whose type shows that the setting names the wrong column."""
 
 
 Refusal = Callable[[str], BadCell]
-"""Makes of what was found the error of the column that it was found in."""
+"""Maps what was found to the error of its column."""
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label as text, None if there is none.
+    """Return a label as text, or None if it is missing.
 
-    Numbers become their shortest form ("1" for 1.0), truth values "true" and "false"; white space around is dropped.
+    Numbers take their shortest form ("1" for 1.0), Booleans become "true" and "false"; surrounding white space is
+    stripped.
 
     Raises:
-        WrongColumn: It is a list or a table.
+        WrongColumn: It is a list or an object.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -50,22 +51,22 @@ def label_text(value: Any) -> str | None:
 
 
 def labels(items: list[Any], refuse: Refusal) -> list[str]:
-    """Return labels as text; refuse a list in which one is missing."""
+    """Return labels as text; refuse a list with a missing label."""
     found = []
     for item in items:
         label = None if isinstance(item, (list, dict)) else label_text(item)
         if label is None:
-            raise refuse(f"{short(item)} among them")
+            raise refuse(f"{abbreviated(item)} among them")
         found.append(label)
     return found
 
 
 def words(cell: Any, refuse: Refusal) -> list[Any]:
-    """Return what is in a list, in text that is a JSON list, or between white space."""
+    """Return the items of a list, of text that is a JSON list, or of text split at white space."""
     if isinstance(cell, str):
         items = json_list(cell)
         if items is None and cell.lstrip().startswith('["'):
-            raise refuse(f"{short(cell)}, which is not a JSON list")
+            raise refuse(f"{abbreviated(cell)}, which is not a JSON list")
         return cell.split() if items is None else items
     if not isinstance(cell, list):
         raise WrongColumn
@@ -76,20 +77,20 @@ def number(cell: Any, refuse: Refusal) -> float:
     """Return a finite number; refuse anything else."""
     if isinstance(cell, str):
         if not _NUMBER.fullmatch(cell.strip()):
-            raise refuse(short(cell))
+            raise refuse(abbreviated(cell))
     elif isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
-        raise refuse(short(cell))
+        raise refuse(abbreviated(cell))
     try:
         value = float(cell)
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
-        raise refuse(short(cell))
+        raise refuse(abbreviated(cell))
     return value
 
 
 def json_list(text: str) -> list[Any] | None:
-    """Return the list that a text is in JSON; None if it is not one."""
+    """Return the list that a text encodes as JSON; None if it is not a list."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -99,8 +100,8 @@ def json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def short(cell: Any) -> str:
-    """Return a cell as messages show it."""
+def abbreviated(cell: Any) -> str:
+    """Return a cell for messages, at most 60 characters of it."""
     shown = repr(cell)
     # A cell may be as long as a book.
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -1,7 +1,7 @@
-"""What a task reads: the columns that it declares, and how a raw cell of a table becomes a value of each.
+"""The columns that a task declares, and how the raw cells of a table become their values.
 
-A column has a `name`, under which tasks find it, and a `setting`, the recipe's key under `[data]` that says what the
-source calls it. Cells come as their source has them: text from csv, values and lists from JSON, parquet and the Hub.
+A column has a `name`, which tasks use, and a `setting`, the recipe's key under `[data]` for its name in the source.
+Cells come as their source has them: text from csv; values and lists from JSON, parquet and the Hub.
 """
 
 import stat
@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longspan.data.cells import BadCell, WrongColumn, json_list, label_text, labels, number, short, words
+from longspan.data.cells import BadCell, WrongColumn, abbreviated, json_list, label_text, labels, number, words
 from longspan.data.opening import expand
 from longspan.errors import UserError
 
 RESERVED = ("where", "problem")
-"""Names that no column may have: every row has its place and what is wrong with it."""
+"""Names that no column may have: every row has its place and its problem under them."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Column(ABC):
 
     Attributes:
         name: Its name in the prepared data set and in `Row.values`.
-        setting: The attribute of the settings, a key under `[data]`, that says what the source calls it.
+        setting: The attribute of the settings, a key under `[data]`, with its name in the source.
         required: Whether a row without a value is a bad row; otherwise the value is None.
-        target: Whether it holds what a model predicts. Prediction reads the others only.
+        target: Whether it contains what a model predicts. Prediction reads only the other columns.
     """
 
     name: str
@@ -38,47 +38,47 @@ class Column(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What a cell should hold, in words, such as "a number"."""
+        """What a cell should contain, in words, such as "a number"."""
 
     @property
     @abstractmethod
     def feature(self) -> Any:
-        """The type in a `datasets.Dataset`."""
+        """Its type in a `datasets.Dataset`."""
 
     @abstractmethod
     def parse(self, cell: Any, folder: Path) -> Any:
-        """Return the value of a cell that is not None; None where it turns out to hold nothing.
+        """Return the value of a cell, which is not None; None if the cell turns out to be empty.
 
         Args:
-            cell: Text (from csv, say), a number, a list; what could not be decoded does not get here.
-            folder: What relative paths are relative to.
+            cell: Text (from csv, for example), a number, or a list; it has been decoded.
+            folder: The folder that relative paths start from.
 
         Raises:
             BadCell: The row is bad.
-            WrongColumn: The type is so far off that another column must be meant.
+            WrongColumn: Its type shows that the setting names the wrong column.
         """
 
     def is_missing(self, value: Any) -> bool:
-        """Say whether a value counts as missing."""
+        """Return whether a value counts as missing."""
         return value is None
 
     def check(self, values: Mapping[str, Any]) -> str:
-        """Say why the value does not go with those of the row's other columns; empty if it does."""
+        """Return why the value does not fit the row's other columns; empty if it does."""
         return ""
 
     @property
     def facts(self) -> list[Any]:
-        """What the values depend on besides the cells, as JSON."""
+        """Everything the values depend on besides the cells, as JSON."""
         kind = type(self)
         return [f"{kind.__module__}.{kind.__qualname__}", asdict(self)]
 
-    def _no(self, details: str) -> BadCell:
-        return BadCell(f"no {self.name}", f"expected {self.kind}, but got {details}")
+    def _bad_cell(self, details: str) -> BadCell:
+        return BadCell(f"no {self.name}", f"expected {self.kind}, got {details}")
 
 
 @dataclass(frozen=True)
 class Text(Column):
-    """A document, or one of a pair: a string. Empty text and white space alone count as missing."""
+    """A document, or one of a pair: a string. Empty text and mere white space count as missing."""
 
     kind = "text"
 
@@ -112,12 +112,12 @@ class Label(Column):
 
 @dataclass(frozen=True)
 class Labels(Column):
-    """Any number of classes of one document: a list, or text that is a JSON list or has them between separators.
+    """Any number of classes of one document: a list, or text that is a JSON list or labels with separators.
 
-    An empty list says that no class fits; an empty cell counts as missing.
+    An empty list means that no class applies; an empty cell counts as missing.
 
     Attributes:
-        separator: What stands between labels in text that is not a JSON list; empty where such text is one label.
+        separator: What separates labels in text that is not a JSON list; if empty, such text is one label.
     """
 
     target: bool = field(default=True, kw_only=True)
@@ -135,14 +135,14 @@ class Labels(Column):
                 if not cell.strip():
                     return None
                 if cell.lstrip().startswith('["'):
-                    raise self._no(f"{short(cell)}, which is not a JSON list")
+                    raise self._bad_cell(f"{abbreviated(cell)}, which is not a JSON list")
                 items = cell.split(self.separator) if self.separator else [cell]
                 return list(dict.fromkeys(filter(None, map(str.strip, items))))
         elif isinstance(cell, list):
             items = cell
         else:
             raise WrongColumn
-        return list(dict.fromkeys(labels(items, self._no)))
+        return list(dict.fromkeys(labels(items, self._bad_cell)))
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,12 @@ class Number(Column):
         return _value("float64")
 
     def parse(self, cell: Any, folder: Path) -> float | None:
-        return None if isinstance(cell, str) and not cell.strip() else number(cell, self._no)
+        return None if isinstance(cell, str) and not cell.strip() else number(cell, self._bad_cell)
 
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """A list of finite numbers, float64; also text that is a JSON list, or numbers between white space."""
+    """A list of finite numbers, float64; or text that is a JSON list, or numbers separated by white space."""
 
     kind = "a list of numbers"
 
@@ -175,7 +175,7 @@ class Numbers(Column):
             cell = cell.split() if items is None else items
         if not isinstance(cell, list):
             raise WrongColumn
-        return [number(item, self._no) for item in cell]
+        return [number(item, self._bad_cell) for item in cell]
 
     def is_missing(self, value: Any) -> bool:
         return not value
@@ -183,7 +183,7 @@ class Numbers(Column):
 
 @dataclass(frozen=True)
 class Words(Column):
-    """A document in words: a list of strings; also text that is a JSON list, or words between white space."""
+    """A document as words: a list of strings; or text that is a JSON list, or words separated by white space."""
 
     kind = "a list of words"
 
@@ -192,13 +192,13 @@ class Words(Column):
         return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
-        items = words(cell, self._no)
+        items = words(cell, self._bad_cell)
         wrong = [item for item in items if not isinstance(item, str)]
         if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
-            # "[1]" is a word, too.
+            # "[1]" is a word too.
             return cell.split()
         if wrong:
-            raise self._no(f"{short(wrong[0])} among them")
+            raise self._bad_cell(f"{abbreviated(wrong[0])} among them")
         return items
 
     def is_missing(self, value: Any) -> bool:
@@ -207,10 +207,10 @@ class Words(Column):
 
 @dataclass(frozen=True)
 class WordLabels(Column):
-    """A class for each word: a list of labels, or text as that of `Words`.
+    """A class for each word: a list of labels, or text as for `Words`.
 
     Attributes:
-        of: The name of the `Words` column whose words they are for, one for one.
+        of: The name of the `Words` column that they label, one label per word.
     """
 
     target: bool = field(default=True, kw_only=True)
@@ -222,7 +222,7 @@ class WordLabels(Column):
         return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
-        return labels(words(cell, self._no), self._no)
+        return labels(words(cell, self._bad_cell), self._bad_cell)
 
     def is_missing(self, value: Any) -> bool:
         return not value
@@ -231,12 +231,12 @@ class WordLabels(Column):
         labels, words = values[self.name], values[self.of]
         if not labels or not words or len(labels) == len(words):
             return ""
-        return f"not one of {self.name} for each of {self.of} (expected {len(words)}, but got {len(labels)})"
+        return f"{self.name} and {self.of} differ in number (expected {len(words)}, got {len(labels)})"
 
 
 @dataclass(frozen=True)
 class File(Column):
-    """A file, by its path: absolute, or relative to the folder of the table. The value is the whole path."""
+    """A file, by its path: absolute, or relative to the folder of the table. The value is the absolute path."""
 
     kind = "the path of a file"
 
@@ -253,26 +253,26 @@ class File(Column):
             path = (folder / expand(cell.strip())).absolute()
             mode = path.stat().st_mode
         except (OSError, ValueError) as error:
-            raise self._no(f"{cell!r}: {getattr(error, 'strerror', None) or error}") from None
+            raise self._bad_cell(f"{cell!r}: {getattr(error, 'strerror', None) or error}") from None
         if not stat.S_ISREG(mode):
-            raise self._no(f"{cell!r}, which is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}")
+            raise self._bad_cell(f"{cell!r}, which is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}")
         return str(path)
 
 
 def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
-    """Return what the source calls each column, by the column's name.
+    """Return the name of each column in the source, by the column's own name.
 
     Args:
-        columns: The columns wanted.
+        columns: The columns to read.
         config: The settings, with an attribute for the `setting` of each column.
 
     Raises:
-        UserError: A setting is empty, or two columns are read from one.
-        ValueError: The columns themselves do not go together, which is a mistake of the task's.
+        UserError: A setting is empty, or two settings name the same column.
+        ValueError: The columns do not fit together, which is a mistake in the task.
     """
     names = [column.name for column in columns]
     if len(set(names)) < len(names) or set(names) & set(RESERVED):
-        raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, but got {names}")
+        raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, got {names}")
     found: dict[str, str] = {}
     for column in columns:
         if isinstance(column, WordLabels) and not any(
@@ -281,18 +281,21 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
             raise ValueError(f"column {column.name!r} is for the words of {column.of!r}, which is not a Words column")
         source = getattr(config, column.setting)
         if not source:
-            raise UserError(f"data.{column.setting} must be a name, but it is empty: leave it out to use the default.")
+            raise UserError(
+                f"data.{column.setting} must be a name, got an empty text; leave it out to use the default."
+            )
         for other in columns:
             if found.get(other.name) == source:
                 raise UserError(
-                    f"data.{other.setting} and data.{column.setting} are both {source!r}: they must name two columns."
+                    f"data.{other.setting} and data.{column.setting} must name two columns, got {source!r} for both; "
+                    "change one."
                 )
         found[column.name] = source
     return found
 
 
 def _value(kind: str) -> Any:
-    # Declaring columns is free: `datasets` takes a second to import.
+    # Imported late, as `datasets` takes a second to import and declaring columns should cost nothing.
     from datasets import Value
 
     return Value(kind)

@@ -6,43 +6,44 @@ from longspan.data.opening import check_encoding
 from longspan.errors import UserError
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe")
-"""The kinds of tokens that need no pretrained tokenizer."""
+"""The kinds of tokens that do not need a pretrained tokenizer."""
 
 SMALLEST_BPE = 258
-"""Byte-level BPE starts from the 256 bytes, padding and the unknown token."""
+"""Byte-level BPE starts with the 256 bytes, the padding token and the unknown token."""
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where examples come from, how they are split, and how they become tokens.
+    """Where examples come from, how they are split, and how they are tokenised.
 
     Attributes:
         path: A file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or
             "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a local folder as "hub:./folder").
-            Where documents have one label each, also a folder with one sub-folder of text files per class, or with
-            such folders under train/ and test/; where they have none, a text file, which is one document, or a folder
-            of them, perhaps with train/, valid/ and test/. Text files and text formats also as .gz, .xz, .zst or .zip.
+            If each document has one label, also a folder with one sub-folder of text files per class, or with such
+            folders under train/ and test/. If documents have no label, also a text file, which is one document, or a
+            folder of text files, optionally with train/, valid/ and test/. Text files and text formats may be
+            compressed: .gz, .xz, .zst or .zip.
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
-        test: A file or a folder for the test; replaces the test split of `path`.
-        encoding: What text files, csv, tsv and lines of JSON are encoded in, such as "utf-8", "utf-16" or "latin-1".
+        test: A file or a folder for testing; replaces the test split of `path`.
+        encoding: The encoding of text files, csv, tsv and JSON lines, such as "utf-8", "utf-16" or "latin-1".
         text_column: The column with the documents.
-        join_rows: Language modelling only: rows of a table or of a Hub data set are not documents but the lines of one.
+        join_rows: Language modelling only: the rows of a table or Hub data set are the lines of one document.
         label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
-        validation_fraction: Share of the training rows taken for validation, class by class, where the source has
-            no validation split; 0 takes none. Of a single document, its end is taken.
-        test_fraction: Likewise for the test.
+        validation_fraction: Share of the training rows used for validation, class by class, if the source has no
+            validation split; 0 for none. A single document is cut, and its end used.
+        test_fraction: The same for the test split.
         split_seed: Seed of those splits.
-        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (words as they stand between white
-            space, and line breaks), "bpe", or the name or folder of a pretrained tokenizer.
-        vocab_size: Number of tokens learned at most, special ones included; "bytes" ignores it.
-        lowercase: Lower-case documents first (not with a pretrained tokenizer).
-        max_length: Tokens kept of each document, special tokens included; 0 keeps all.
-        keep: Which end of a document survives the cut, "first" or "last".
-        skip_bad_rows: Drop and count rows without a label, empty documents, broken text, lines that are not a
-            JSON object and csv rows with the wrong number of fields instead of stopping.
+        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
+            alone, line breaks kept as tokens), "bpe", or the name or folder of a pretrained tokenizer.
+        vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
+        lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
+        max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
+        keep: Which tokens of a longer document to keep, the "first" or the "last".
+        skip_bad_rows: Whether to drop and count bad rows instead of stopping: rows without a label, empty documents,
+            broken text, lines that are not a JSON object, and csv rows with the wrong number of fields.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
-        files_per_class: For "packages" only: at most so many files of each package; 0 means all.
+        files_per_class: For "packages" only: maximum number of files per package; 0 means all.
     """
 
     path: str = ""
@@ -68,41 +69,44 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.path and self.train:
             raise UserError(
-                f"data.path and data.train both name training data ({self.path!r} and {self.train!r}): set only one."
+                f"expected training data from either data.path or data.train, got both ({self.path!r} and "
+                f"{self.train!r}); set only one."
             )
         for name in ("text_column", "label_column", "tokens"):
             if not getattr(self, name):
-                raise UserError(f"data.{name} must be a name, but it is empty: leave it out to use the default.")
+                raise UserError(f"data.{name} must be a name, got an empty text; leave it out to use the default.")
         if self.text_column == self.label_column:
             raise UserError(
-                f"data.text_column and data.label_column are both {self.text_column!r}: they must name two columns."
+                f"data.text_column and data.label_column must name two columns, got {self.text_column!r} for both; "
+                "change one."
             )
         for name in ("validation_fraction", "test_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(
-                    f"data.{name} must be at least 0 and below 1, but is {getattr(self, name)}: 0.1 takes a tenth."
+                    f"data.{name} must be at least 0 and below 1, got {getattr(self, name)}; 0.1 is a tenth of the "
+                    "rows."
                 )
         if self.validation_fraction + self.test_fraction >= 1:
             raise UserError(
-                f"data.validation_fraction and data.test_fraction add up to "
-                f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on: "
-                "make them less than 1 together."
+                "data.validation_fraction and data.test_fraction must add up to less than 1, got "
+                f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on; lower either."
             )
         for name in ("split_seed", "max_length", "classes", "files_per_class"):
             if getattr(self, name) < 0:
-                raise UserError(f"data.{name} must be 0 or more, but is {getattr(self, name)}.")
+                raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
         check_encoding(self.encoding)
         if self.keep not in ("first", "last"):
-            raise UserError(f"data.keep must be 'first' or 'last', but is {self.keep!r}: name the end to keep.")
+            raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         if self.classes == 1:
-            raise UserError("data.classes must be at least 2 (or 0 for the default), but is 1.")
+            raise UserError("data.classes must be at least 2 (or 0 for the default), got 1; raise it.")
         smallest = SMALLEST_BPE if self.tokens == "bpe" else 3
         if self.vocab_size < smallest:
             raise UserError(
-                f"data.vocab_size must be at least {smallest} for tokens={self.tokens!r}, but is {self.vocab_size}."
+                f"data.vocab_size must be at least {smallest} for tokens={self.tokens!r}, got "
+                f"{self.vocab_size}; raise it."
             )
         if self.lowercase and self.tokens not in TRAINED_TOKENS:
             raise UserError(
-                f"data.lowercase works with tokens {', '.join(TRAINED_TOKENS)}, but tokens is {self.tokens!r}, which "
-                "decides on case itself: set data.lowercase=false."
+                f"data.lowercase needs data.tokens to be one of {', '.join(TRAINED_TOKENS)}, got {self.tokens!r}, a "
+                "pretrained tokenizer, which handles case itself; set data.lowercase=false."
             )

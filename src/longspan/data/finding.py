@@ -1,4 +1,4 @@
-"""Which data the settings mean, split by split: `find`. Nothing is read yet, but names, sizes and times of files."""
+"""Finding the data that the settings name, split by split: `find`. Only names, sizes and times of files are read."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from longspan.data.folders import (
     read_files,
     sub_folders,
 )
-from longspan.data.opening import examine, expand, spell
+from longspan.data.opening import encoding_name, examine, expand
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import is_document
 from longspan.data.schema import Row, Schema
@@ -39,9 +39,9 @@ class Source:
     """The rows of one split.
 
     Attributes:
-        name: Their name for messages.
-        facts: All that they depend on, as JSON.
-        rows: How to read them.
+        name: Their name in messages.
+        facts: Everything they depend on, as JSON.
+        rows: Reads them.
     """
 
     name: str
@@ -50,21 +50,23 @@ class Source:
 
 
 def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
-    """Return the source of each split that there is.
+    """Return the source of each split found.
 
     Args:
         config: The settings.
-        schema: What is to be read.
-        training: Whether there must be a split to train on.
+        schema: What to read.
+        training: Whether a training split is required.
 
     Raises:
-        UserError: Nothing is there, or nothing to train on, or it lacks a column.
+        UserError: There are no data, no training data, or a column is missing.
     """
     joined = getattr(config, "join_rows", False)
     if joined and not (len(schema.columns) == 1 and isinstance(schema.columns[0], Text)):
         other = next(column.name for column in schema.columns if not isinstance(column, Text))
         raise UserError(
-            f"data.join_rows makes one document of all rows, but here each row has its {other}: leave it out."
+            "data.join_rows needs rows of text alone, as it joins them into one document, got a column for the "
+            f"{other} "
+            "of each row; leave it out."
         )
     found = _find_path(config, schema, joined) if config.path else {}
     for split in SPLITS:
@@ -72,17 +74,17 @@ def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
             found[split] = _find_file(expand(path), f"data.{split}", schema, joined)
     if "train" not in found and (training or not found):
         names = " and ".join(found)
-        held = f"{config.path!r} holds {names} only" if config.path else f"only {names} data are named"
+        given = f"only {names} data" + (f" in {config.path!r}" if config.path else "")
         raise UserError(
-            f"there is nothing to train on, as {held if found else 'no data are named'}: set data.path to a file, a "
-            "folder, 'packages' or 'hub:NAME', or set data.train."
+            f"expected training data, got {given if found else 'none'}; set data.path to a file, a folder, 'packages' "
+            "or 'hub:NAME', or set data.train."
         )
     return found
 
 
 def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
     if config.path == "packages":
-        schema.documents("'packages'")
+        schema.document_columns("'packages'")
         files = list_packages(site_folders(), config.classes)
         facts = [_facts(files), config.files_per_class, schema.facts]
         rows = partial(read_packages, files, schema, config.files_per_class)
@@ -93,7 +95,7 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
     path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema, joined)}
-    _, label = schema.documents(f"the folder {config.path!r}")
+    _, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)
         splits = list_splits(files_here) or {"train": files_here}
@@ -109,11 +111,11 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
 def _find_file(path: Path, setting: str, schema: Schema, joined: bool) -> Source:
     facts = examine(path, setting)
     if stat.S_ISDIR(facts.st_mode):
-        _, label = schema.documents(f"the folder {str(path)!r}")
+        _, label = schema.document_columns(f"the folder {str(path)!r}")
         if "train" in sub_folders(path):
             wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
             raise UserError(
-                f"{setting} must be a file or {wanted}, but {str(path)!r} holds train/: give it as data.path."
+                f"{setting} must be a file or {wanted}, got {str(path)!r}, which contains train/; set data.path to it."
             )
         return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
     if is_document(path, schema):
@@ -130,11 +132,11 @@ def _files(path: Path, files: Sequence[DocumentFile], schema: Schema) -> Source:
 
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
-    text, label = schema.documents(f"the folder {str(root)!r}")
+    text, label = schema.document_columns(f"the folder {str(root)!r}")
     if schema.names[text.name] != "text":
         raise UserError(
-            f"a folder of classes has no column {schema.names[text.name]!r} (data.{text.setting}) but 'text', the "
-            f"files' content: leave data.{text.setting} out."
+            f"a folder of classes has only the text column 'text', the contents of its files, got data.{text.setting}="
+            f"{schema.names[text.name]!r}; leave data.{text.setting} out."
         )
     files = list_classes(root, schema.names[label.name] if label else "label", prefix)
     return Source(str(root), [_facts(files), schema.facts], partial(read_files, files, schema))
@@ -145,9 +147,9 @@ def _facts(files: Sequence[DocumentFile]) -> list[Any]:
 
 
 def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
-    """Return a hash of the files that a table names and of those that it names in vain; empty if it names none.
+    """Return a hash of the files that a table names, missing ones included; empty if it names none.
 
-    They may change, come or go while the table stays as it is.
+    Files may change, appear or disappear while the table stays the same.
     """
     names = [column.name for column in schema.of(File)]
     if not names:
@@ -164,21 +166,21 @@ def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
 
 
 def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
-    """Read a file that was named itself: where it is faulty there is nothing to leave out."""
-    encoding = spell(schema.encoding)
+    """Read a file that was named by itself: if it is bad there is no row to leave out, so it is an error."""
+    encoding = encoding_name(schema.encoding)
     for row in read_files([file], schema):
         if not row.values:
             raise UserError(
-                f"expected text in {encoding}, but {row.where}, is in another encoding or not text: save it as "
-                f"{encoding}, or set data.encoding to the file's."
+                f"expected text in {encoding}, got another encoding or no text at {row.where}; save the file as "
+                f"{encoding}, or set data.encoding to the file's encoding."
             )
         if row.problem:
-            raise UserError(f"expected text in {file.where!r}, but it is empty: give a file with text.")
+            raise UserError(f"expected text in {file.where!r}, got an empty file; choose a file with text.")
         yield row
 
 
 def _joined(source: Source, schema: Schema) -> Source:
-    """Make the rows the lines of one document."""
+    """Join the rows as the lines of one document."""
     name = schema.columns[0].name
 
     def rows() -> Iterator[Row]:
@@ -190,14 +192,14 @@ def _joined(source: Source, schema: Schema) -> Source:
             else:
                 # An empty row is an empty line.
                 lines.append(text if text.endswith("\n") else f"{text}\n")
-        whole = "".join(lines)
-        yield Row({name: whole}, source.name, "" if whole.strip() else f"no {name}")
+        text = "".join(lines)
+        yield Row({name: text}, source.name, "" if text.strip() else f"no {name}")
 
     return Source(source.name, [source.facts, "joined"], rows)
 
 
 def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
-    """Return the splits of a data set, from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or in a ./FOLDER."""
+    """Return the splits of a data set from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or from a ./FOLDER."""
     local = address.startswith((".", "/", "~"))
     parts = [str(expand(address))] if local else address.split("/", 2)
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
@@ -205,15 +207,15 @@ def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
         examine(Path(name), "data.path")
     elif files := schema.of(File):
         raise UserError(
-            f"data.{files[0].setting} names files, which data sets of the Hub do not bring along: give a table beside "
-            "its files."
+            f"data.{files[0].setting} needs files beside the table, got a data set of the Hub, which comes without "
+            "them; use a table next to its files."
         )
     try:
         loaded = load_dataset(name, settings)
     except (DatasetsError, OSError, ValueError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
-            f"the data set {address!r} could not be loaded ({problem}): check its name, OWNER/NAME or "
+            f"expected to load the data set {address!r}, got an error ({problem}); check its name, OWNER/NAME or "
             "OWNER/NAME/CONFIG, and the connection."
         ) from None
     sources = {
@@ -222,7 +224,9 @@ def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
         if found in loaded
     }
     if not sources:
-        raise UserError(f"the data set 'hub:{address}' has no split 'train' but {', '.join(loaded)}: use another one.")
+        raise UserError(
+            f"expected a split 'train' in the data set 'hub:{address}', got {', '.join(loaded)}; use another data set."
+        )
     return sources
 
 
@@ -240,10 +244,10 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
 
 
 def _named(value: Any, kind: Any) -> Any:
-    """Return the names of classes for their numbers, where a data set has them."""
+    """Replace class numbers by class names, if the data set has them."""
     if isinstance(kind, List) and isinstance(value, list):
         return [_named(item, kind.feature) for item in value]
     if isinstance(kind, ClassLabel):
-        # The Hub's convention for test sets whose labels are secret is -1.
+        # The Hub's convention for test sets with secret labels is -1.
         return None if value is None or value < 0 else kind.int2str(value)
     return value

@@ -1,4 +1,4 @@
-"""Folders of text files, each one document: which files there are, in what order, and of which class."""
+"""Folders of text files, one document each: their files in order, with their classes."""
 
 import os
 import re
@@ -18,16 +18,16 @@ TEXT = frozenset((
     ".go", ".rs", ".rb", ".php", ".pl", ".r", ".jl", ".scala", ".swift", ".lua", ".sql", ".sh",
 ))
 # fmt: on
-"""Suffixes of text files, by which a folder's documents are told from what else it holds."""
+"""Suffixes of text files, which tell a folder's documents from its other files."""
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
-"""What folders and files are called that are splits."""
+"""Splits by the names of their folders and files."""
 
 _RATING = re.compile(r"\d+_(\d+)\.txt")
 
 
 class DocumentFile(NamedTuple):
-    """A file that is one document: its path, its label, its place for messages, its size in bytes and its time."""
+    """A file with one document: its path, label, place for messages, size in bytes and modification time."""
 
     path: str
     label: str
@@ -37,21 +37,21 @@ class DocumentFile(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A file in a folder, not looked at yet: its path, and its place within the folder."""
+    """A file in a folder, not examined yet: its path, and its place within the folder."""
 
     path: str
     where: str
 
 
 def list_files(folder: Path | os.DirEntry[str], prefix: str = "") -> list[Listed]:
-    """List what is in a folder and the folders in it, in order of names, but for hidden files and folders.
+    """List the files in a folder and its sub-folders, in order of names, without hidden files and folders.
 
     Args:
         folder: The folder.
-        prefix: What `where` begins with.
+        prefix: The beginning of each `where`.
 
     Raises:
-        UserError: A folder cannot be read, or contains itself by a link.
+        UserError: A folder cannot be read, or contains itself through a link.
     """
     return _list(folder, prefix, ())
 
@@ -61,7 +61,7 @@ def _list(folder: Path | os.DirEntry[str], prefix: str, above: tuple[tuple[int, 
     facts = examine(Path(folder))
     own = (facts.st_dev, facts.st_ino)
     if own in above:
-        raise UserError(f"{os.fspath(folder)!r} is a link to a folder that contains it: remove the link.")
+        raise UserError(f"{os.fspath(folder)!r} is a link to a folder that contains it; remove the link.")
     for entry in visible(folder):
         where = prefix + printable(entry.name)
         if is_folder(entry):
@@ -72,61 +72,61 @@ def _list(folder: Path | os.DirEntry[str], prefix: str, above: tuple[tuple[int, 
 
 
 def visible(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, in order of names, but for what is hidden."""
+    """Return the entries of a folder in order of names, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(
-            f"expected to read the folder {os.fspath(folder)!r}, but that fails: {error.strerror}."
+            f"expected to read the folder {os.fspath(folder)!r}, got an error ({error.strerror}); check it."
         ) from None
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Say whether an entry is a folder, or a link to one."""
+    """Return whether an entry is a folder, or a link to one."""
     try:
         return entry.is_dir()
     except OSError:
-        # A link that leads nowhere is for those to name who look at it.
+        # Whoever examines a broken link reports it.
         return False
 
 
 def sub_folders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder."""
+    """Return the names of a folder's sub-folders."""
     return [entry.name for entry in visible(folder) if is_folder(entry)]
 
 
 def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile:
-    """Look at a file that is a document; raise UserError if it is not a file."""
+    """Examine a file with one document; raise UserError if it is not a file."""
     facts = examine(Path(path))
     if stat.S_ISDIR(facts.st_mode):
-        raise UserError(f"expected a file, but {str(path)!r} is a folder.")
+        raise UserError(f"expected a file, got the folder {str(path)!r}; choose a file.")
     return DocumentFile(str(path), label, where, facts.st_size, facts.st_mtime_ns)
 
 
 def list_texts(root: Path, files: Sequence[Listed]) -> list[DocumentFile]:
-    """Return those of a folder's files that are text files by their suffix.
+    """Return the files of a folder whose suffix is that of a text file.
 
     Raises:
         UserError: There are none, or one cannot be read.
     """
     texts = [document_file(*file) for file in files if is_text(file)]
     if not texts:
-        other = f"none among its {len(files)} files (such as {files[0].where})" if files else "it is empty"
+        other = f"{len(files)} others (such as {files[0].where})" if files else "an empty folder"
         raise UserError(
-            f"expected text files (.txt, .md, .py and the like) in the folder {str(root)!r}, but {other}: give another "
-            "folder, or a file by its own name."
+            f"expected text files (.txt, .md, .py and the like) in the folder {str(root)!r}, got {other}; choose "
+            "another folder, or name a file itself."
         )
     return texts
 
 
 def is_text(file: Listed) -> bool:
-    """Say whether a file is text, by its suffix."""
+    """Return whether a file's suffix is that of a text file."""
     return suffix(Path(file.path)) in TEXT
 
 
 def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
-    """Return the files of each split that the names of folders, or else of files, tell; nothing if they do not."""
+    """Return the files of each split, according to the names of folders or else of files; nothing if they name none."""
     splits: dict[str, list[Listed]] = {}
     if any(file.where.startswith("train/") for file in files):
         for file in files:
@@ -140,7 +140,7 @@ def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
             continue
         words = {folder.partition("/")[0]} if inside else set(re.split(r"[._-]", name))
         named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
-        # A folder of tests, test_a.py and test_b.py, is not a split.
+        # A folder of tests, such as test_a.py and test_b.py, is not a split.
         if len(named) != 1 or (not inside and named <= splits.keys()):
             return {}
         splits.setdefault(named.pop(), []).append(file)
@@ -148,29 +148,30 @@ def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
 
 
 def list_classes(root: Path, label_column: str, prefix: str = "") -> list[DocumentFile]:
-    """List the files of a folder with one sub-folder per class, in order of their names, without opening them.
+    """List the files of a folder with one sub-folder per class, in order of names, without opening them.
 
-    Hidden files and folders are passed over, and so is unsup/, where aclImdb keeps documents without label.
+    Hidden files and folders are skipped, and so is unsup/, where aclImdb keeps documents without labels.
 
     Args:
         root: The folder.
         label_column: "label" for the sub-folder's name, "rating" for the number in file names like 12_9.txt.
-        prefix: What `where` begins with, such as "train/".
+        prefix: The beginning of each `where`, such as "train/".
 
     Raises:
-        UserError: No sub-folders, no files in them, another `label_column`, a file name without a rating, or what is
-            not a file.
+        UserError: There are no sub-folders or no files in them, `label_column` is another, a file name has no rating,
+            or an entry is not a file.
     """
     if label_column not in ("label", "rating"):
         raise UserError(
-            f"a folder of classes has the columns 'text', 'label' and 'rating', but data.label_column is "
-            f"{label_column!r}: {nearest(label_column, ['label', 'rating']) or 'leave it out.'}"
+            f"data.label_column must be 'label' or 'rating' for a folder of classes, got {label_column!r}; "
+            + (nearest(label_column, ["label", "rating"]) or "leave it out.")
         )
     classes = [entry for entry in visible(root) if is_folder(entry) and entry.name != "unsup"]
     if not classes:
         raise UserError(
-            f"expected one sub-folder of text files per class in {str(root)!r}, but it has no sub-folders: sort the "
-            "files into folders, or give a csv, tsv, jsonl or parquet file."
+            f"expected one sub-folder of text files per class in {str(root)!r}, got no sub-folders; sort the files "
+            "into "
+            "folders, or use a csv, tsv, jsonl or parquet file."
         )
     found = [
         document_file(*file, printable(folder.name))
@@ -178,7 +179,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> list[Docume
         for file in list_files(folder, f"{prefix}{printable(folder.name)}/")
     ]
     if not found:
-        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, but they are empty.")
+        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, got none; add files.")
     return [_rated(file) for file in found] if label_column == "rating" else found
 
 
@@ -186,19 +187,19 @@ def _rated(file: DocumentFile) -> DocumentFile:
     match = _RATING.fullmatch(Path(file.path).name)
     if match is None:
         raise UserError(
-            f"data.label_column='rating' expects file names like 12_9.txt (ID_RATING.txt), but got {file.where!r}: "
-            "use data.label_column=label, the folder's name."
+            f"data.label_column='rating' expects file names like 12_9.txt (ID_RATING.txt), got {file.where!r}; "
+            "set data.label_column=label to use the folder's name."
         )
     return file._replace(label=match[1])
 
 
 def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
-    """Read documents one at a time, unpacked; their classes are the files' labels.
+    """Read documents one at a time, decompressed; their classes are the labels of the files.
 
     Raises:
-        UserError: A file cannot be read, or not be unpacked.
+        UserError: A file cannot be read or decompressed.
     """
-    text, label = schema.documents("a folder of text files")
+    text, label = schema.document_columns("a folder of text files")
     for file in files:
         try:
             content = read_document(Path(file.path), schema.encoding)

@@ -1,4 +1,4 @@
-"""Tokenizers of our own: bytes, characters, words and byte-level BPE, learned from text."""
+"""Learning tokenizers from text: bytes, characters, words and byte-level BPE."""
 
 import re
 from collections import Counter
@@ -13,10 +13,10 @@ from longspan.data.config import DataConfig
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<|endoftext|>"
 
 _NOT_SPACE = r"\n|\S+"
-"""What "whitespace" keeps: line breaks, and whatever stands between white space."""
+"""The tokens of "whitespace": line breaks, and runs of anything but white space."""
 
 _SPECIAL_WORD = r"<(?=pad>|\|endoftext\|>)"
-"""Where words are cut that would be taken for special tokens."""
+"""Where words that look like special tokens are split."""
 
 
 def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Tokenizer:
@@ -24,7 +24,7 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Token
 
     Args:
         config: Which of `longspan.data.config.TRAINED_TOKENS`, how many, and whether in lower case.
-        texts: Documents, or pieces of them, read once and not at all for bytes.
+        texts: Documents or pieces of them, read once, or not at all for bytes.
         special: `PAD`, `UNKNOWN` and perhaps `END`, in this order.
     """
     options: dict[str, Any] = {
@@ -40,7 +40,7 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Token
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordLevelTrainer(**options)
     elif config.tokens == "whitespace":
-        # A text may say "<unk>" itself, as published ones do, and means the unknown token.
+        # Published texts contain "<unk>" themselves, meaning the unknown token.
         tokenizer = Tokenizer(models.WordLevel(_frequent(config, texts, special), unk_token=UNKNOWN))
         parts = [(_SPECIAL_WORD, "isolated", False), (_NOT_SPACE, "removed", True)]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -72,10 +72,10 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Token
 
 
 def _frequent(config: DataConfig, texts: Iterable[str], special: list[str]) -> dict[str, int]:
-    """Number the special tokens, then the words or characters, the most frequent first, up to `vocab_size`."""
+    """Number the special tokens, then words or characters from the most frequent on, up to `vocab_size`."""
     counts: Counter[str] = Counter()
     for text in texts:
-        # Not `str.lower`, which sees the end of a word where the tokenizer does not.
+        # Not `str.lower`, which recognises the end of a word where the tokenizer does not.
         text = normalizers.Lowercase().normalize_str(text) if config.lowercase else text
         if config.tokens == "whitespace":
             text = re.sub(_SPECIAL_WORD, " < ", text)

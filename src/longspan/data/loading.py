@@ -1,4 +1,4 @@
-"""Data from wherever they are, checked and in splits: `load`."""
+"""Loading data from any source, checked and split: `load`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Splits:
     """Checked rows.
 
     Attributes:
-        splits: "train", "validation" and "test" as far as there are any, each with the declared columns and `where`.
-        skipped: How many rows were left out, by reason.
+        splits: Those of "train", "validation" and "test" that exist, each with the declared columns and `where`.
+        skipped: Number of rows left out, by reason.
     """
 
     splits: DatasetDict
@@ -30,22 +30,23 @@ class Splits:
 def load(config: Any, columns: Sequence[Column], *, training: bool = True, stratify: str | None = None) -> Splits:
     """Read rows and split them.
 
-    A validation or test split that the source lacks is taken from the training rows by `split_seed`: class by class
-    with `stratify`; otherwise whole rows at random or, of a single document, its end.
+    A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
+    by class with `stratify`; otherwise entire rows at random or, from a single document, its end.
 
     Args:
-        config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and those that
-            `columns` name as their `setting`.
-        columns: What to read.
-        training: Whether to insist on a training split and, for a `Label`, on two classes.
-        stratify: The name of a `Label` column, each class of which every split gets in the same proportion.
+        config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
+            each of `columns`.
+        columns: The columns to read.
+        training: Whether to require a training split and, for a `Label`, at least two classes.
+        stratify: The name of a `Label` column; every split gets the same proportion of each of its classes.
 
     Raises:
-        UserError: Whatever is wrong with the data: see `longspan.data.rows.read_rows`; bad rows unless `skip_bad_rows`
-            is set; fewer than two classes; a label of validation or test that training lacks; too few rows to split.
+        UserError: Something is wrong with the data: see `longspan.data.rows.read_rows`; there are bad rows and
+            `skip_bad_rows` is not set; there are fewer than two classes; validation or test has a label that training
+            lacks; or there are too few rows to split.
     """
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
-        raise ValueError(f"stratify must be the name of a Label column, but is {stratify!r}")
+        raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")
     schema = schema_of(columns, config)
     splits, skipped = read_splits(find(config, schema, training), schema, config.skip_bad_rows)
     if "train" in splits:
@@ -63,10 +64,10 @@ def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], trainin
             continue
         known = _labels(splits["train"], column)
         if training and isinstance(column, Label) and len(known) < 2:
-            only = f"every training label is {min(known)!r}" if known else "no training example has a label"
+            only = f"only {min(known)!r} as a label" if known else "no labels"
             raise UserError(
-                f"expected at least two classes, but {only}: add examples of another class, or check "
-                f"data.{column.setting}."
+                f"expected at least two classes in the training data, got {only}; add examples of another class, or "
+                f"check data.{column.setting}."
             )
         for split, dataset in splits.items():
             if unseen := sorted(_labels(dataset, column) - known):
@@ -76,8 +77,9 @@ def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], trainin
                     if unseen[0] in _as_list(row[column.name])
                 )
                 raise UserError(
-                    f"the {split} data hold the label {unseen[0]!r} (first: {first}), which no training example has: "
-                    f"add training examples of it or take it out of the {split} data."
+                    f"expected only labels of the training data in the {split} data, got {unseen[0]!r} (first: "
+                    f"{first}); "
+                    "add training examples with it, or remove it."
                 )
 
 

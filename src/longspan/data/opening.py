@@ -1,4 +1,4 @@
-"""Files to read: found or missing, regular, unpacked, in their encoding; whatever is wrong is one sentence."""
+"""Opening files: finding, decompressing and decoding them, with one sentence for whatever goes wrong."""
 
 import codecs
 import encodings.aliases
@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from longspan.errors import UserError, suggestion
 
-PACKED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
-"""The suffixes of packed files, and what the formats are called."""
+COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
+"""Suffixes of compressed files, and the names of their formats."""
 
 LONGEST_LINE = 1 << 30
-"""Characters in a line; so that a small packed file cannot fill the memory."""
+"""Maximum number of characters in a line, so that a small compressed file cannot fill the memory."""
 
 LARGEST_DOCUMENT = 1 << 31
-"""Bytes of a packed document, for the same reason."""
+"""Maximum number of bytes in a compressed document, for the same reason."""
 
 _CHUNK = 1 << 20
 _BOM = "\ufeff"
@@ -32,7 +32,7 @@ _BROKEN_BYTES = "longspan.broken"
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
-    """Decode what cannot be decoded to a lone surrogate, so that reading goes on and the row can be named."""
+    """Replace undecodable bytes by a lone surrogate, so that reading continues and the row can be reported."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "\udcff", error.end
@@ -45,7 +45,7 @@ class NotText(ValueError):
     """A document that is not text in its encoding.
 
     Args:
-        byte: The place of the first byte that is not, from 0.
+        byte: The position of the first invalid byte, from 0.
     """
 
     def __init__(self, byte: int) -> None:
@@ -54,43 +54,43 @@ class NotText(ValueError):
 
 
 def check_encoding(name: str) -> None:
-    """Raise UserError unless there is an encoding of text called `name`."""
+    """Raise UserError unless `name` is the name of a text encoding."""
     try:
         codecs.lookup(name)
         "".encode(name)
     except (LookupError, ValueError):
         known = [alias.replace("_", "-") for pair in encodings.aliases.aliases.items() for alias in pair]
-        hint = nearest(name.lower(), known) or "name one such as utf-8, utf-16, latin-1 or cp1252."
-        raise UserError(f"data.encoding must be the name of a text encoding, but is {name!r}: {hint}") from None
+        hint = nearest(name.lower(), known) or "try utf-8, utf-16, latin-1 or cp1252."
+        raise UserError(f"data.encoding must be the name of a text encoding, got {name!r}; {hint}") from None
 
 
-def spell(encoding: str) -> str:
-    """Return the name of an encoding as messages have it."""
+def encoding_name(encoding: str) -> str:
+    """Return the name of an encoding as messages show it."""
     return "UTF-8" if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
 def broken(encoding: str) -> str:
-    """Return what is wrong with rows that are not text in the encoding."""
-    return f"broken {spell(encoding)}"
+    """Return the problem of rows that are not text in the encoding."""
+    return f"broken {encoding_name(encoding)}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'x'?`, or nothing if no known name is near."""
+    """Return `did you mean 'x'?`, or nothing if no known name is similar."""
     hint = suggestion(word, known)
     return hint if hint.startswith("did") else ""
 
 
 def missing(path: Path) -> str:
-    """Return the message for a path that does not exist, with the nearest name in its folder if there is one."""
+    """Return the message for a path that does not exist, with the most similar name in its folder, if any."""
     try:
         siblings = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     except OSError:
         siblings = []
-    return f"there is no file or folder {str(path)!r}: {nearest(path.name, siblings) or 'check the path.'}"
+    return f"there is no file or folder {str(path)!r}; {nearest(path.name, siblings) or 'check the path.'}"
 
 
 def expand(path: Path | str) -> Path:
-    """Return a path with the home folder for `~`, as it stands where there is no such user."""
+    """Return a path with `~` expanded to the home folder, or unchanged if there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -102,10 +102,10 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
 
     Args:
         path: The file or folder.
-        setting: What messages begin with.
+        setting: The beginning of messages.
 
     Raises:
-        UserError: It does not exist, cannot be reached, or is something else, which might never end.
+        UserError: It does not exist, cannot be reached, or is neither, so that reading it might never end.
     """
     begin = f"{setting}: " if setting else ""
     try:
@@ -114,17 +114,17 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
         if path.is_symlink():
             target = str(path.readlink())
             raise UserError(
-                f"{begin}{str(path)!r} is a link to {target!r}, which does not exist: mend the link or remove it."
+                f"{begin}{str(path)!r} is a link to {target!r}, which does not exist; fix or remove the link."
             ) from None
         raise UserError(f"{begin}{missing(path)}") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UserError(
-                f"{begin}{str(path)!r} is a link that leads back to itself: mend the link or remove it."
+                f"{begin}{str(path)!r} is a link that leads back to itself; fix or remove the link."
             ) from None
-        raise UserError(f"{begin}expected to read {str(path)!r}, but that fails: {error.strerror}.") from None
+        raise UserError(f"{begin}expected to read {str(path)!r}, got an error ({error.strerror}); check it.") from None
     except ValueError as error:
-        raise UserError(f"{begin}expected a path, but got {str(path)!r} ({error}): check it.") from None
+        raise UserError(f"{begin}expected a path, got {str(path)!r} ({error}); check it.") from None
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         kind = (
             "a named pipe (FIFO)"
@@ -132,34 +132,35 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
             else "a socket" if stat.S_ISSOCK(found.st_mode) else "a device"
         )  # fmt: skip
         raise UserError(
-            f"{begin}expected a file or a folder, but {str(path)!r} is {kind}: give a regular file, or take it out of "
-            "the folder."
+            f"{begin}expected a file or a folder, got {kind} at {str(path)!r}; use a regular file, or remove it from "
+            "the "
+            "folder."
         )
     return found
 
 
 def printable(name: str) -> str:
-    """Return a name in UTF-8, also where bytes of it are in another encoding."""
+    """Return a name as valid UTF-8, with bytes in other encodings escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def is_damaged(text: str) -> bool:
-    """Say whether there are lone surrogates in a text, which stand for what could not be decoded."""
+    """Return whether a text contains lone surrogates, which mark undecodable bytes."""
     return not text.isascii() and printable(text) != text
 
 
 def suffix(path: Path) -> str:
-    """Return the suffix in small letters; of a packed file, the one before .gz and the like."""
-    return (path.with_suffix("") if path.suffix.lower() in PACKED else path).suffix.lower()
+    """Return the suffix in lower case; for a compressed file, the one before .gz and the like."""
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 @contextmanager
 def open_packed(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read its bytes, unpacked where its name ends in .gz, .xz, .zst or .zip.
+    """Open a file to read its bytes, decompressed if its name ends in .gz, .xz, .zst or .zip.
 
     Raises:
-        UserError: It cannot be read; what is read turns out not to be packed in this way, or not to be complete; or
-            there is not exactly one file in a .zip.
+        UserError: It cannot be read, is not compressed in this format, is incomplete, or is a .zip with no file or
+            several.
     """
     kind = path.suffix.lower()
     try:
@@ -173,12 +174,13 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         if error.filename is None and error.errno is None:
             raise
         raise UserError(
-            f"expected to read {path.name}, but {str(error.filename or path)!r} fails: {error.strerror}."
+            f"expected to read {path.name}, got an error for {str(error.filename or path)!r} ({error.strerror}); "
+            "check it."
         ) from None
 
 
 def _incomplete(path: Path, kind: str, error: Exception) -> UserError:
-    return UserError(f"{path.name} is not a complete {PACKED[kind]} file ({error}): compress it again.")
+    return UserError(f"{path.name} is not a complete {COMPRESSED[kind]} file ({error}); compress it again.")
 
 
 def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
@@ -197,15 +199,15 @@ def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
 def _open_member(archive: zipfile.ZipFile, path: Path) -> Any:
     member = _member(archive, path)
     if member.flag_bits & 1:
-        raise UserError(f"{path.name} needs a password, which cannot be given: unpack it first.")
+        raise UserError(f"expected a .zip without a password, got {path.name} with one; decompress it first.")
     try:
         return archive.open(member)
     except NotImplementedError as error:
-        raise UserError(f"{path.name} is packed in a way that cannot be read ({error}): unpack it first.") from None
+        raise UserError(f"{path.name} uses an unsupported compression method ({error}); decompress it first.") from None
 
 
 def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
-    # Macintosh computers add files of their own.
+    # macOS adds files of its own.
     members = [
         member
         for member in archive.infolist()
@@ -214,12 +216,12 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     if len(members) != 1:
         names = ", ".join(printable(member.filename) for member in members[:3])
         shown = f"{len(members)} ({names}{', ...' if len(members) > 3 else ''})" if members else "none"
-        raise UserError(f"expected one file in {path.name}, but there are {shown}: unpack it, or pack one file only.")
+        raise UserError(f"expected one file in {path.name}, got {shown}; decompress it, or compress only one file.")
     return members[0]
 
 
 def packed_suffix(path: Path) -> str:
-    """Return `suffix`; of a .zip whose name has no other, that of the file in it."""
+    """Return `suffix`, or for a .zip whose name has no other suffix, that of the file in it."""
     found = suffix(path)
     if found or path.suffix.lower() != ".zip":
         return found
@@ -228,7 +230,7 @@ def packed_suffix(path: Path) -> str:
 
 
 class _Zstandard(io.RawIOBase):
-    """What a .zst file holds, one frame after the other."""
+    """The contents of a .zst file, frame after frame."""
 
     def __init__(self, raw: BinaryIO) -> None:
         from pyarrow import CompressedInputStream
@@ -245,25 +247,25 @@ class _Zstandard(io.RawIOBase):
 
 
 def read_document(path: Path, encoding: str) -> str:
-    """Return the whole text of a file, unpacked and without a byte order mark.
+    """Return the text of a file, decompressed and without its byte order mark.
 
     Raises:
         NotText: It is not text in the encoding.
-        UserError: See `open_packed`; a packed file is larger than `LARGEST_DOCUMENT`.
+        UserError: See `open_packed`; or a compressed file contains more than `LARGEST_DOCUMENT` bytes.
     """
     content = bytearray()
     with open_packed(path) as stream:
         while chunk := stream.read(_CHUNK):
             content += chunk
-            if path.suffix.lower() in PACKED and len(content) > LARGEST_DOCUMENT:
+            if path.suffix.lower() in COMPRESSED and len(content) > LARGEST_DOCUMENT:
                 raise UserError(
-                    f"{path.name} unpacks to more than {LARGEST_DOCUMENT:,} bytes, which is too much for one document: "
-                    "unpack it and cut it into several files."
+                    f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {path.name}; "
+                    "decompress it, and split it into several files."
                 )
     try:
         if codecs.lookup(encoding).name == "utf-8":
             return str(content, "utf-8").removeprefix(_BOM)
-        # Unlike `str`, this does not guess where a byte order mark should tell.
+        # Unlike `str`, this requires a byte order mark where the encoding does, and does not guess.
         return codecs.getincrementaldecoder(encoding)().decode(bytes(content), True).removeprefix(_BOM)
     except UnicodeError as error:
         raise NotText(getattr(error, "start", 0)) from None
@@ -271,23 +273,24 @@ def read_document(path: Path, encoding: str) -> str:
 
 @contextmanager
 def open_text(stream: BinaryIO, name: str, encoding: str, newline: str) -> Iterator[Iterator[str]]:
-    """Give the lines of a stream, without a byte order mark; in broken ones, a lone surrogate stands for the damage.
+    """Yield the lines of a stream, without its byte order mark; a lone surrogate marks undecodable bytes.
 
     Args:
-        stream: The bytes; they are not closed.
-        name: What messages call them.
-        encoding: The encoding.
-        newline: As for `open`: "" for any line break, "\\n" for that alone; line breaks are left as they are.
+        stream: The bytes; the stream is left open.
+        name: Its name in messages.
+        encoding: Its encoding.
+        newline: As for `open`: "" for any line break, "\\n" for that one only; line breaks are kept as they are.
 
     Raises:
-        UserError: A line is longer than `LONGEST_LINE`, or there is no byte order mark where one is needed.
+        UserError: A line is longer than `LONGEST_LINE`, or a required byte order mark is missing.
     """
     file = io.TextIOWrapper(stream, encoding, errors=_BROKEN_BYTES, newline=newline)
     try:
         yield _lines(file, name)
     except UnicodeError as error:
         raise UserError(
-            f"{name}: expected {spell(encoding)}, but got another encoding ({error}): set data.encoding to the file's."
+            f"{name}: expected {encoding_name(encoding)}, got another encoding ({error}); set data.encoding "
+            "to the file's encoding."
         ) from None
     finally:
         if not file.closed:
@@ -300,7 +303,8 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
         number += 1
         if len(line) == LONGEST_LINE:
             raise UserError(
-                f"{name}, line {number} has {LONGEST_LINE:,} characters or more, which is too much for one row: cut it "
-                "into several."
+                f"expected fewer than {LONGEST_LINE:,} characters in a line, got more in {name}, line {number}; split "
+                "it "
+                "into several rows."
             )
         yield line.removeprefix(_BOM) if number == 1 else line

@@ -1,4 +1,4 @@
-"""A data set that every machine has: the sources of the installed Python packages, to be told apart by package."""
+"""A data set that every machine has: the source files of installed Python packages, labelled by package."""
 
 import hashlib
 import os
@@ -13,23 +13,23 @@ from longspan.errors import UserError
 
 DEFAULT_CLASSES = 10
 SMALLEST = 200
-"""Characters below which a file is left out: licence headers and imports alone tell nothing."""
+"""Minimum number of characters in a file: shorter ones contain little but licence headers and imports."""
 
 
 def site_folders() -> list[Path]:
-    """Return the folders that hold the installed packages of this interpreter."""
+    """Return the folders of this interpreter's installed packages."""
     paths = sysconfig.get_paths()
     return [Path(path) for path in dict.fromkeys((paths["purelib"], paths["platlib"])) if Path(path).is_dir()]
 
 
 def list_packages(folders: Sequence[Path], classes: int = 0) -> list[DocumentFile]:
-    """List the Python files of the packages with the most of them; nothing is imported and no file is opened.
+    """List the Python files of the packages with the most files; nothing is imported and no file is opened.
 
-    Files of a package come in the order of a hash of their path, so that its first ones sample all its parts.
+    The files of a package are in the order of a hash of their path, so that the first ones sample all its parts.
 
     Args:
         folders: Folders with one sub-folder per package.
-        classes: How many packages; 0 means 10.
+        classes: Number of packages; 0 means 10.
 
     Raises:
         UserError: There are fewer packages.
@@ -50,8 +50,9 @@ def list_packages(folders: Sequence[Path], classes: int = 0) -> list[DocumentFil
     wanted = classes or DEFAULT_CLASSES
     if len(packages) < max(2, wanted):
         raise UserError(
-            f"expected {wanted} installed Python packages, but found {len(packages)}: lower data.classes, or set "
-            "data.path to data of your own."
+            f"expected {wanted} installed Python packages, got {len(packages)}; lower data.classes, or set data.path "
+            "to "
+            "data of your own."
         )
     largest = sorted(packages, key=lambda name: (-len(packages[name]), name))[:wanted]
     return [file for name in largest for file in sorted(packages[name], key=_shuffled)]
@@ -62,16 +63,16 @@ def _shuffled(file: DocumentFile) -> bytes:
 
 
 def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class: int = 0) -> Iterator[Row]:
-    """Read the files in the order given, without those under 200 characters, not in UTF-8 or already seen.
+    """Read the files in the order given, except those under 200 characters, not in UTF-8, or already read.
 
-    Without exact copies, no document can be in two splits.
+    Leaving out exact copies keeps a document from being in two splits.
 
     Args:
         files: What `list_packages` found.
-        schema: What is to be read: text and perhaps a label, the package's name.
-        files_per_class: At most so many documents per package; 0 means all.
+        schema: What to read: text and optionally a label, the name of the package.
+        files_per_class: Maximum number of documents per package; 0 means all.
     """
-    text_column, label_column = schema.documents("'packages'")
+    text_column, label_column = schema.document_columns("'packages'")
     seen: set[bytes] = set()
     counts: dict[str, int] = {}
     for file in files:

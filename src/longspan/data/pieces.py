@@ -1,9 +1,9 @@
-"""Long documents to tokens, a piece at a time: a book or a hundred megabytes need no more memory than their tokens.
+"""Tokenising long documents a piece at a time, so that even a book needs no more memory than its tokens.
 
-A document may only be cut where its tokens do not change. For bytes and characters that is anywhere. For words and for
-byte-level BPE it is before a line break that follows no white space: words end there, and so do all alternatives of
-the pattern by which GPT-2's byte-level BPE splits text first (Radford et al. 2019), whose one look ahead,
-`\\s+(?!\\S)`, only concerns the white space to come. Other pretrained tokenizers get their documents whole.
+A document may only be cut where this does not change its tokens. For bytes and characters that is anywhere. For words
+and byte-level BPE it is before a line break that does not follow white space: words end there, and so do all
+alternatives of the pattern with which GPT-2's byte-level BPE first splits text (Radford et al. 2019); its only
+lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretrained tokenizers get documents uncut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.tokens import map_once, token_ids
 
 _PIECE = 1 << 16
-"""Bytes of a piece, about."""
+"""Approximate number of bytes in a piece."""
 
 _BLOCK = 1 << 22
-"""Characters that are in memory as text at a time, about."""
+"""Approximate number of characters held as text at a time."""
 
 _ROWS, _BATCH = 128, 1 << 27
-"""Documents whose tokens are in memory at a time, and their bytes unless one alone has more."""
+"""Maximum number of documents whose tokens are held at a time, and of their bytes unless one alone has more."""
 
 _FEATURES = {
     "input_ids": List(Value("int32")),
@@ -39,7 +39,7 @@ _FEATURES = {
 
 
 def pieces(dataset: Dataset, config: DataConfig) -> Iterator[str]:
-    """Give the documents in pieces, for learning a tokenizer of the kind `config.tokens`."""
+    """Yield the documents in pieces, for learning a tokenizer of the kind `config.tokens`."""
     for batch in dataset.with_format("arrow").iter(_ROWS):
         for text in batch["text"]:
             yield from _pieces(memoryview(text.as_buffer()), _where_to_cut(config, None))
@@ -48,17 +48,17 @@ def pieces(dataset: Dataset, config: DataConfig) -> Iterator[str]:
 def tokenize_documents(
     dataset: Dataset, tokenizer: PreTrainedTokenizerBase, config: DataConfig, description: str
 ) -> Dataset:
-    """Turn whole documents into tokens, on all cores, and only once: the result is cached.
+    """Tokenise documents of any length on all cores, and only once: the result is cached.
 
     Args:
-        dataset: Columns text and where, as `longspan.data.loading.load` makes them.
-        tokenizer: What makes the tokens.
-        config: What kind of tokenizer that is.
-        description: What the progress bar says.
+        dataset: Columns text and where, as from `longspan.data.loading.load`.
+        tokenizer: The tokenizer.
+        config: The settings, for the kind of tokenizer.
+        description: The label of the progress bar.
 
     Returns:
-        Columns `input_ids` (int32 list, without special tokens), `length` (tokens), `unknown` (how many of them stand
-        for what the tokenizer does not know), `characters` and `bytes` (of the text in UTF-8) and `where`.
+        Columns `input_ids` (int32 list, without special tokens), `length` (tokens), `unknown` (how many of them
+        are the unknown token), `characters` and `bytes` (of the text in UTF-8) and `where`.
     """
     cut = _where_to_cut(config, tokenizer)
     unknown = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
@@ -89,10 +89,10 @@ def tokenize_documents(
 
 
 def summary(dataset: Dataset) -> dict[str, int]:
-    """Summarise what `tokenize_documents` returned.
+    """Summarise the result of `tokenize_documents`.
 
     Returns:
-        `documents`, `tokens`, `unknown`, `characters`, `bytes` and `longest` (a document, in tokens).
+        `documents`, `tokens`, `unknown`, `characters`, `bytes` and `longest` (the longest document, in tokens).
     """
     totals = {name: int(sum(dataset[name][:])) for name in ("length", "unknown", "characters", "bytes")}
     return {
@@ -104,7 +104,7 @@ def summary(dataset: Dataset) -> dict[str, int]:
 
 
 def _where_to_cut(config: DataConfig, tokenizer: PreTrainedTokenizerBase | None) -> str:
-    """Say where documents may be cut: "anywhere", before the end of a "line", or "nowhere"."""
+    """Return where documents may be cut: "anywhere", before the end of a "line", or "nowhere"."""
     if config.tokens in ("bytes", "characters"):
         return "anywhere"
     if config.tokens in TRAINED_TOKENS:
@@ -113,7 +113,7 @@ def _where_to_cut(config: DataConfig, tokenizer: PreTrainedTokenizerBase | None)
         return "nowhere"
     backend = tokenizer.backend_tokenizer
     split = backend.pre_tokenizer
-    # Added tokens may reach over line breaks, or take in the white space beside them.
+    # Added tokens may span line breaks, or include the white space around them.
     added = tokenizer.added_tokens_decoder.values()
     plain = not any(token.lstrip or token.rstrip or "\n" in token.content for token in added)
     like_gpt2 = isinstance(split, pre_tokenizers.ByteLevel) and split.use_regex and not split.add_prefix_space
@@ -124,7 +124,7 @@ def _pieces(text: memoryview, cut: str) -> Iterator[str]:
     start, reach = 0, len(text) if cut == "nowhere" else _PIECE
     while start < len(text):
         end = min(start + reach, len(text))
-        # No piece begins within a character.
+        # No piece begins inside a character.
         while end < len(text) and text[end] & 0xC0 == 0x80:
             end += 1
         piece = str(text[start:end], "utf-8")
@@ -139,7 +139,7 @@ def _pieces(text: memoryview, cut: str) -> Iterator[str]:
 
 
 def _line_end(text: str) -> int:
-    """Return where the last line break is not preceded by white space; 0 if there is none."""
+    """Return the position of the last line break that does not follow white space; 0 if there is none."""
     place = text.rfind("\n", 1)
     while place > 0 and text[place - 1].isspace():
         place = text.rfind("\n", 1, place)
@@ -149,7 +149,7 @@ def _line_end(text: str) -> int:
 def _encode(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[memoryview], cut: str
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Give the ids of all pieces in order, int32, without special tokens, each with the number of its text."""
+    """Yield the ids of all pieces in order, int32, without special tokens, each with the number of its text."""
     numbers: list[int] = []
     block: list[str] = []
     size = 0
@@ -165,6 +165,6 @@ def _encode(
 
 
 def _characters(text: memoryview) -> int:
-    """Count characters: all bytes of UTF-8 but those that continue one."""
+    """Count characters: all bytes of UTF-8 except continuation bytes."""
     values = np.frombuffer(text, dtype=np.uint8)
     return sum(int(np.count_nonzero(values[i : i + _BLOCK] & 0xC0 != 0x80)) for i in range(0, len(values), _BLOCK))

@@ -1,4 +1,4 @@
-"""Rows from files, folders and standard input, one at a time and each with its exact place: `read_rows`."""
+"""Reading rows from files, folders and standard input one at a time, each with its exact place: `read_rows`."""
 
 import stat
 from collections.abc import Iterator, Sequence
@@ -17,28 +17,28 @@ __all__ = ["Row", "read_rows"]
 def read_rows(
     path: Path | str, columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
 ) -> Iterator[Row]:
-    """Read rows, in constant memory but for the documents themselves.
+    """Read rows in constant memory, apart from the documents themselves.
 
-    Rows that cannot be used come with their `problem`: no value in a required column, damaged text, malformed lines.
+    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line.
 
     Args:
-        path: A csv, tsv, jsonl (ndjson) or parquet file, one row each; a text file, which is one document; a folder of
-            text files, each one document, or, with a `Label` among the columns, with one sub-folder of text files per
-            class; or "-" for `stdin`. Text formats also as .gz, .xz, .zst or .zip (with one file).
-        columns: What to read. Text files have one `Text` and, in folders of classes, one `Label`.
-        config: The settings: what the source calls each column, and `encoding`.
-        stdin: Standard input, as bytes: one document per line, where a line that is a JSON object gives its columns.
+        path: A csv, tsv, jsonl (ndjson) or parquet file of rows; a text file, which is one document; a folder of text
+            files, one document each, or, with a `Label` among the columns, of one sub-folder of text files per class;
+            or "-" for `stdin`. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file).
+        columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
+        config: The settings: the name of each column in the source, and `encoding`.
+        stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
 
     Raises:
-        UserError: Nothing there, or not readable; an unknown suffix, an empty or damaged file, no such column, or a
-            quotation mark that is never closed. What is in the file is found out while reading.
+        UserError: The path does not exist or cannot be read; it has an unknown suffix, is empty or damaged, or lacks a
+            column; or a quotation mark is never closed. Errors in the contents are raised while reading.
     """
     schema = schema_of(columns, config)
     if str(path) == "-" and stdin is not None:
         return _read_lines(stdin, schema)
     path = expand(path)
     if stat.S_ISDIR(examine(path).st_mode):
-        _, label = schema.documents(f"the folder {str(path)!r}")
+        _, label = schema.document_columns(f"the folder {str(path)!r}")
         if label is not None:
             return read_files(list_classes(path, schema.names[label.name]), schema)
         return read_files(list_texts(path, list_files(path)), schema)
@@ -48,14 +48,14 @@ def read_rows(
 
 
 def is_document(path: Path, schema: Schema) -> bool:
-    """Say whether a file is one document: it is not a table by its suffix, and nothing but its text is asked for."""
+    """Return whether a file is one document: its suffix is not that of a table, and only its text is required."""
     needed = [column for column in schema.columns if column.required]
     return len(needed) == 1 and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
 
 
 def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
     needed = [column for column in schema.columns if column.required]
-    whole = needed[0] if len(needed) == 1 and isinstance(needed[0], Text | Words) else None
+    line_column = needed[0] if len(needed) == 1 and isinstance(needed[0], Text | Words) else None
     with open_text(stdin, "standard input", schema.encoding, "\n") as lines:
         for number, line in enumerate(lines, 1):
             where = f"standard input, line {number}"
@@ -64,17 +64,17 @@ def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
                 yield Row({}, where, broken(schema.encoding))
                 continue
             # Not every text that starts with a brace is JSON.
-            cells, problem = json_object(text, schema.encoding) if _like_json(text, whole) else (None, "")
+            cells, problem = json_object(text, schema.encoding) if _may_be_json(text, line_column) else (None, "")
             if cells is not None:
                 for column in schema.of(Text):
                     found = cells.get(schema.names[column.name])
                     cells[schema.names[column.name]] = found if found is None or isinstance(found, str) else str(found)
                 yield schema.row(cells, where, Path())
-            elif whole is not None:
-                yield schema.row({schema.names[whole.name]: text}, where, Path())
+            elif line_column is not None:
+                yield schema.row({schema.names[line_column.name]: text}, where, Path())
             else:
                 yield Row({}, where, problem)
 
 
-def _like_json(text: str, whole: Column | None) -> bool:
-    return whole is None or text.lstrip().startswith("{")
+def _may_be_json(text: str, line_column: Column | None) -> bool:
+    return line_column is None or text.lstrip().startswith("{")

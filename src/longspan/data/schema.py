@@ -1,4 +1,4 @@
-"""Cells to rows: `Schema`, what is to be read from a source, makes a `Row` of raw cells."""
+"""Turning cells into rows: a `Schema`, which says what to read from a source, builds a `Row` from raw cells."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Row(NamedTuple):
     """One row.
 
     Attributes:
-        values: The value of each column by its name, None where there is none; empty if the row could not be read.
-        where: Its place, such as "reviews.csv, row 17" (the header is not counted).
-        problem: Why the row cannot be used, such as "no label" or "broken UTF-8", details in brackets; else empty.
+        values: The value of each column by name, None if it is missing; empty if the row could not be read.
+        where: Its place, such as "reviews.csv, row 17" (not counting the header).
+        problem: Why it is unusable, such as "no label" or "broken UTF-8" (details in brackets); empty if it is good.
     """
 
     values: dict[str, Any]
@@ -27,12 +27,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """What is to be read from a source.
+    """What to read from a source.
 
     Attributes:
         columns: The columns.
-        names: What the source calls them, by their names.
-        encoding: Of text files.
+        names: The name of each column in the source, by its own name.
+        encoding: The encoding of text files.
     """
 
     columns: tuple[Column, ...]
@@ -41,47 +41,47 @@ class Schema:
 
     @property
     def facts(self) -> list[Any]:
-        """What rows depend on besides the source, as JSON."""
+        """Everything the rows depend on besides the source, as JSON."""
         return [self.names, [column.facts for column in self.columns], self.encoding]
 
     @property
     def sources(self) -> list[str]:
-        """What the source calls the columns, in their order."""
+        """The names of the columns in the source, in order."""
         return [self.names[column.name] for column in self.columns]
 
     @property
     def needed(self) -> list[str]:
-        """What the source calls the columns that it must have."""
+        """The names of the required columns in the source, in order."""
         return [self.names[column.name] for column in self.columns if column.required]
 
     def of(self, kind: type[Column]) -> list[Column]:
-        """Return the columns of a kind."""
+        """Return the columns of one kind."""
         return [column for column in self.columns if isinstance(column, kind)]
 
     def check_present(self, name: str, present: Sequence[str]) -> None:
-        """Raise UserError unless all needed columns are present.
+        """Raise UserError unless all required columns are present.
 
         Args:
-            name: The file or data set, for the message.
-            present: The columns there are.
+            name: The name of the file or data set, for the message.
+            present: The columns that it has.
         """
         for column in self.columns:
             source = self.names[column.name]
             if column.required and source not in present:
                 shown = ", ".join(map(repr, present))
                 hint = nearest(source, present) or f"set data.{column.setting} to one of them."
-                raise UserError(f"{name} has no column {source!r} but {shown or 'none at all'}: {hint}")
+                raise UserError(f"expected a column {source!r} in {name}, got {shown or 'none at all'}; {hint}")
 
     def row(self, cells: Mapping[str, Any], where: str, folder: Path) -> Row:
-        """Make a row of raw cells.
+        """Build a row from raw cells.
 
         Args:
-            cells: Values by the source's columns; text in which a lone surrogate stands for damage, or bytes of UTF-8.
-            where: Its place.
-            folder: What relative paths are relative to.
+            cells: Values by the source's columns; text, with lone surrogates for undecodable bytes, or UTF-8 as bytes.
+            where: The row's place.
+            folder: The folder that relative paths start from.
 
         Raises:
-            UserError: The type of a cell shows that another column is meant.
+            UserError: The type of a cell shows that a setting names the wrong column.
         """
         try:
             decoded = [_decoded(cells.get(self.names[column.name])) for column in self.columns]
@@ -98,8 +98,8 @@ class Schema:
                 continue
             except WrongColumn:
                 raise UserError(
-                    f"{where}: expected {column.kind} in column {self.names[column.name]!r}, but got a value of type "
-                    f"{type(cell).__name__}: mend the row, or set data.{column.setting} to another column."
+                    f"{where}: expected {column.kind} in column {self.names[column.name]!r}, got a value of type "
+                    f"{type(cell).__name__}; fix the row, or set data.{column.setting} to another column."
                 ) from None
             values[column.name] = value
             if column.required and column.is_missing(value):
@@ -108,11 +108,11 @@ class Schema:
             problem = problem or column.check(values)
         return Row(values, where, problem)
 
-    def documents(self, what: str) -> tuple[Text, Label | None]:
-        """Return the columns of text and, if there is one, label, of a source that is not a table.
+    def document_columns(self, what: str) -> tuple[Text, Label | None]:
+        """Return the text column and, if any, the label column of a source that is not a table.
 
         Raises:
-            UserError: Other columns are needed, or none with text.
+            UserError: Other columns are required, or none is text.
         """
         texts, labels = self.of(Text), self.of(Label)
         text, label = texts[:1], labels[:1]
@@ -120,25 +120,28 @@ class Schema:
             if column.required and column not in (*text, *label):
                 known = " and ".join(repr(found.name) for found in (*text, *label))
                 raise UserError(
-                    f"{what} has no column {self.names[column.name]!r} (data.{column.setting}) but "
-                    f"{known or 'text'}: give a csv, tsv, jsonl or parquet file, or 'hub:./FOLDER'."
+                    f"expected a column {self.names[column.name]!r} (data.{column.setting}) in {what}, got only "
+                    f"{known or 'text'}; use a csv, tsv, jsonl or parquet file, or 'hub:./FOLDER'."
                 )
         if not texts:
-            raise UserError(f"{what} has text, which is not asked for: give a csv, tsv, jsonl or parquet file.")
+            raise UserError(
+                f"expected a task that reads text for {what}, got one that does not; use a csv, tsv, jsonl or parquet "
+                "file."
+            )
         return texts[0], labels[0] if labels else None  # type: ignore[return-value]
 
 
 def schema_of(columns: Sequence[Column], config: Any) -> Schema:
-    """Return what is to be read, as the settings name it.
+    """Return what to read, according to the settings.
 
     Raises:
-        UserError: A setting is empty, or two name one column.
+        UserError: A setting is empty, or two settings name the same column.
     """
     return Schema(tuple(columns), source_names(columns, config), config.encoding)
 
 
 def _decoded(cell: Any) -> Any:
-    """Return text for bytes; raise UnicodeError for what is not text."""
+    """Return bytes as text; raise UnicodeError for what is not text."""
     if isinstance(cell, bytes):
         return cell.decode("utf-8")
     if isinstance(cell, str) and not cell.isascii():

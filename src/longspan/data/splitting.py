@@ -1,4 +1,4 @@
-"""Splits taken from the training rows: class by class, whole rows at random, or the end of a single document."""
+"""Splitting off training rows: class by class, entire rows at random, or the end of a single document."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from longspan.errors import UserError
 def split_off(
     dataset: Dataset, fractions: dict[str, float], seed: int, columns: Sequence[Column], stratify: str | None
 ) -> dict[str, Dataset]:
-    """Take each fraction, rounded but at least one row, and leave the rest as "train".
+    """Split off each fraction, rounded but at least one row, and leave the rest as "train".
 
     Args:
         dataset: The rows.
-        fractions: The share of each split to be taken.
-        seed: Decides which rows.
-        columns: What the rows have.
-        stratify: The column of classes whose rows are split class by class. Without one, a single document that is all
-            there is to a row is cut and its end taken; of several rows, whole ones are taken at random, but never the
-            first with one of the labels of a `Labels` or `WordLabels` column.
+        fractions: The share of each split to split off.
+        seed: Seed for choosing rows.
+        columns: The columns of the rows.
+        stratify: The column of classes to split class by class. Without it, a single document that is the only column
+            of a single row is cut, and its end split off; from several rows, entire ones are drawn at random, but never
+            the first one with any label of a `Labels` or `WordLabels` column.
 
     Raises:
         UserError: There are too few rows.
@@ -36,15 +36,15 @@ def split_off(
         return _cut(dataset, fractions, columns[0])
     if len(dataset) <= len(fractions):
         raise UserError(
-            f"{len(dataset)} documents cannot be shared among the splits {', '.join(('train', *fractions))}: add "
-            f"documents, join them in one, or give {' and '.join(f'data.{split}' for split in fractions)}."
+            f"expected a document for each of the splits {', '.join(('train', *fractions))}, got {len(dataset)}; add "
+            f"documents, join them into one, or set {' and '.join(f'data.{split}' for split in fractions)}."
         )
     kept = _first_examples(dataset, [column.name for column in columns if isinstance(column, Labels | WordLabels)])
     free = [number for number in range(len(dataset)) if number not in kept]
     if len(free) <= len(fractions):
         raise UserError(
-            f"{len(dataset)} documents, of which training keeps {len(kept)} as the first of a label, cannot be shared "
-            f"among the splits {', '.join(('train', *fractions))}: add documents, or give "
+            f"expected a document for each of the splits {', '.join(('train', *fractions))}, got {len(dataset)}, of "
+            f"which training keeps {len(kept)} as the first with a label; add documents, or set "
             f"{' and '.join(f'data.{split}' for split in fractions)}."
         )
     parts = deal(free, fractions, np.random.default_rng(seed))
@@ -63,9 +63,9 @@ def _by_class(dataset: Dataset, fractions: dict[str, float], seed: int, name: st
         if count <= len(fractions):
             wanted = ", ".join(("train", *fractions))
             raise UserError(
-                f"class {label!r} has {count} training example{'s' if count > 1 else ''} (first: "
-                f"{dataset[rows[label][0]]['where']}), but the splits {wanted} need one each: add examples, remove "
-                f"the class, or give {' and '.join(f'data.{split}' for split in fractions)}."
+                f"expected an example of class {label!r} for each of the splits {wanted}, got {count} (first: "
+                f"{dataset[rows[label][0]]['where']}); add examples, remove the class, or set "
+                f"{' and '.join(f'data.{split}' for split in fractions)}."
             )
         for split, numbers in deal(rows[label], fractions, random).items():
             parts[split] += numbers
@@ -73,7 +73,7 @@ def _by_class(dataset: Dataset, fractions: dict[str, float], seed: int, name: st
 
 
 def _first_examples(dataset: Dataset, names: Sequence[str]) -> list[int]:
-    """Return the rows that are the first with one of their labels, in order."""
+    """Return the rows that are the first with any of their labels, in order."""
     found = set()
     for name in names:
         seen: set[str] = set()
@@ -89,11 +89,11 @@ def _select(dataset: Dataset, parts: dict[str, list[int]]) -> dict[str, Dataset]
 
 
 def deal(rows: list[int], fractions: dict[str, float], random: np.random.Generator) -> dict[str, list[int]]:
-    """Deal rows out to splits at random: each fraction, rounded but at least one row, and the rest to "train"."""
+    """Deal rows to splits at random: each fraction, rounded but at least one row, and the rest to "train"."""
     order, start = random.permutation(rows), 0
     parts = {}
     for done, (split, fraction) in enumerate(fractions.items()):
-        # One row stays for training and for each split still to come.
+        # One row is left for training and one for each remaining split.
         most = len(rows) - start - (len(fractions) - done)
         taken = min(max(1, round(fraction * len(rows))), most)
         parts[split] = order[start : start + taken].tolist()
@@ -102,7 +102,7 @@ def deal(rows: list[int], fractions: dict[str, float], random: np.random.Generat
 
 
 def _cut(dataset: Dataset, fractions: dict[str, float], column: Text) -> dict[str, Dataset]:
-    """Cut the only document where so many bytes follow, or after the character that this would cut in two."""
+    """Cut the only document according to shares of its bytes, moved on to the end of a character."""
     where = dataset["where"][0]
     text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
     parts = {}
@@ -110,7 +110,7 @@ def _cut(dataset: Dataset, fractions: dict[str, float], column: Text) -> dict[st
     for split in ("test", "validation", "train"):
         if split in fractions or split == "train":
             share = 1.0 if split == "train" else share + fractions[split]
-            # So that 0.05 of a hundred million are five million, and 0.1 rounds up as it does in int(0.9 * length).
+            # So that 0.05 of a hundred million is five million, and 0.1 rounds up as in int(0.9 * length).
             start = len(text) - math.ceil(len(text) * share - 1e-6)
             while start < end and text[start] & 0xC0 == 0x80:
                 start += 1
@@ -118,8 +118,8 @@ def _cut(dataset: Dataset, fractions: dict[str, float], column: Text) -> dict[st
             end = start
     if any(start == end for start, end in parts.values()):
         raise UserError(
-            f"{where} with its {len(text)} bytes cannot be shared among the splits {', '.join(('train', *fractions))}: "
-            f"use more text, or give {' and '.join(f'data.{split}' for split in fractions)}."
+            f"expected text for each of the splits {', '.join(('train', *fractions))}, got only {len(text)} bytes in "
+            f"{where}; use more text, or set {' and '.join(f'data.{split}' for split in fractions)}."
         )
     return {split: _part(dataset, column, where, split, *part) for split, part in parts.items()}
 

@@ -1,4 +1,4 @@
-"""Tables in files, row by row: csv and tsv, lines of JSON, parquet."""
+"""Reading tables from files row by row: csv and tsv, JSON lines, parquet."""
 
 import csv
 import json
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from longspan.data.opening import (
     LONGEST_LINE,
     broken,
+    encoding_name,
     is_damaged,
     open_packed,
     open_text,
     packed_suffix,
     printable,
-    spell,
 )
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
@@ -29,24 +29,24 @@ MALFORMED = {
     NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
     FIELDS: "quote fields that contain the separator or line breaks",
 }
-"""What `Row.problem` begins with where no row could be made out, and how to mend it."""
+"""The beginning of `Row.problem` for malformed rows, and how to fix them."""
 
 
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory.
 
-    The suffix decides the format; the text formats may be packed (.csv.gz, .jsonl.zst). A row that is not text in the
-    encoding, a line that is not a JSON object and a csv row with the wrong number of fields have no values but a
-    `problem`. The text of a parquet file is UTF-8, whatever the encoding.
+    The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
+    the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and
+    no values. The text in a parquet file is UTF-8, regardless of the encoding.
 
     Raises:
-        UserError: An unknown suffix, an empty or damaged file, no such column, or a quotation mark that is never
-            closed. What is in the file is found out while reading.
+        UserError: The file has an unknown suffix, is empty or damaged, or lacks a column, or a quotation mark is never
+            closed. Errors in the contents are raised while reading.
     """
     kind = packed_suffix(path)
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         raise UserError(
-            f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), but got {path.name!r}: "
+            f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {path.name!r}; "
             "rename or convert it."
         )
     if kind == ".parquet":
@@ -60,11 +60,11 @@ def _not_empty(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
         count += 1
         yield row
     if not count:
-        raise UserError(f"expected rows in {str(path)!r}, but it is empty: give a file with data.")
+        raise UserError(f"expected rows in {str(path)!r}, got an empty file; choose a file with data.")
 
 
 def _read_csv(path: Path, schema: Schema) -> Iterator[Row]:
-    # The limit of 128 KiB per field is meant for broken files; documents are longer.
+    # The default limit of 128 KiB per field catches broken files, but documents are longer.
     csv.field_size_limit(LONGEST_LINE)
     delimiter = "\t" if packed_suffix(path) == ".tsv" else ","
     with open_packed(path) as raw, open_text(raw, path.name, schema.encoding, "") as lines:
@@ -78,9 +78,9 @@ def _read_csv(path: Path, schema: Schema) -> Iterator[Row]:
                 fields = next(reader, None)
             except csv.Error as error:
                 raise UserError(
-                    f"{place}: expected fields separated by {'tabs' if delimiter != ',' else 'commas'}, but got a "
-                    f"quotation mark that is never closed or closed too early ({error}): quote fields that begin with "
-                    "one and double those inside."
+                    f"{place}: expected fields separated by {'tabs' if delimiter != ',' else 'commas'}, got a "
+                    f"quotation mark that is never closed or closed too early ({error}); quote fields that begin with "
+                    "one, and double those inside."
                 ) from None
             if fields is None:
                 return
@@ -89,17 +89,17 @@ def _read_csv(path: Path, schema: Schema) -> Iterator[Row]:
             if header is None:
                 header = [field.strip() for field in fields]
                 if any("\x00" in field or is_damaged(field) for field in header):
-                    name = spell(schema.encoding)
+                    name = encoding_name(schema.encoding)
                     raise UserError(
-                        f"{place}: expected {name}, but got another encoding: save the file as {name}, or set "
-                        "data.encoding to the file's."
+                        f"{place}: expected {name}, got another encoding; save the file as {name}, or set "
+                        "data.encoding to the file's encoding."
                     )
                 schema.check_present(path.name, header)
                 indices = {name: header.index(name) for name in schema.sources if name in header}
                 continue
             number += 1
             if len(fields) != len(header):
-                problem = f"{FIELDS} (expected {len(header)} as in the header, but got {len(fields)})"
+                problem = f"{FIELDS} (expected {len(header)} as in the header, got {len(fields)})"
                 yield Row({}, place, problem)
                 continue
             cells = {name: fields[index] for name, index in indices.items()}
@@ -118,14 +118,14 @@ def _read_json(path: Path, schema: Schema) -> Iterator[Row]:
                 yield Row({}, where, problem)
                 continue
             if not checked and not all(name in value for name in schema.needed):
-                # Only the first row may show a wrong name; later ones may leave out a column.
+                # Only the first row reveals a wrong name; later ones may leave out a column.
                 schema.check_present(path.name, _json_columns(path, schema.encoding))
             checked = True
             yield schema.row(value, where, path.parent)
 
 
 def json_object(line: str, encoding: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the object that a line is, or None and what is wrong."""
+    """Return the object in a line, or None and the problem."""
     if is_damaged(line):
         return None, broken(encoding)
     try:
@@ -133,15 +133,15 @@ def json_object(line: str, encoding: str) -> tuple[dict[str, Any] | None, str]:
     except json.JSONDecodeError as error:
         return None, f"{NOT_JSON} ({error.msg.removesuffix(' at')} at column {error.colno})"
     except (ValueError, RecursionError) as error:
-        # A number of thousands of digits, or brackets inside thousands of brackets.
+        # A number with thousands of digits, or brackets nested thousands deep.
         return None, f"{NOT_JSON} ({error})"
     if not isinstance(value, dict):
-        return None, f"{NOT_JSON} (but of type {type(value).__name__})"
+        return None, f"{NOT_JSON} (got a value of type {type(value).__name__})"
     return value, ""
 
 
 def _json_columns(path: Path, encoding: str) -> list[str]:
-    """Return the names used in any line."""
+    """Return the names of the columns in all lines."""
     names: dict[str, None] = {}
     with open_packed(path) as raw, open_text(raw, path.name, encoding, "\n") as lines:
         for line in lines:
@@ -155,7 +155,9 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         problem = str(error).splitlines()[0]
-        raise UserError(f"expected a parquet file, but {str(path)!r} cannot be read as one ({problem}).") from None
+        raise UserError(
+            f"expected a parquet file, got an error for {str(path)!r} ({problem}); write it again."
+        ) from None
     with file:
         present = file.schema_arrow.names
         schema.check_present(path.name, present)
@@ -170,11 +172,11 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
                     yield schema.row(cells_by_name, f"{path.name}, row {number}", path.parent)
         except (pa.ArrowException, OSError) as error:
             problem = str(error).splitlines()[0]
-            raise UserError(f"{path.name} is damaged after row {number} ({problem}): write it again.") from None
+            raise UserError(f"{path.name} is damaged after row {number} ({problem}); write it again.") from None
 
 
 def _undecoded(array: pa.Array) -> pa.Array:
-    """Text as bytes: arrow does not check that it is UTF-8."""
+    """Return text as bytes, as arrow does not check that it is UTF-8."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind = _bytes(array.type)

@@ -1,4 +1,4 @@
-"""Documents to tokens: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
+"""Tokenising documents: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
 
 import hashlib
 import json
@@ -25,37 +25,37 @@ from longspan.data.opening import expand, missing
 from longspan.errors import UserError, suggestion
 
 _TOKENS_VERSION = 1
-"""Raise this when the same documents would give other tokens, so that what is in users' caches is not used."""
+"""Increase this when the same documents give different tokens, so that outdated caches are not used."""
 
 _PIECE = 20_000
-"""Characters that a thread encodes at a time: enough to be busy, few enough that all threads have work."""
+"""Characters that a thread encodes at a time: enough to keep it busy, few enough to give all threads work."""
 
 _SLOW_ROWS = 1000
-"""Rows from which starting processes pays for tokenizers written in Python."""
+"""Number of rows from which starting processes pays off for tokenizers written in Python."""
 
 
 def build_tokenizer(
     config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None, end: bool = False
 ) -> PreTrainedTokenizerBase:
-    """Return the tokenizer that `config.tokens` names, learning it from `texts` if need be.
+    """Return the tokenizer that `config.tokens` names, learned from `texts` if necessary.
 
     "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
-    (Sennrich et al. 2016; Radford et al. 2019). These decode exactly, unknown characters excepted. "words" splits at
+    (Sennrich et al. 2016; Radford et al. 2019). These decode exactly, except for unknown characters. "words" splits at
     white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
-    keep the most frequent words. In all of them padding is id 0 and the unknown token id 1, and a document that
-    contains "<pad>" gets ordinary tokens for it. Anything else is loaded by `transformers.AutoTokenizer`, with a
-    padding token added if it has none.
+    keep the most frequent words. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
+    document becomes ordinary tokens. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token
+    added if it has none.
 
     Args:
-        config: Which tokens.
-        texts: Training documents, or pieces of them, read once, one at a time, and only where tokens are learned.
-        cache_key: What identifies `texts`, such as a data set's fingerprint: then the tokenizer learned is kept in the
-            cache of `datasets` and `texts` are not read again.
-        end: Whether there is a token for the end of a document, "<|endoftext|>", which is `eos_token` and `bos_token`
-            (id 2; a pretrained tokenizer with an end token of its own keeps that).
+        config: The kind of tokens, and how many.
+        texts: Training documents or pieces of them, read once, one at a time, and only if tokens are learned.
+        cache_key: An identifier of `texts`, such as a data set's fingerprint: with it, the learned tokenizer is cached
+            beside data sets, and `texts` are not read again.
+        end: Whether to have a token for the end of a document, "<|endoftext|>", as `eos_token` and `bos_token` (id 2;
+            a pretrained tokenizer with an end token keeps its own).
 
     Raises:
-        UserError: No such pretrained tokenizer, or a `vocab_size` that the special tokens fill.
+        UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room beside the special tokens.
     """
     if config.tokens not in TRAINED_TOKENS:
         return _pretrained(config.tokens, end)
@@ -63,7 +63,8 @@ def build_tokenizer(
     smallest = len(special) + (256 if config.tokens == "bpe" else 1)
     if config.vocab_size < smallest:
         raise UserError(
-            f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, but is {config.vocab_size}."
+            f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, got "
+            f"{config.vocab_size}; raise it."
         )
     file = _cache_file(config, cache_key, end) if cache_key and config.tokens != "bytes" else None
     if file is not None and file.exists():
@@ -97,33 +98,33 @@ def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
     folder = expand(name)
     if name.startswith((".", "/", "~")) and not folder.exists():
         raise UserError(f"data.tokens: {missing(folder)}")
-    # A document that speaks of its end does not end there.
+    # The end token spelled out in a document does not end it.
     options = {"split_special_tokens": True} if end else {}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder) if folder.exists() else name, trust_remote_code=False, **options
         )
     except Exception as error:
-        # Files that are not as expected fail anywhere in transformers, and as plain exceptions in tokenizers.
+        # Unexpected files raise anything in transformers, and plain `Exception` in tokenizers.
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
         hint = suggestion(name, TRAINED_TOKENS)
         hint = hint if hint.startswith("did") else "check the name, or the folder for its tokenizer files."
         raise UserError(
-            f"data.tokens must be {', '.join(TRAINED_TOKENS)} or a pretrained tokenizer, but {name!r} could not be "
-            f"loaded as one ({problem}): {hint}"
+            f"data.tokens must be {', '.join(TRAINED_TOKENS)} or a pretrained tokenizer, got {name!r}, which could not "
+            f"be loaded as one ({problem}); {hint}"
         ) from None
     if tokenizer.pad_token is None:
         tokenizer.add_special_tokens({"pad_token": PAD})
     if end and tokenizer.eos_token is None:
         tokenizer.add_special_tokens({"eos_token": END} | ({} if tokenizer.bos_token else {"bos_token": END}))
-    # The limit belongs to the model it was made for.
+    # The limit is that of the model it was trained for.
     tokenizer.model_max_length = VERY_LARGE_INTEGER
     return tokenizer
 
 
 @contextmanager
 def _no_rust_threads() -> Iterator[None]:
-    """Keep the Rust library from starting threads of its own, after which it warns or hangs in forked processes."""
+    """Keep the Rust library from starting threads, after which it warns or hangs in forked processes."""
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
@@ -138,13 +139,13 @@ def _no_rust_threads() -> Iterator[None]:
 def encode(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig, *, pairs: Sequence[str] | None = None
 ) -> list[list[int]]:
-    """Return the token ids of each text, cut to `config.max_length`, within the special tokens the tokenizer adds.
+    """Return the token ids of each text, special tokens included, truncated to `config.max_length`.
 
     Args:
-        tokenizer: What makes the tokens.
+        tokenizer: The tokenizer.
         texts: The texts.
-        config: How many tokens to keep, and which end.
-        pairs: The second text of each pair, if they are pairs. The longer of the two is cut first.
+        config: How many tokens to keep, and which.
+        pairs: The second text of each pair, if texts are pairs. The longer of the two is truncated first.
 
     Raises:
         UserError: `config.max_length` leaves no room beside the special tokens.
@@ -156,14 +157,15 @@ def encode(
 def _encode(
     tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
 ) -> list[tuple[np.ndarray, int]]:
-    """Return the ids, int32, of each text or, with two sequences, each pair, and how many tokens were cut off."""
+    """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
     special = _special_tokens(tokenizer, len(parts))
     count = sum(map(len, special))
     room = max_length - count
     if max_length and room < len(parts):
         raise UserError(
-            f"data.max_length is {max_length}, but the tokenizer adds {count} special tokens to each document: make it "
-            "larger."
+            f"data.max_length must be at least {count + len(parts)}, as the tokenizer adds {count} special tokens to "
+            "each "
+            f"document, got {max_length}; raise it."
         )
     result = []
     for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
@@ -177,7 +179,7 @@ def _encode(
 
 
 def _shares(lengths: list[int], room: int) -> list[int]:
-    """Return how many tokens are kept of one text, or of two, the longer of which loses first."""
+    """Return how many tokens to keep of one text, or of each of two, the longer of which is truncated first."""
     if sum(lengths) <= room:
         return lengths
     if len(lengths) == 1:
@@ -187,7 +189,7 @@ def _shares(lengths: list[int], room: int) -> list[int]:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
-    """Return the ids of each text without special tokens, whole."""
+    """Return all ids of each text, without special tokens."""
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
     backend = _backend(tokenizer)
@@ -200,7 +202,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """Return what does the work, without the truncation and padding that its file or an earlier call asked for."""
+    """Return the Rust tokenizer, without the truncation and padding set by its file or an earlier call."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -226,12 +228,12 @@ def _ids(values: Sequence[int]) -> np.ndarray:
 
 
 def _cores() -> int:
-    # The cores this process may use, which in a container are fewer than the machine has.
+    # The cores this process may use: in a container, fewer than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
-    """Return the ids that the tokenizer puts before one text or two, between them and after the last."""
+    """Return the special ids that the tokenizer adds before one text or two, between them and after the last."""
     samples = ["a", "b"][:texts]
     rest = tokenizer.encode(*samples, add_special_tokens=True)
     found = []
@@ -239,7 +241,9 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.n
         inner = tokenizer.encode(sample, add_special_tokens=False)
         starts = [i for i in range(len(rest) - len(inner) + 1) if rest[i : i + len(inner)] == inner]
         if not starts:
-            raise UserError(f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens.")
+            raise UserError(
+                f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens; use another."
+            )
         found.append(_ids(rest[: starts[0]]))
         rest = rest[starts[0] + len(inner) :]
     return [*found, _ids(rest)]
@@ -254,19 +258,19 @@ def tokenize(
     text: str | tuple[str, str] = "text",
     keep: Mapping[str, Carried] | None = None,
 ) -> Dataset:
-    """Turn documents into tokens, on all cores, with a progress bar, and only once: the result is cached.
+    """Tokenise documents on all cores, with a progress bar, and only once: the result is cached.
 
     Args:
-        dataset: The texts, what is to go along, and where, as `longspan.data.loading.load` makes them.
-        tokenizer: What makes the tokens.
-        config: How many tokens to keep, and which end.
-        description: What the progress bar says.
-        text: The column of the texts, or the two columns of pairs.
-        keep: Columns that go along, by their names in the result.
+        dataset: The texts, the columns to keep, and where, as from `longspan.data.loading.load`.
+        tokenizer: The tokenizer.
+        config: How many tokens to keep, and which.
+        description: The label of the progress bar.
+        text: The column of texts, or the two columns of pairs.
+        keep: The columns to keep, by their names in the result.
 
     Returns:
-        Columns `input_ids` (int32 list), `length` (tokens kept, special ones included), `removed` (tokens cut off)
-        and those to keep.
+        Columns `input_ids` (int32 list), `length` (tokens kept, special tokens included), `removed` (tokens removed)
+        and those of `keep`.
 
     Raises:
         UserError: A value cannot be converted, or `config.max_length` leaves no room beside the special tokens.
@@ -307,11 +311,11 @@ def map_once(
 
     Args:
         dataset: The documents.
-        function: What makes of a batch of them, in the data set's format, the columns of `features`.
+        function: Maps a batch of them, in the data set's format, to the columns of `features`.
         features: The columns of the result; no others are kept.
-        facts: What the result depends on besides documents and tokenizer, as JSON.
-        tokenizer: What the function makes tokens with.
-        description: What the progress bar says.
+        facts: Everything the result depends on besides documents and tokenizer, as JSON.
+        tokenizer: The tokenizer that the function uses.
+        description: The label of the progress bar.
         batch_size: Documents read, encoded and written at a time; they may be long.
     """
     cores = _cores()
@@ -330,7 +334,7 @@ def map_once(
 
 
 def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a hash of all that decides on the tokens."""
+    """Return a hash of everything that the tokens depend on."""
     digest = hashlib.sha256()
     if tokenizer.is_fast:
         digest.update(f"{tokenizer.split_special_tokens} {_backend(tokenizer).to_str()}".encode())
@@ -343,20 +347,20 @@ def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def truncation_table(dataset: Dataset) -> dict[str, int | float]:
-    """Summarise what `tokenize` returned.
+    """Summarise the result of `tokenize`.
 
     Returns:
-        `documents`; `tokens`, `median_length` and `longest`, in tokens before anything was cut; `cut_documents` and
-        `removed_tokens`, how many documents were cut and how many tokens that cost.
+        `documents`; `tokens`, `median_length` and `longest`, in tokens before truncation; `cut_documents` and
+        `removed_tokens`, the numbers of truncated documents and of tokens removed.
     """
     columns = dataset.with_format("numpy")
     removed = columns["removed"][:].astype(np.int64)
-    whole = columns["length"][:].astype(np.int64) + removed
+    full = columns["length"][:].astype(np.int64) + removed
     return {
-        "documents": len(whole),
-        "tokens": int(whole.sum()),
+        "documents": len(full),
+        "tokens": int(full.sum()),
         "cut_documents": int((removed > 0).sum()),
         "removed_tokens": int(removed.sum()),
-        "median_length": float(np.median(whole)) if len(whole) else 0.0,
-        "longest": int(whole.max(initial=0)),
+        "median_length": float(np.median(full)) if len(full) else 0.0,
+        "longest": int(full.max(initial=0)),
     }

@@ -80,7 +80,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "override", "message"),
     [
-        ("a.txt", "", "", "expected text in 'a.txt', but it is empty: give a file with text."),
+        ("a.txt", "", "", "expected text in 'a.txt', got an empty file; choose a file with text."),
         (
             "a.txt",
             "some words\n" * 90,
@@ -94,9 +94,9 @@ def test_models_that_cannot_be(plays: Path) -> None:
             "data.validation_fraction=0",
             "training needs a validation split, got none; set data.validation or data.validation_fraction.",
         ),
-        ("a.txt", b"words\xff", "", "expected text in UTF-8, but a.txt, byte 5, is in another encoding or not text"),
-        ("texts/a.png", "words", "", "but none among its 1 files (such as a.png): give another folder"),
-        ("a.csv", "body\nwords\n", "", "a.csv has no column 'text' but 'body': set data.text_column"),
+        ("a.txt", b"words\xff", "", "expected text in UTF-8, got another encoding or no text at a.txt, byte 5"),
+        ("texts/a.png", "words", "", "got 1 others (such as a.png); choose another folder"),
+        ("a.csv", "body\nwords\n", "", "expected a column 'text' in a.csv, got 'body'; set data.text_column"),
         ("a.txt", "some words\n" * 200, "model.causal=false", "model.causal=false would show the model the tokens"),
     ],
 )

@@ -1,20 +1,22 @@
 """Thin products, their gradients, and the algebra of heads on pooled rows."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from longspan.ops import competition
 
 
 def mixed(x: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
     """Read x three times, each read depending on the one before."""
-    first, second, third = competition.reads(x, 3, 3, 3)
-    pooled = competition.pool(second, competition.position_softmax(competition.score(first, rows))) @ matrix
-    return competition.score(third, pooled).relu().mT @ pooled
+    reads = competition.thin_reads(x, 3, 3, 3)
+    pooled = competition.pool(reads, competition.position_softmax(competition.score(reads, rows))) @ matrix
+    return competition.score(reads, pooled).relu().mT @ pooled
 
 
 def mixed_plainly(x: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
@@ -51,32 +53,87 @@ def test_parts_may_go_without_gradient(wanted: int) -> None:
     torch.testing.assert_close(got, torch.autograd.grad(expected.sum(), arguments[wanted])[0])
 
 
-class Made(TorchDispatchMode):
-    """Counts the tensors made, views left out, that have at least `size` elements."""
+def test_backward_passes_leave_nothing_behind() -> None:
+    """Known failure elsewhere: factors kept outside the graph are counted twice after a pass that x had no part in."""
+    arguments = inputs()
+    y = mixed(*arguments).sum()
+    torch.autograd.grad(y, arguments[1], retain_graph=True)
+    for _ in range(2):
+        got = torch.autograd.grad(y, arguments, retain_graph=True)
+        torch.testing.assert_close(got, torch.autograd.grad(mixed_plainly(*arguments).sum(), arguments))
 
-    def __init__(self, size: int) -> None:
+
+def test_reads_that_nobody_uses_owe_nothing() -> None:
+    x, rows, _ = inputs()
+    reads = competition.thin_reads(x, 3, 3)
+    scores, _unused = competition.score(reads, rows), competition.score(reads, 2 * rows)
+    (got,) = torch.autograd.grad(scores.sum(), x)
+    torch.testing.assert_close(got, rows.sum(0).expand_as(x))
+
+
+class Wide(TorchDispatchMode):
+    """Notes the operations that write a tensor of the shape of x, and counts the products that read x."""
+
+    def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.size, self.count = size, 0
+        self.shape, self.storage = x.shape, x.untyped_storage().data_ptr()
+        self.written: list[str] = []
+        self.products_of_x = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.numel() >= self.size:
-            known = {tensor.untyped_storage().data_ptr() for tensor in args if isinstance(tensor, Tensor)}
-            self.count += out.untyped_storage().data_ptr() not in known
+        storages = {tensor.untyped_storage().data_ptr() for tensor in args if isinstance(tensor, Tensor)}
+        if isinstance(out, Tensor) and out.untyped_storage().data_ptr() not in storages:
+            if out.shape[-2:] == self.shape[-2:]:
+                self.written.append(func.overloadpacket.__name__)
+            self.products_of_x += func is torch.ops.aten.bmm.default and self.storage in storages
         return out
 
 
-def test_the_gradient_is_written_once_at_the_width_of_x() -> None:
-    x, rows, matrix = torch.randn(1, 512, 64), torch.randn(3, 64), torch.randn(64, 64)
-    counts = []
-    for mix in (mixed, mixed_plainly):
-        x.grad = None
-        y = mix(x.requires_grad_(), rows, matrix)
-        gradient = torch.ones_like(y)
-        with Made(x.numel()) as made:
-            y.backward(gradient)
-        counts.append(made.count)
-    assert counts[0] == 1 < counts[1]
+def wide_operations(function: Callable[..., Tensor], x: Tensor, *rest: Tensor) -> tuple[list[str], int]:
+    """Return what the backward pass writes in the shape of x, and how many products of x it takes."""
+    y = function(x, *rest)
+    gradient = torch.ones_like(y)
+    with Wide(x) as wide:
+        torch.autograd.grad(y, (x, *rest), gradient)
+    return wide.written, wide.products_of_x
+
+
+def wide_inputs() -> tuple[Tensor, ...]:
+    shapes = ((1, 512, 64), (3, 64), (64, 64))
+    return tuple(torch.randn(shape, requires_grad=True) for shape in shapes)
+
+
+def test_the_gradient_of_x_is_one_product() -> None:
+    """What it saves: plain autograd writes a product for each read, and their sums."""
+    arguments = wide_inputs()
+    assert wide_operations(mixed, *arguments) == (["bmm"], 3)
+    plain, _ = wide_operations(mixed_plainly, *arguments)
+    assert len(plain) == 5, plain
+
+
+def test_checkpoints_compute_reads_once_more() -> None:
+    """Three reads again, and their gradients."""
+
+    def checkpointed(*arguments: Tensor) -> Tensor:
+        found: Tensor = checkpoint(mixed, *arguments, use_reentrant=False)
+        return found
+
+    arguments = wide_inputs()
+    assert wide_operations(checkpointed, *arguments) == (["bmm"], 6)
+    got, expected = (torch.autograd.grad(mix(*arguments).sum(), arguments) for mix in (checkpointed, mixed))
+    torch.testing.assert_close(got, expected)
+
+
+def test_reads_not_announced_are_refused() -> None:
+    """Their share of the gradient would have no place, or a place of another shape."""
+    reads = competition.thin_reads(torch.randn(2, 5, 4), 3)
+    with pytest.raises(ValueError, match="width 3, as announced, got 1"):
+        competition.score(reads, torch.randn(1, 4))
+    reads = competition.thin_reads(torch.randn(2, 5, 4), 3)
+    competition.score(reads, torch.randn(3, 4))
+    with pytest.raises(ValueError, match="got 3"):
+        competition.score(reads, torch.randn(3, 4))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -43,10 +43,9 @@ def queries_keys_values(t: int) -> list[Tensor]:
 
 
 def thin(x: Tensor, rows: Tensor) -> Tensor:
-    first, second, third = competition.reads(x, 3, 3, 3)
-    weights = competition.position_softmax(competition.score(first, rows), real(2, x.shape[1]))
-    pooled = competition.pool(second, weights)
-    return competition.hand_out(competition.score(third, pooled), pooled, None)
+    reads = competition.thin_reads(x, 3, 3, 3)
+    pooled = competition.pool(reads, competition.position_softmax(competition.score(reads, rows), real(2, x.shape[1])))
+    return competition.hand_out(competition.score(reads, pooled), pooled, None)
 
 
 def relative_inputs(t: int) -> list[Tensor]:
@@ -184,7 +183,7 @@ def test_no_positions_in_packed_documents() -> None:
     ids, x = torch.zeros(2, 0, dtype=torch.long), torch.randn(2, 0, 4)
     assert packing.document_starts(ids).shape == (2, 0)
     assert packing.document_starts(ids, ids.bool()).shape == (2, 0)
-    assert packing.by_segment(lambda x, mask: x, x, ids).shape == x.shape
+    assert packing.by_document(lambda x, mask: x, x, ids).shape == x.shape
     assert packing.left_aligned(lambda x, mask: x, x, ids.bool()).shape == x.shape
 
 

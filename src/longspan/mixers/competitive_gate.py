@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from longspan.mixers._competing import CompetingQueries
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, reads, score
+from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
 from longspan.ops.pooling import empty_prefix
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -61,13 +61,13 @@ class CompetitiveGate(CompetingQueries):
     KEY_BIAS = True
 
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        for_shares, for_mean, for_gates = reads(x, *[self.heads] * 3)
+        reads = thin_reads(x, self.heads, self.heads, self.heads)
         # Softmax never sees the scores' bias.
-        mean = pool(for_mean, position_softmax(score(for_shares, weight_and_bias(self.score)[0]), mask))
+        mean = pool(reads, position_softmax(score(reads, weight_and_bias(self.score)[0]), mask))
         query = project_heads(mean, *weight_and_bias(self.query))
         value = project_heads(mean, *weight_and_bias(self.value))
         key_weight, key_bias = weight_and_bias(self.key)
-        met = score(for_gates, against_keys(query, key_weight))
+        met = score(reads, against_keys(query, key_weight))
         if key_bias is not None:
             met = met + (query * key_bias.view(self.heads, -1)).sum(-1, keepdim=True)
         gates = met.relu() if mask is None else met.relu() * mask.unsqueeze(1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from longspan.mixers._competing import CompetingQueries
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, reads, score
+from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -60,12 +60,12 @@ class CompetitiveLookup(CompetingQueries):
     KEY_BIAS = False
 
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        for_shares, for_query, for_keys, for_answer = reads(x, *[self.heads] * 4)
+        reads = thin_reads(x, self.heads, self.heads, self.heads, self.heads)
         # Softmax never sees the biases of scores and keys.
-        shares = position_softmax(score(for_shares, weight_and_bias(self.score)[0]), mask)
-        query = project_heads(pool(for_query, shares), *weight_and_bias(self.query))
-        scores = score(for_keys, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
-        answer = project_heads(pool(for_answer, position_softmax(scores, mask)), *weight_and_bias(self.value))
+        shares = position_softmax(score(reads, weight_and_bias(self.score)[0]), mask)
+        query = project_heads(pool(reads, shares), *weight_and_bias(self.query))
+        scores = score(reads, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
+        answer = project_heads(pool(reads, position_softmax(scores, mask)), *weight_and_bias(self.value))
         # Padding needs no pass of its own: its shares are zero.
         return self.hand_out(shares, answer, mask)
 

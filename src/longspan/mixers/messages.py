@@ -9,7 +9,7 @@ from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import pool, position_softmax, reads, score
+from longspan.ops.competition import pool, position_softmax, score, thin_reads
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp
@@ -76,16 +76,16 @@ class Messages(Mixer):
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         # Padding needs no pass of its own: nothing is handed to it. One product gives both sets of logits.
-        for_logits, for_slots = reads(x, 2 * self.slots, self.slots)
-        logits = score(for_logits, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
+        reads = thin_reads(x, 2 * self.slots, self.slots)
+        logits = score(reads, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
-        return _handed(handing, self.message(pool(for_slots, gathering)))
+        return _handed(handing, self.message(pool(reads, gathering)))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        for_logits, for_slots = reads(context, self.slots, self.slots)
-        gathering = position_softmax(score(for_logits, _matrix(self.gather)), context_mask)
+        reads = thin_reads(context, self.slots, self.slots)
+        gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
         handing = position_softmax(self.hand_out(x).mT, mask)
-        slots = self.message(pool(for_slots, gathering))
+        slots = self.message(pool(reads, gathering))
         if context_mask is not None:
             # An empty context would still send the bias.
             slots = slots * context_mask.any(1)[:, None, None]

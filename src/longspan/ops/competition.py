@@ -1,11 +1,10 @@
 """Positions that compete by softmax: scored, pooled and served through thin products.
 
-Scores (a few numbers per position) and pooled sums (a few rows) are thin: x (b, t, d) is read for them and nothing of
-its size is written. Only its gradient is wide, and a sum of thin products. Plain autograd writes out each of them at
-the width of x and adds them up, which costs more than all the rest. Here their factors are collected and multiplied
-once.
+Scores (a few numbers per position) and pooled sums (a few rows) are thin: x (b, t, d) is read to compute them, but
+nothing of its size is written. Only the gradient of x is that large, and `thin_reads` writes it once.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,43 +15,62 @@ from torch.autograd import Function
 from longspan.ops.execution import by_hand
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
-# What `score` and `pool` owe to the gradient of x is a product of coefficients (b, h, t) and rows (b, h, d). They hand
-# its factors back as the gradients of two links, zeros that own no memory, and _Collect multiplies all of them at once.
 
+class ThinReads(NamedTuple):
+    """Products of x (b, t, d) with a few rows or weights at a time, by `score` and `pool`; `thin_reads` makes it.
 
-class Read(NamedTuple):
-    """The sequence x (b, t, d) for one call of `score` or `pool`, with the two links that collect its gradient."""
+    Scores of rows R, S = R xᵀ, add dSᵀ R to the gradient of x; sums with weights W, P = W x, add Wᵀ dP. Plain autograd
+    forms each of these terms, all of them as large as x, and adds them up, which takes longer than everything else.
+    Here the factors, which are thin, are collected first, and the gradient is a single product of them:
+
+        forward                        backward
+        x, R ──► score ──► S           dS ──► score ──► dR = dS x
+                                                └─────► dS, R ──┐
+        x, W ──► pool ───► P           dP ──► pool ───► dW = dP xᵀ
+                                                └─────► W, dP ──┴──► _JoinedGradient ──► dx = [dS; W]ᵀ [R; dP]
+
+    Autograd itself carries the factors. It delivers gradients to where a tensor came from, so each read takes two
+    placeholders that came from `_JoinedGradient`, with the shapes of its factors. Nobody looks at their values, and a
+    read returns its factors as their gradients. Autograd runs `_JoinedGradient` backward when all reads have done so,
+    whatever their order. No state is kept outside the graph, so second derivatives, backward passes through parts of
+    it, and checkpointing work as with any other operation.
+    """
 
     x: Tensor
-    links: tuple[Tensor, ...] | None
+    announced: list[int]
+    placeholders: list[Tensor]
 
 
-def reads(x: Float[Tensor, "b t d"], *widths: int) -> tuple[Read, ...]:
-    """Return one read of x for each call of `score` or `pool` to come, `widths` being the numbers of rows of each.
+def thin_reads(x: Float[Tensor, "b t d"], *widths: int) -> ThinReads:
+    """Return the reads of x; `widths` are the numbers of rows or of sets of weights of each `score` or `pool` to come.
 
-    The gradient with respect to x is then one product for all of them, of cost t·Σwidths·d.
+    Raises:
+        ValueError: from a read beyond those announced, or of another width.
     """
-    if not by_hand():
-        return tuple(Read(x, None) for _ in widths)
-    links = _Collect.apply(x, *widths)
-    return tuple(Read(x, pair) for pair in zip(links[::2], links[1::2], strict=True))
+    return ThinReads(x, list(widths), list(_JoinedGradient.apply(x, *widths)) if by_hand() else [])
 
 
-def score(read: Read, rows: Float[Tensor, "*b h d"]) -> Float[Tensor, "b h t"]:
+def score(reads: ThinReads, rows: Float[Tensor, "*b h d"]) -> Float[Tensor, "b h t"]:
     """Return the dot product of each row with each position of x, in the type of x. Cost: t·h·d.
 
     Rows without b serve the whole batch.
     """
-    rows = rows.to(read.x.dtype).expand(read.x.shape[0], -1, -1)
-    scores: Tensor = _scores(read.x, rows) if read.links is None else _Score.apply(read.x, *read.links, rows)
-    return scores
+    return _read(reads, _scores, rows.to(reads.x.dtype).expand(reads.x.shape[0], -1, -1))
 
 
-def pool(read: Read, weights: Float[Tensor, "b h t"]) -> Float[Tensor, "b h d"]:
+def pool(reads: ThinReads, weights: Float[Tensor, "b h t"]) -> Float[Tensor, "b h d"]:
     """Return the sum of the positions of x, each times its weight, in the type of x. Cost: t·h·d."""
-    weights = weights.to(read.x.dtype)
-    pooled: Tensor = _sums(read.x, weights) if read.links is None else _Pool.apply(read.x, *read.links, weights)
-    return pooled
+    return _read(reads, _sums, weights.to(reads.x.dtype))
+
+
+def _read(reads: ThinReads, product: Callable[[Tensor, Tensor], Tensor], operand: Tensor) -> Tensor:
+    width = reads.announced.pop(0) if reads.announced else 0
+    if operand.shape[1] != width:
+        raise ValueError(f"expected a read of width {width}, as announced, got {operand.shape[1]}.")
+    if not reads.placeholders:
+        return product(reads.x, operand)
+    result: Tensor = _Read.apply(product, reads.x, operand, reads.placeholders.pop(0), reads.placeholders.pop(0))
+    return result
 
 
 def _scores(x: Tensor, rows: Tensor) -> Tensor:
@@ -66,10 +84,13 @@ def _sums(x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
 
 
-class _Collect(Function):
+class _JoinedGradient(Function):
+    """From x to placeholders (b, width, t) and (b, width, d) for each read; back from the factors of all to dx."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, *widths: int) -> tuple[Tensor, ...]:
         b, t, d = x.shape
+        # Expanded, it takes no memory.
         zero = x.new_zeros(())
         return tuple(zero.expand(b, width, length) for width in widths for length in (t, d))
 
@@ -80,28 +101,22 @@ class _Collect(Function):
         return coefficients @ rows, *[None] * (len(factors) // 2)
 
 
-class _Score(Function):
+class _Read(Function):
+    """`_scores` or `_sums`; what these owe to the gradient of x goes to the placeholders, as a pair of factors."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, coefficient_link: Tensor, row_link: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(x, rows)
-        return _scores(x, rows)
+    def forward(ctx: Any, product: Any, x: Tensor, operand: Tensor, coefficients: Tensor, rows: Tensor) -> Tensor:
+        ctx.product = product
+        ctx.save_for_backward(x, operand)
+        result: Tensor = product(x, operand)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, rows = ctx.saved_tensors
-        return None, gradient, rows, _sums(x, gradient)
-
-
-class _Pool(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, coefficient_link: Tensor, row_link: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weights)
-        return _sums(x, weights)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weights = ctx.saved_tensors
-        return None, weights, gradient, _scores(x, gradient)
+        x, operand = ctx.saved_tensors
+        if ctx.product is _scores:
+            return None, None, _sums(x, gradient), gradient, operand
+        return None, None, _scores(x, gradient), operand, gradient
 
 
 def position_softmax(logits: Float[Tensor, "b h t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b h t"]:

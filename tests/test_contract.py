@@ -186,4 +186,4 @@ def test_a_broken_one_is_told_what_it_breaks(broken: type[Mixer], told: str) -> 
 
 def test_what_is_no_mixer_is_refused() -> None:
     with pytest.raises(TypeError, match=r"derived from longspan\.mixers\.Mixer"):
-        check_mixer(torch.nn.Linear)  # type: ignore[arg-type]
+        check_mixer(torch.nn.Linear)

@@ -187,7 +187,7 @@ def test_huge_weights_and_inputs_have_finite_gradients(name: str, causal: bool) 
     mixer = mixers.build(name, 16, heads=4, causal=causal)
     with torch.no_grad():
         for parameter in mixer.parameters():
-            parameter *= 1e3
+            parameter.mul_(1e3)
     x = (torch.randn(2, 30, 16) + 1e4).requires_grad_()
     tensors = [x, *mixer.parameters()]
     found = torch.autograd.grad(mixer(x).sum(), tensors, allow_unused=True)

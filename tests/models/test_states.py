@@ -238,9 +238,10 @@ def test_positions_with_a_period_have_no_end() -> None:
         found = model(part, past_key_values=states, use_cache=True)
         states = found.past_key_values
         close(found.last_hidden_state, expected)
-    check_length(model, 10**6)
+    check_length(model, 10**6, "a document has", "cut it")
+    short = build(["softmax"], position="learned", max_positions=10, position_period=11)
     with pytest.raises(UserError, match="learned positions reach to 10 tokens"):
-        check_length(build(["softmax"], position="learned", max_positions=10, position_period=11), 12)
+        check_length(short, 12, "a document has", "cut it")
     with pytest.raises(UserError, match="position_period must be at least 1, got 0"):
         build(["softmax"], position_period=0)
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def test_comparing_leaves_what_each_run_says(animals: Path, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def scored(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was computed: "outputs" for each pass of a model over documents, "scores" for each time they were scored."""
     calls: list[str] = []
     usual_outputs, usual_score = lengths.outputs, DocumentClassification.score

@@ -30,7 +30,8 @@ EXACT = ["model.dropout=0.0", "training.optim=sgd", "training.learning_rate=0.5"
 EXACT += ["training.gradient_accumulation_steps=2", "training.eval_strategy=steps"]
 EXACT += ["training.eval_steps=2", "training.save_steps=2"]
 LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    # torchrun ends the other processes soon after one has ended; here they are to notice by themselves.
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--monitor-interval", "3"],
     "accelerate": [
         *["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"],
         *["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],

@@ -6,6 +6,7 @@ process; `on_first`, `in_turn` and `in_each` wait for all and raise in all, and 
 connections broke because a process ended in the middle of shared work. With a single process, all of this does nothing.
 """
 
+import atexit
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +51,10 @@ def connect() -> None:
     backend of GPUs, or time out after half an hour.
     """
     on_cpu = not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
-    if "LOCAL_RANK" in os.environ and on_cpu:
-        PartialState(cpu=True, timeout=PATIENCE)
+    if "LOCAL_RANK" in os.environ and on_cpu and not _several():
+        state = PartialState(cpu=True, timeout=PATIENCE)
+        # The threads of gloo must end before the interpreter does, which would otherwise abort now and then.
+        atexit.register(state.destroy_process_group)
 
 
 def count() -> int:

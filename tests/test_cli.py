@@ -209,7 +209,7 @@ def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["trian"], "there is no verb 'trian': did you mean 'train'?"),
+        (["trian"], "there is no verb 'trian'; did you mean 'train'?"),
         (["train", "quikstart"], "did you mean 'quickstart'?"),
         (["train", "imdb"], "recipe 'imdb' needs data.path=FOLDER"),
         (["show", "aditive"], "did you mean 'additive'?"),

@@ -155,12 +155,12 @@ def test_an_override_may_hold_an_equals_sign():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed", r"expected an override such as training.seed=1, but got 'seed'"),
+        ("seed", r"expected an override such as training.seed=1, got 'seed'"),
         ("=1", "expected an override such as"),
-        ("learning_rate=1", r"expected TABLE.KEY=VALUE: did you mean 'training.learning_rate'\?"),
+        ("learning_rate=1", r"expected TABLE.KEY=VALUE; did you mean 'training.learning_rate'\?"),
         ("nothing=1", r"TABLE is data, model or training"),
         ("trainig.seed=1", r"did you mean 'training.seed'\?"),
-        ("training.learning_rat=1", r"unknown key 'training.learning_rat': did you mean 'learning_rate'\?"),
+        ("training.learning_rat=1", r"unknown key 'training.learning_rat'; did you mean 'learning_rate'\?"),
         ("training.dim=1", r"unknown key 'training.dim': it belongs in \[model\]"),
         ("data.pth=x", r"did you mean 'path'\?"),
         ("model.poolin=mean", r"did you mean 'pooling'\?"),
@@ -187,7 +187,7 @@ def test_mistakes_are_named(override, message):
 def test_mistyped_recipes_suggest_the_nearest(tmp_path):
     with pytest.raises(UserError, match=r"no recipe 'quikstart' .*TOML file works too.*did you mean 'quickstart'\?"):
         recipes.load("quikstart")
-    with pytest.raises(UserError, match=r"no recipe file 'imbd.toml': did you mean 'imdb'\?"):
+    with pytest.raises(UserError, match=r"no recipe file 'imbd.toml'; did you mean 'imdb'\?"):
         recipes.load("imbd.toml")
 
 
@@ -195,7 +195,7 @@ def test_mistyped_recipes_suggest_the_nearest(tmp_path):
     ("text", "message"),
     [
         ("[data\n", "is not valid TOML"),
-        ("[modle]\ndim = 8\n", r"unknown key 'modle' in recipe 'mine': did you mean 'model'\?"),
+        ("[modle]\ndim = 8\n", r"unknown key 'modle' in recipe 'mine'; did you mean 'model'\?"),
         ("data = 3\n", "data in recipe 'mine' expects a table"),
         ("task = 'document_clasification'\n", r"did you mean 'document_classification'\?"),
         ("task = 1\n", "task in recipe 'mine' expects a string"),

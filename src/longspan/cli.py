@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error("expected a verb first, then its options.")
         verb = arguments[0]
         if verb not in verbs:
-            raise UserError(f"there is no verb {verb!r}: {suggestion(verb, verbs)}")
+            raise UserError(f"there is no verb {verb!r}; {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may stand before, between and after the flags.
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
@@ -150,7 +150,7 @@ def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser) -> Use
     flags = [flag for parser in parsers for action in parser._actions for flag in action.option_strings]
     first = arguments[0].partition("=")[0]
     hint = suggestion(first, flags) if first.startswith("-") else "leave it out."
-    return UserError(f"unrecognized argument {arguments[0]!r}: {hint}")
+    return UserError(f"unrecognized argument {arguments[0]!r}; {hint}")
 
 
 def _add_recipe(verb: argparse.ArgumentParser) -> None:

@@ -45,7 +45,7 @@ def test_what_is_given_is_taken_and_the_rest_is_as_declared() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"sise": 3}, r"^scoring has no option 'sise': did you mean 'size'\?$"),
+        ({"sise": 3}, r"^scoring has no option 'sise'; did you mean 'size'\?$"),
         ({"nothing": 3}, r"has no option 'nothing': .*quick, share, size, way, word"),
         ({"size": 0}, "size must be at least 1, but is 0"),
         ({"share": -0.5}, r"share must be at least 0, but is -0\.5"),

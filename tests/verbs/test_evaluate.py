@@ -99,7 +99,7 @@ def test_scores_a_split_of_other_data(run_dir, tmp_path):
 def test_an_unknown_label(run_dir, tmp_path):
     (tmp_path / "new.csv").write_text("text,label\npurr,cat\nneigh,horse\n")
     with pytest.raises(
-        UserError, match=r"new\.csv, row 2: the label 'horse' is not among those the model knows: .*cat, dog"
+        UserError, match=r"new\.csv, row 2: expected a label that the model knows, got 'horse'; .*cat, dog"
     ):
         evaluate(run_dir, str(tmp_path / "new.csv"))
 

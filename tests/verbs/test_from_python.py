@@ -105,7 +105,7 @@ def test_validation_is_scored_once_per_evaluation_and_not_again_at_the_end(
 
 def test_a_recipe_and_overrides_are_not_mixed(animals: Path, tmp_path: Path) -> None:
     recipe = recipes.load("quickstart", small(animals))
-    with pytest.raises(UserError, match=r"overrides are for recipes named by name or path, but got a Recipe"):
+    with pytest.raises(UserError, match=r"expected overrides only beside a recipe"):
         train(recipe, ["model.depth=1"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -113,7 +113,7 @@ def test_a_recipe_and_overrides_are_not_mixed(animals: Path, tmp_path: Path) -> 
 def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
     with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window': it has none\."):
         evaluate(result.folder, window=3)
-    with pytest.raises(UserError, match=r"generating has no option 'topk': did you mean 'top_k'\?"):
+    with pytest.raises(UserError, match=r"generating has no option 'topk'; did you mean 'top_k'\?"):
         longspan.generate(result.folder, topk=3)
     with pytest.raises(UserError, match=r"top_p must be above 0 and at most 1"):
         longspan.generate(result.folder, top_p=3.0)

@@ -156,7 +156,7 @@ def test_files_and_folders(tmp_path):
 def test_what_cannot_be_read(tmp_path):
     for path, message in (
         (tmp_path / "gone.csv", "there is no file or folder"),
-        (tmp_path, "expected text files .* but it is empty"),
+        (tmp_path, "expected text files .* got an empty folder"),
     ):
         with pytest.raises(UserError, match=message):
             read(path)

@@ -153,7 +153,7 @@ def _find_weights(checkpoint: Path) -> Path:
         return checkpoint
     if not checkpoint.is_dir():
         near = [path.name for path in checkpoint.parent.iterdir()] if checkpoint.parent.is_dir() else []
-        raise UserError(f"there is no checkpoint {str(checkpoint)!r}: {suggestion(checkpoint.name, near)}")
+        raise UserError(f"there is no checkpoint {str(checkpoint)!r}; {suggestion(checkpoint.name, near)}")
     path = next((checkpoint / name for name in _WEIGHTS if (checkpoint / name).is_file()), None)
     if path is None:
         raise UserError(

@@ -71,7 +71,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
     for key, value in tables.items():
         if key not in (*_TABLES, "task", "description"):
             raise UserError(
-                f"unknown key {key!r} in recipe {name!r}: {suggestion(key, (*_TABLES, 'task', 'description'))}"
+                f"unknown key {key!r} in recipe {name!r}; {suggestion(key, (*_TABLES, 'task', 'description'))}"
             )
         wanted = dict if key in _TABLES else str
         if not isinstance(value, wanted):
@@ -103,9 +103,9 @@ def _read(name_or_path: str) -> tuple[str, str]:
     path = Path(name_or_path)
     if not path.is_file():
         if path.suffix == ".toml":
-            raise UserError(f"there is no recipe file {name_or_path!r}: {suggestion(path.stem, names())}")
+            raise UserError(f"there is no recipe file {name_or_path!r}; {suggestion(path.stem, names())}")
         hint = suggestion(name_or_path, names())
-        raise UserError(f"there is no recipe {name_or_path!r} (the path of a TOML file works too): {hint}")
+        raise UserError(f"there is no recipe {name_or_path!r} (the path of a TOML file works too); {hint}")
     try:
         return path.stem, path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -118,7 +118,7 @@ def _override(tables: dict[str, Any], override: str, task: Task) -> None:
     if parts[0] not in _TABLES or len(parts) < 2:
         homes = [f"{table}.{parts[-1]}" for table in _TABLES if parts[-1] in _known(table, task)]
         help_with = f"did you mean {homes[0]!r}?" if homes else "TABLE is data, model or training."
-        raise UserError(f"override {override!r} expected TABLE.KEY=VALUE: {help_with}")
+        raise UserError(f"override {override!r} expected TABLE.KEY=VALUE; {help_with}")
     _check_key(parts[0], parts[1], task)
     hint = _known(parts[0], task)[parts[1]] if len(parts) == 2 else Any
     node = tables
@@ -152,7 +152,7 @@ def _check_key(table: str, key: str, task: Task) -> None:
         )
     homes = [other for other in _TABLES if other != table and key in _known(other, task)]
     hint = f"it belongs in [{homes[0]}]." if homes else suggestion(key, _known(table, task))
-    raise UserError(f"unknown key '{table}.{key}': {hint}")
+    raise UserError(f"unknown key '{table}.{key}'; {hint}")
 
 
 def _known(table: str, task: Task) -> dict[str, Any]:

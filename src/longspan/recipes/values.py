@@ -25,7 +25,7 @@ def split_override(override: str) -> tuple[list[str], str]:
     key, equals, value = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
-        raise UserError(f"expected an override such as training.seed=1, but got {override!r}.")
+        raise UserError(f"expected an override such as training.seed=1, got {override!r}.")
     return parts, value.strip()
 
 

@@ -92,7 +92,7 @@ def make(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
     for name in given:
         if name not in known:
             hint = suggestion(name, known) if known else "it has none."
-            raise UserError(f"{what} has no option {name!r}: {hint}")
+            raise UserError(f"{what} has no option {name!r}; {hint}")
     hints = typing.get_type_hints(kind)
     for name, value in given.items():
         plain = _plain(hints[name])

@@ -57,7 +57,7 @@ def _compare(
     recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None
 ) -> Comparison:
     if not names or seeds < 1:
-        raise UserError(f"expected at least one mixer and one seed, but got {len(names)} and {seeds}.")
+        raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}.")
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)

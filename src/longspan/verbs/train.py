@@ -69,7 +69,9 @@ def train(
         if not isinstance(recipe, Recipe):
             recipe = recipes.load(str(recipe), overrides)
         elif overrides:
-            raise UserError("overrides are for recipes named by name or path, but got a Recipe: change that instead.")
+            raise UserError(
+                "expected overrides only beside a recipe's name or path, got a Recipe; change the Recipe instead."
+            )
         recipe.require_data()
         return _train(recipe, Path(run or Path("runs", recipe.name)), resume, overwrite, progress)
 

@@ -155,7 +155,7 @@ def test_options_of_another_task(run_dir: Path) -> None:
         UserError, match=r"'language_modelling' of '.*run' has no option 'labels': .*attention_length, context, "
     ):
         evaluate(run_dir, labels=3)
-    with pytest.raises(UserError, match=r"has no option 'strides': did you mean 'stride'\?"):
+    with pytest.raises(UserError, match=r"has no option 'strides'; did you mean 'stride'\?"):
         evaluate(run_dir, strides=3)
 
 

@@ -102,5 +102,5 @@ def test_context_lengths_of_a_group_that_is_none() -> None:
     for losses in ({}, {"a": {1: row}}, {"a": {1: row, 2: row}, "b": {1: row, 3: row}}, {"a": {1: row, 2: row[:2]}}):
         with pytest.raises(UserError, match="the same tokens at the same two or more context lengths"):
             relative_context_lengths(losses)
-    with pytest.raises(UserError, match=r"above 0 and at most 1, but got 0; 0\.1 is a tenth"):
+    with pytest.raises(UserError, match=r"above 0 and at most 1, got 0; 0\.1 is a tenth"):
         relative_context_lengths({"a": {1: row, 2: row}}, share=0)

@@ -195,7 +195,7 @@ def test_a_model_without_an_end_or_a_memory() -> None:
     lm = model("additive")
     with pytest.raises(UserError, match="mixers that have a memory"):
         set_attention_length(lm, 5)
-    with pytest.raises(UserError, match="0 or more, but got -1"):
+    with pytest.raises(UserError, match="0 or more, got -1"):
         set_attention_length(lm, -1)
     lm.config.eos_token_id = None
     with pytest.raises(UserError, match="has an eos_token_id, which ends documents"):

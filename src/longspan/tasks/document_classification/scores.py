@@ -60,7 +60,7 @@ def classification_scores(
             f"but got {tuple(logits.shape)}."
         )
     if not len(labels):
-        raise UserError("expected at least one labelled document to score, but got none.")
+        raise UserError("expected at least one labelled document to score, got none.")
     check_finite(logits, "documents")
     classes = len(names)
     probabilities = logits.softmax(-1)

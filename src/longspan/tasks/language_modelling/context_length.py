@@ -48,12 +48,12 @@ def relative_context_lengths(
         UserError: Fewer than two lengths, models whose lengths or tokens differ, or a share that is none.
     """
     if not 0 < share <= 1:
-        raise UserError(f"expected a share of the tokens above 0 and at most 1, but got {share}; 0.1 is a tenth.")
+        raise UserError(f"expected a share of the tokens above 0 and at most 1, got {share}; 0.1 is a tenth.")
     lengths = sorted(next(iter(losses.values()), {}))
     sizes = {len(row) for by_length in losses.values() for row in by_length.values()}
     if len(lengths) < 2 or len(sizes) != 1 or any(sorted(by_length) != lengths for by_length in losses.values()):
         raise UserError(
-            f"expected losses of the same tokens at the same two or more context lengths from each model, but got "
+            f"expected losses of the same tokens at the same two or more context lengths from each model, got "
             f"lengths {', '.join(str(sorted(by_length)) for by_length in losses.values())} and {sorted(sizes)} tokens."
         )
     hardest = math.ceil(share * sizes.pop())

@@ -89,7 +89,7 @@ def set_attention_length(model: PreTrainedModel, length: int) -> None:
     """
     found = [module for module in model.modules() if isinstance(module, Mixer) and module.memory is not None]
     if length < 0:
-        raise UserError(f"expected an attention length of 0 or more, but got {length}.")
+        raise UserError(f"expected an attention length of 0 or more, got {length}.")
     if not found:
         raise UserError(
             "an attention length needs a model with mixers that have a memory, such as `relative`, but this one has "

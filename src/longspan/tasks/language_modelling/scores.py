@@ -40,7 +40,7 @@ def language_scores(losses: Sequence[np.ndarray], characters: int, size: int) ->
     """
     targets = sum(map(len, losses))
     if not targets or not characters or not size:
-        raise UserError("expected at least one document with text to score, but got none.")
+        raise UserError("expected at least one document with text to score, got none.")
     broken = sum(int((~np.isfinite(row)).sum()) for row in losses)
     if broken:
         raise UserError(

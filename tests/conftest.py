@@ -22,7 +22,9 @@ from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 # Only where tensors are handled: annotations elsewhere are mypy's business.
-install_import_hook(["longspan.ops", "longspan.mixers", "longspan.positions", "longspan.backbone"], "beartype.beartype")
+install_import_hook(
+    ["longspan.ops", "longspan.mixers", "longspan.models.positions", "longspan.models.backbone"], "beartype.beartype"
+)
 
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=15, database=None)
 settings.load_profile("longspan")

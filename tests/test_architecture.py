@@ -19,8 +19,6 @@ ORDER = [
     "results",
     "ops",
     "mixers",
-    "positions",
-    "backbone",
     "models",
     "data",
     "report",

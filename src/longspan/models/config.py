@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from longspan.backbone import ACTIVATIONS
 from longspan.errors import UserError, check_choice
+from longspan.models.backbone import ACTIVATIONS
 
 POOLINGS = ("attention", "mean", "first")
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from longspan.backbone import ACTIVATIONS
 from longspan.errors import UserError
+from longspan.models.backbone import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel

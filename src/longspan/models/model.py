@@ -11,14 +11,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from longspan.backbone import Backbone, Block
 from longspan.errors import UserError
 from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
+from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
+from longspan.models.positions import Positions, count_positions
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
-from longspan.positions import Positions, count_positions
 
 
 class LongspanLayer(GradientCheckpointingLayer, Block):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from longspan.backbone import Backbone
 from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.mixers.softmax import Softmax
+from longspan.models.backbone import Backbone
 from longspan.ops.dropout import Dropout
 
 

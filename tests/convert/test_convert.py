@@ -223,7 +223,7 @@ class Payload:
 
 def test_a_malicious_vocabulary(checkpoint: Path) -> None:
     (checkpoint / "vocab.pkl").write_bytes(pickle.dumps({"idx2sym": Payload(checkpoint / "executed")}))
-    with pytest.raises(UserError, match=r"vocab.pkl' asks for posix.system"):
+    with pytest.raises(UserError, match=r"vocab.pkl', got posix.system"):
         convert(checkpoint, checkpoint.parent / "out", progress=False)
     assert not (checkpoint / "executed").exists()
     assert not (checkpoint.parent / "out").exists()
@@ -233,7 +233,7 @@ def test_a_malicious_vocabulary(checkpoint: Path) -> None:
 def test_malicious_weights(new: bool, checkpoint: Path) -> None:
     weights = {"a": torch.zeros(2), "b": Payload(checkpoint / "executed")}
     torch.save(weights, checkpoint / "pytorch_model.bin", _use_new_zipfile_serialization=new)
-    with pytest.raises(UserError, match=r"holds objects \(posix.system\) beside tensors, .* none was run"):
+    with pytest.raises(UserError, match=r"got objects \(posix.system\) that need code, and none was run"):
         convert(checkpoint, checkpoint.parent / "out", progress=False)
     assert not (checkpoint / "executed").exists()
 
@@ -291,56 +291,65 @@ def only(*names: str) -> Callable[[Path], None]:
 GPT2 = {"transformer.wte.weight": torch.zeros(9, 4), "transformer.h.0.ln_1.weight": torch.zeros(4)}
 BIAS = "transformer.layers.1.dec_attn.r_w_bias"
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "another architecture": (settings(model_type="bert"), "model of type 'bert': expected a Transformer-XL"),
-    "another model": (lambda f: torch.save(GPT2, f / "pytorch_model.bin"), "holds no Transformer-XL language model"),
+    "another architecture": (settings(model_type="bert"), "expected a Transformer-XL, .* got a model of type 'bert'"),
+    "another model": (lambda f: torch.save(GPT2, f / "pytorch_model.bin"), "expected a Transformer-XL language model"),
     "no weights": (only("config.json", "vocab.txt"), "expected weights, model.safetensors, pytorch_model.bin or mod"),
     "no vocabulary": (only("config.json", "pytorch_model.bin"), "expected a vocabulary, vocab.pkl, vocab.bin or voc"),
     "no settings": (only("pytorch_model.bin", "vocab.txt"), "expected mem_len, clamp_len, same_length in a config.jso"),
     "half a setting": (settings(clamp_len=None), "expected clamp_len in a config.json beside"),
-    "truncated weights": (shorten("pytorch_model.bin"), "is damaged or not a file of torch.save: get"),
-    "empty weights": (replace("pytorch_model.bin", b""), "is damaged or not a file of torch.save: get"),
+    "truncated weights": (shorten("pytorch_model.bin"), "is damaged or not a file of torch.save; get"),
+    "empty weights": (replace("pytorch_model.bin", b""), "is damaged or not a file of torch.save; get"),
     "text": (
         replace("pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n"),
         "is damaged or not a file of",
     ),
     "a program": (
         lambda f: zipfile.ZipFile(f / "pytorch_model.bin", "a").writestr("pytorch_model/constants.pkl", b""),
-        "holds a TorchScript program, which is not run",
+        "got a TorchScript program, which is not run",
     ),
-    "no tensors": (lambda f: torch.save([1], f / "pytorch_model.bin"), "holds no tensors by name"),
+    "no tensors": (lambda f: torch.save([1], f / "pytorch_model.bin"), "expected tensors by name"),
     "truncated safetensors": (replace("model.safetensors", b"\x10" + bytes(7) + b"{"), "is damaged"),
-    "truncated vocabulary": (replace("vocab.pkl", pickle.dumps(WORDS)[:-20]), "is damaged or no pickle"),
-    "empty vocabulary": (replace("vocab.bin", b""), "is damaged or no pickle"),
-    "no vocabulary inside": (replace("vocab.pkl", pickle.dumps(["a"])), "holds no vocabulary: expected a dictionary"),
+    "truncated vocabulary": (replace("vocab.pkl", pickle.dumps(WORDS)[:-20]), "is damaged or not a pickle"),
+    "empty vocabulary": (replace("vocab.bin", b""), "is damaged or not a pickle"),
+    "no vocabulary inside": (replace("vocab.pkl", pickle.dumps(["a"])), "expected a vocabulary with idx2sym"),
     "words of numbers": (replace("vocab.pkl", pickle.dumps({"idx2sym": [1]})), "expected a list of words"),
-    "ids with gaps": (replace("vocab.pkl", pickle.dumps({"sym2idx": {"a": 0, "b": 2}})), "have gaps"),
-    "the same word twice": (replace("vocab.pkl", pickle.dumps({"idx2sym": ["a", "a"]})), "same word under two ids"),
-    "characters": (replace("vocab.pkl", pickle.dumps({"idx2sym": ["a"], "delimiter": ""})), "splits text at ''"),
-    "an empty line": (replace("vocab.txt", "a\n\nb\n"), "no token in line 2"),
-    "bytes": (replace("vocab.txt", b"\xff\xfe"), "is not UTF-8 text"),
-    "another vocabulary": (replace("vocab.txt", "a\nb\n"), r"has 2 words, but .* has 120 word vectors"),
-    "broken settings": (replace("config.json", "{"), "is damaged: expected a JSON object"),
-    "pre-norm": (settings(pre_lnorm=True), "has pre_lnorm=True, .* which is not supported: expected pre_lnorm=False"),
-    "another attention": (settings(attn_type=2), "has attn_type=2, .* which is not supported: expected attn_type=0"),
+    "ids with gaps": (replace("vocab.pkl", pickle.dumps({"sym2idx": {"a": 0, "b": 2}})), "got gaps"),
+    "the same word twice": (replace("vocab.pkl", pickle.dumps({"idx2sym": ["a", "a"]})), "expected each word once"),
+    "characters": (replace("vocab.pkl", pickle.dumps({"idx2sym": ["a"], "delimiter": ""})), "got the delimiter ''"),
+    "an empty line": (replace("vocab.txt", "a\n\nb\n"), "got none in line 2"),
+    "bytes": (replace("vocab.txt", b"\xff\xfe"), "expected UTF-8 text"),
+    "another vocabulary": (replace("vocab.txt", "a\nb\n"), r"got 2 words in .* and 120 vectors"),
+    "broken settings": (replace("config.json", "{"), "expected a JSON object"),
+    "pre-norm": (settings(pre_lnorm=True), "with pre_lnorm=False, got pre_lnorm=True, .* which is not supported"),
+    "another attention": (settings(attn_type=2), "with attn_type=0, got attn_type=2, .* which is not supported"),
     "its weights": (
         weights(lambda w: w.update({"transformer.r_emb": torch.zeros(1)})),
         r"weights of another kind of attention \(r_emb\)",
     ),
-    "sampled softmax": (settings(sample_softmax=100), "has sample_softmax=100, a sampled softmax"),
+    "sampled softmax": (settings(sample_softmax=100), "sample_softmax=-1, got sample_softmax=100, a sampled one"),
     "a number as text": (settings(mem_len="160"), "mem_len in the settings must be of type int, got '160'"),
-    "a number as a switch": (settings(mem_len=True), "mem_len in the settings must be of type int, but is True"),
+    "a number as a switch": (settings(mem_len=True), "mem_len in the settings must be of type int, got True"),
     "no ties": (settings(tie_projs=True), "tie_projs in the settings must list true or false"),
     "nothing to see": (settings(mem_len=0), "expected at least 1, got 0"),
-    "other cutoffs": (settings(cutoffs=[30, 80]), r"cutoffs is \[30, 80\] in the settings, but \[40, 80\]"),
-    "another width": (settings(d_model=64), "d_model is 64 in the settings, but 32 by the weights"),
+    "other cutoffs": (settings(cutoffs=[30, 80]), r"expected cutoffs=\[40, 80\] in the settings, .* got \[30, 80\]"),
+    "another width": (settings(d_model=64), "expected d_model=32 in the settings, .* got 64"),
     "another division": (settings(div_val=2), r"widths \[32, 8, 2\]: expected .* div_val, which is 2"),
-    "a missing weight": (weights(lambda w: w.pop(BIAS)), "layers.1.dec_attn.r_w_bias is missing"),
-    "a weight too many": (weights(lambda w: w.update(extra=torch.zeros(1))), "extra in .* is no weight of a Transf"),
-    "a wrong shape": (weights(lambda w: w.update({BIAS: torch.zeros(4, 9)})), r"\(4, 9\), .*: expected \(4, 8\)"),
-    "a missing head": (weights(lambda w: [w.pop(n) for n in list(w) if "crit" in n]), "clusters of tokens in"),
+    "a missing weight": (weights(lambda w: w.pop(BIAS)), "got none for layers.1.dec_attn.r_w_bias"),
+    "a weight too many": (
+        weights(lambda w: w.update(extra=torch.zeros(1))),
+        "expected only weights of a Transf.* got extra",
+    ),
+    "a wrong shape": (
+        weights(lambda w: w.update({BIAS: torch.zeros(4, 9)})),
+        r"expected shape \(4, 8\) .*got \(4, 9\)",
+    ),
+    "a missing head": (
+        weights(lambda w: [w.pop(n) for n in list(w) if "crit" in n]),
+        "as many rows of crit.cluster_weight as cutoffs",
+    ),
     "narrow heads": (
         weights(lambda w: w.update({BIAS.replace("1", "0"): torch.zeros(4, 4)})),
-        "has 4 heads of 4, which do not make its width 32",
+        "got 4 heads of width 4 and a model width of 32",
     ),
 }
 
@@ -364,7 +373,7 @@ def test_nothing_is_overwritten_but_runs(checkpoint: Path) -> None:
     out = checkpoint.parent / "out"
     convert(checkpoint, out, progress=False)
     (out / "mine.txt").touch()
-    with pytest.raises(UserError, match="exists: choose another folder, or replace it with --overwrite"):
+    with pytest.raises(UserError, match="exists; choose another folder, or replace it with --overwrite"):
         convert(checkpoint, out, progress=False)
     assert (out / "mine.txt").exists()
     convert(checkpoint, out, overwrite=True, progress=False)

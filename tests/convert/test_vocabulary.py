@@ -121,7 +121,7 @@ def test_a_malicious_pickle(protocol: int, wrap: Callable[[Any], Any], tmp_path:
     assert executed.exists()
     executed.unlink()
     (tmp_path / "vocab.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=r"vocab.pkl' asks for posix.system, .* nothing of it was run: write the"):
+    with pytest.raises(UserError, match=r"vocab.pkl', got posix.system, which was not run; write the"):
         load_vocabulary(tmp_path, {})
     assert not executed.exists()
 
@@ -130,7 +130,7 @@ def test_a_malicious_pickle(protocol: int, wrap: Callable[[Any], Any], tmp_path:
 def test_a_malicious_file_of_torch(new: bool, tmp_path: Path) -> None:
     executed = tmp_path / "executed"
     torch.save([Call(os.system, f"touch {executed}")], tmp_path / "vocab.bin", _use_new_zipfile_serialization=new)
-    with pytest.raises(UserError, match=r"vocab.bin' asks for posix.system"):
+    with pytest.raises(UserError, match=r"vocab.bin', got posix.system"):
         load_vocabulary(tmp_path, {})
     assert not executed.exists()
 
@@ -138,7 +138,9 @@ def test_a_malicious_file_of_torch(new: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("function", [eval, getattr, __import__, type, object, Path, torch.Tensor, collections.deque])
 def test_any_other_name_is_refused(function: Any, tmp_path: Path) -> None:
     (tmp_path / "vocab.pkl").write_bytes(pickle.dumps({"idx2sym": WORDS, "counter": function}))
-    with pytest.raises(UserError, match=rf"asks for \w+(\.\w+)*\.{function.__name__}, but only dictionaries"):
+    with pytest.raises(
+        UserError, match=rf"expected only dictionaries.* got \w+(\.\w+)*\.{function.__name__}, which was not run"
+    ):
         load_containers(tmp_path / "vocab.pkl")
 
 
@@ -151,5 +153,5 @@ def test_stand_ins_do_nothing(tmp_path: Path) -> None:
 
 def test_a_file_with_tensors(tmp_path: Path) -> None:
     torch.save({"idx2sym": WORDS, "sym2idx": torch.zeros(2)}, tmp_path / "vocab.bin")
-    with pytest.raises(UserError, match=r"asks for torch\._utils\._rebuild_tensor_v2, but only dictionaries"):
+    with pytest.raises(UserError, match=r"expected only dictionaries.* got torch\._utils\._rebuild_tensor_v2"):
         load_vocabulary(tmp_path, {})

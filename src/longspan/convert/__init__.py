@@ -1,4 +1,4 @@
-"""What other programs wrote, weights, settings and vocabularies, as run folders. Nothing in a file is executed."""
+"""Converting checkpoints of other programs to run folders. Nothing in a file is executed."""
 
 from longspan.convert.run_folder import convert
 

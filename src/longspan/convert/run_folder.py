@@ -36,17 +36,17 @@ class Conversion:
     Attributes:
         checkpoint: Path of the checkpoint.
         folder: The run folder.
-        layout: Who wrote the checkpoint, "transformers" or "authors".
+        layout: "transformers" or "authors", depending on who wrote the checkpoint.
         parameters: Number of parameters, tied ones counted once.
         layers, dim, heads: The shape of the model.
         vocabulary: Number of words.
-        end: The word with which documents begin and end.
-        unknown: The word for unknown ones, or None.
+        end: The word at the beginning and end of documents.
+        unknown: The word for unknown words, or None.
         lowercase: Whether text is lower-cased first.
-        memory: Positions that attention remembers.
-        same_length: Whether every position sees as many.
-        clamp: The largest distance told apart; 0 is no limit.
-        start: What the memory starts from, "empty" or "zeros".
+        memory: Number of positions in the memory of attention.
+        same_length: Whether every position sees equally many positions.
+        clamp: The largest distance that is distinguished from smaller ones; 0 means no limit.
+        start: The initial memory, "empty" or "zeros".
     """
 
     checkpoint: str
@@ -86,17 +86,17 @@ class Conversion:
 
 
 def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False, progress: bool = True) -> Conversion:
-    """Write a Transformer-XL checkpoint as a run folder, which gives the same probabilities.
+    """Convert a Transformer-XL checkpoint to a run folder, whose model predicts the same probabilities.
 
-    The checkpoint is what transformers' `TransfoXLLMHeadModel.save_pretrained` wrote, or a state dict of the authors'
-    PyTorch code with a config.json beside it. Pickles are read without running anything that they ask for.
+    The checkpoint was written by transformers' `TransfoXLLMHeadModel.save_pretrained`, or is a state dict of the
+    authors' PyTorch code beside a config.json. Pickles are read without running anything that they ask for.
 
     Args:
         checkpoint: A folder with weights (model.safetensors, pytorch_model.bin or model.pt), settings (config.json or
-            args.json) and a vocabulary (vocab.pkl, vocab.bin or vocab.txt), or the file of the weights in one.
-        out: The run folder to write. It appears whole, or not at all.
+            args.json) and a vocabulary (vocab.pkl, vocab.bin or vocab.txt), or the weights file in one.
+        out: The run folder to write. It appears complete, or not at all.
         overwrite: Whether `out` may replace a run folder.
-        progress: Whether to show a bar on standard error.
+        progress: Whether to show a progress bar on standard error.
 
     Raises:
         UserError: something is missing, damaged, of another model, of a variant that is not supported, or asks for code
@@ -113,8 +113,9 @@ def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False,
         found = read_transformer_xl(load_tensors(weights_file), settings, weights_file)
         if len(vocabulary.words) != found.config["vocab_size"]:
             raise UserError(
-                f"{str(vocabulary.source)!r} has {len(vocabulary.words)} words, but {str(weights_file)!r} has "
-                f"{found.config['vocab_size']} word vectors: expected both of the same model."
+                f"expected as many words as word vectors, got {len(vocabulary.words)} words in "
+                f"{str(vocabulary.source)!r} and {found.config['vocab_size']} vectors in {str(weights_file)!r}; use "
+                "the files of one model."
             )
         _advance(bar, "Building the model")
         tokenizer = build_tokenizer(vocabulary)
@@ -157,8 +158,8 @@ def _find_weights(checkpoint: Path) -> Path:
     path = next((checkpoint / name for name in _WEIGHTS if (checkpoint / name).is_file()), None)
     if path is None:
         raise UserError(
-            f"expected weights, {', '.join(_WEIGHTS[:-1])} or {_WEIGHTS[-1]}, in {str(checkpoint)!r} but there are "
-            "none: put them there, or name their file itself."
+            f"expected weights, {', '.join(_WEIGHTS[:-1])} or {_WEIGHTS[-1]}, in {str(checkpoint)!r}, got none; "
+            "copy them there, or name their file itself."
         )
     return path
 
@@ -167,11 +168,11 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:
-        raise UserError(f"{str(out)!r} exists: choose another folder, or replace it with --overwrite.")
-    # Only what a run left is ever deleted: not the checkpoint, nor anything else a mistyped path leads to.
+        raise UserError(f"{str(out)!r} exists; choose another folder, or replace it with --overwrite.")
+    # Only run folders are ever deleted: not the checkpoint, nor anything else at a mistyped path.
     settings = _optional(out / "config.json") if out.is_dir() and not out.is_symlink() else {}
     if settings.get("model_type") != LongspanConfig.model_type:
-        raise UserError(f"{str(out)!r} is not a run folder, so it is not replaced: choose another folder.")
+        raise UserError(f"{str(out)!r} is not a run folder, so it is not replaced; choose another folder.")
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -180,7 +181,8 @@ def _settings(folder: Path) -> dict[str, Any]:
     kind = settings.get("model_type", _MODEL_TYPE)
     if kind != _MODEL_TYPE:
         raise UserError(
-            f"{str(path)!r} describes a model of type {kind!r}: expected a Transformer-XL, {_MODEL_TYPE!r}."
+            f"expected a Transformer-XL, {_MODEL_TYPE!r}, in {str(path)!r}, got a model of type {kind!r}; use another "
+            "checkpoint."
         )
     return settings
 
@@ -190,16 +192,16 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _end(vocabulary: Vocabulary) -> str:
-    """Return what documents begin and end with: where there is no word for it, the first, which is the most frequent.
+    """Return the word at the beginning and end of documents; by default the first word, which is the most frequent.
 
-    In the authors' vocabularies of characters, which have no such word, that is the space.
+    In the authors' vocabularies of characters, which have no end token, that is the space.
     """
     return vocabulary.end or vocabulary.words[0]
 
 
 def _model(found: TransformerXL, vocabulary: Vocabulary) -> LongspanForCausalLM:
     end = vocabulary.words.index(_end(vocabulary))
-    # Without memory or values, which it gets from the checkpoint.
+    # On the meta device, as the checkpoint provides the values.
     with torch.device("meta"):
         model = LongspanForCausalLM(LongspanConfig(**found.config, bos_token_id=end, eos_token_id=end))
     model.load_state_dict(found.weights, assign=True)
@@ -208,7 +210,7 @@ def _model(found: TransformerXL, vocabulary: Vocabulary) -> LongspanForCausalLM:
 
 
 def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: dict[str, Any]) -> Recipe:
-    """Return what `longspan` needs beside the model, and what trains another of its shape."""
+    """Return the recipe for using the model, and for training another one of its shape."""
     data = DataConfig(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
     model = {key: value for key, value in found.config.items() if key not in ("vocab_size", "pad_token_id")}
     length = settings.get("tgt_len")
@@ -218,7 +220,7 @@ def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: d
         task=tasks.load("language_modelling"),
         data=data,
         model=model,
-        # Each row has a memory of its own, which is large.
+        # Each row has its own memory, which is large.
         training=TRAINING_DEFAULTS | {"per_device_eval_batch_size": 8},
         options=TrainingOptions(segment_length=segment_length),
         description="A converted Transformer-XL.",
@@ -227,7 +229,7 @@ def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: d
 
 @contextmanager
 def _written_whole(out: Path) -> Iterator[Path]:
-    """Give a new folder that becomes `out`, replacing what is there, once everything is written."""
+    """Provide a new folder that becomes `out`, replacing what is there, once everything is written."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as beside:
         fresh = Path(beside, "fresh")
@@ -240,7 +242,7 @@ def _written_whole(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Keep transformers' own bars away."""
+    """Suppress transformers' progress bars."""
     before = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

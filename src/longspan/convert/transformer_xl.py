@@ -1,4 +1,4 @@
-"""Weights of Transformer-XL language models under their published names, as weights and settings of longspan's."""
+"""Converting the published weights and settings of Transformer-XL language models to those of longspan."""
 
 import itertools
 import re
@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.convert.weights import Source
 from longspan.errors import UserError
 
-#: Settings that change what is computed: the one value supported, and what any other asks for.
+#: Settings that change the computation: the only supported value, and what others mean.
 _FIXED = {
     "pre_lnorm": (False, "layer normalisation before attention"),
     "attn_type": (0, "another kind of attention"),
@@ -21,7 +21,7 @@ _FIXED = {
     "layer_norm_epsilon": (1e-5, "another epsilon in layer normalisation"),
 }
 
-#: Weights that only the authors' other kinds of attention have.
+#: Weights of the authors' other kinds of attention.
 _OTHER_ATTENTION = re.compile(r"r_emb|r_bias|layers\.\d+\.dec_attn\.(q|kv)_net\.weight")
 
 
@@ -32,7 +32,7 @@ class TransformerXL:
     Attributes:
         config: Arguments of `LongspanConfig`.
         weights: The model's state dict, float32; tied weights are the same tensor under several names.
-        layout: Who wrote the checkpoint, "transformers" or "authors".
+        layout: "transformers" or "authors", depending on who wrote the checkpoint.
     """
 
     config: dict[str, Any]
@@ -41,27 +41,27 @@ class TransformerXL:
 
 
 def read_transformer_xl(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], path: Path) -> TransformerXL:
-    """Return the model whose published weights these are.
+    """Return the model with these published weights.
 
-    Sizes come from the weights. What the weights do not tell, and what changes nothing but training, comes from
-    `settings`; sizes that are also there must agree.
+    Sizes come from the weights. What the weights do not show, and what affects only training, comes from `settings`;
+    sizes given there must agree.
 
     Args:
         tensors: Weights by name, as transformers' `TransfoXLLMHeadModel` ("transformer.layers.0...") or the authors'
             `MemTransformerLM` ("layers.0...") names them.
-        settings: What config.json, or the authors' arguments, say by the names of `TransfoXLConfig`.
-        path: The file of the weights, for messages.
+        settings: The contents of config.json, or the authors' arguments, under the names of `TransfoXLConfig`.
+        path: The weights file, for messages.
 
     Raises:
-        UserError: weights or settings are missing, do not fit each other, or are those of another model or of a
-            variant that is not supported.
+        UserError: weights or settings are missing, do not fit each other, or belong to another model or to an
+            unsupported variant.
     """
     layout = "transformers" if any(name.startswith("transformer.") for name in tensors) else "authors"
     source = Source({name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}, path)
     if "word_emb.emb_layers.0.weight" not in source:
         raise UserError(
-            f"{str(path)!r} holds no Transformer-XL language model: expected a weight word_emb.emb_layers.0.weight, "
-            f"got others ({', '.join(sorted(tensors)[:3])}, ...)."
+            f"expected a Transformer-XL language model, with word_emb.emb_layers.0.weight, in {str(path)!r}, got other "
+            f"weights ({', '.join(sorted(tensors)[:3])}, ...); use another checkpoint."
         )
     _check_supported(source, settings)
     shape = _sizes(source, settings)
@@ -71,8 +71,8 @@ def read_transformer_xl(tensors: Mapping[str, Tensor], settings: Mapping[str, An
     source.left.discard("pos_emb.inv_freq")
     if source.left:
         raise UserError(
-            f"{min(source.left)} in {str(path)!r} is no weight of a Transformer-XL language model ({len(source.left)} "
-            "are not): expected one without additions."
+            f"expected only weights of a Transformer-XL language model in {str(path)!r}, got {min(source.left)} "
+            f"({len(source.left)} such weights); remove them."
         )
     config = {
         "vocab_size": shape.bounds[-1],
@@ -101,7 +101,7 @@ def read_transformer_xl(tensors: Mapping[str, Tensor], settings: Mapping[str, An
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes by published name; `bounds` are the first token of each cluster, then the size of the vocabulary."""
+    """Sizes by published name; `bounds` are the first token of each cluster, followed by the size of the vocabulary."""
 
     d_model: int
     d_embed: int
@@ -118,7 +118,7 @@ class _Sizes:
 
     @property
     def clusters(self) -> list[int]:
-        """How many tokens each cluster has."""
+        """The number of tokens in each cluster."""
         return [end - start for start, end in itertools.pairwise(self.bounds)]
 
 
@@ -126,19 +126,20 @@ def _check_supported(source: Source, settings: Mapping[str, Any]) -> None:
     for name, (supported, meaning) in _FIXED.items():
         if settings.get(name, supported) != supported:
             raise UserError(
-                f"this Transformer-XL has {name}={settings[name]!r}, {meaning}, which is not supported: expected "
-                f"{name}={supported}."
+                f"expected a Transformer-XL with {name}={supported}, got {name}={settings[name]!r}, {meaning}, which "
+                "is not supported; use another checkpoint."
             )
     if _setting(settings, "sample_softmax", (int,), -1) > 0:
         raise UserError(
-            f"this Transformer-XL has sample_softmax={settings['sample_softmax']}, a sampled softmax, which is not "
-            "supported: expected an adaptive or a full one, sample_softmax=-1."
+            "expected a Transformer-XL with an adaptive or full softmax, sample_softmax=-1, got "
+            f"sample_softmax={settings['sample_softmax']}, a sampled one, which is not supported; use another "
+            "checkpoint."
         )
     other = min(filter(_OTHER_ATTENTION.match, source.tensors), default=None)
     if other:
         raise UserError(
-            f"{str(source.path)!r} has weights of another kind of attention ({other}), which is not supported: "
-            "expected attn_type=0."
+            f"expected a Transformer-XL with attn_type=0, got weights of another kind of attention ({other}) in "
+            f"{str(source.path)!r}, which is not supported; use another checkpoint."
         )
 
 
@@ -155,16 +156,16 @@ def _sizes(source: Source, settings: Mapping[str, Any]) -> _Sizes:
         bounds = [0, rows[0][0]]
     if len(bounds) - 1 != clusters or sorted(set(bounds)) != bounds:
         raise UserError(
-            f"the clusters of tokens in {str(source.path)!r} do not fit each other: expected as many rows of "
-            f"crit.cluster_weight as cutoffs, increasing and below the size of the vocabulary, got {clusters - 1} rows "
-            f"and the cutoffs {bounds[1:-1]} of {bounds[-1]} tokens."
+            "expected as many rows of crit.cluster_weight as cutoffs, increasing and below the size of the vocabulary, "
+            f"got {clusters - 1} rows and the cutoffs {bounds[1:-1]} of {bounds[-1]} tokens in {str(source.path)!r}; "
+            "use weights and settings of one model."
         )
     n_head, d_head = source.shape(_bias(source, "r_w_bias", 0), 2)
     d_model = source.shape("layers.0.dec_attn.o_net.weight", 2)[0]
     if n_head * d_head != d_model:
         raise UserError(
-            f"this Transformer-XL has {n_head} heads of {d_head}, which do not make its width {d_model}: only "
-            "n_head * d_head = d_model is supported."
+            f"expected a Transformer-XL with n_head * d_head = d_model, got {n_head} heads of width {d_head} and a "
+            f"model width of {d_model}, which is not supported; use another checkpoint."
         )
     sizes = _Sizes(
         d_model=d_model,
@@ -179,12 +180,12 @@ def _sizes(source: Source, settings: Mapping[str, Any]) -> _Sizes:
     found = {name: getattr(sizes, name) for name in ("d_model", "d_embed", "d_inner", "n_head", "n_layer", "div_val")}
     found |= {"d_head": d_head, "vocab_size": bounds[-1], "n_token": bounds[-1], "cutoffs": bounds[1:-1]}
     for name, value in found.items():
-        # With a single cluster, div_val says nothing of sizes.
+        # With a single cluster, div_val does not affect sizes.
         unsaid = name == "div_val" and clusters == 1
         if name in settings and settings[name] != value and not unsaid:
             raise UserError(
-                f"{name} is {settings[name]!r} in the settings, but {value} by the weights in {str(source.path)!r}: "
-                "expected both of the same model."
+                f"expected {name}={value} in the settings, according to the weights in {str(source.path)!r}, got "
+                f"{settings[name]!r}; use weights and settings of one model."
             )
     return sizes
 
@@ -240,7 +241,7 @@ def _setting(settings: Mapping[str, Any], name: str, kinds: tuple[type, ...], de
     value = settings.get(name, default)
     # bool is a kind of int in Python.
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise UserError(f"{name} in the settings must be of type {kinds[-1].__name__}, but is {value!r}.")
+        raise UserError(f"{name} in the settings must be of type {kinds[-1].__name__}, got {value!r}; correct it.")
     return value
 
 
@@ -299,7 +300,7 @@ def _blocks(source: Source, sizes: _Sizes) -> dict[str, Tensor]:
 def _head(
     source: Source, sizes: _Sizes, settings: Mapping[str, Any], layout: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights of the adaptive softmax, and which of them are those of the embeddings."""
+    """Return the weights of the adaptive softmax, and which of them are tied to the embeddings."""
     weights = {}
     tables = range(1 if sizes.div_val == 1 else len(sizes.widths))
     tied = _tied_words(source, settings, layout, tables)
@@ -315,7 +316,7 @@ def _head(
     if clusters:
         weight = source.take("crit.cluster_weight", clusters, sizes.d_embed)
         bias = source.take("crit.cluster_bias", clusters)
-        # The authors' PyTorch code takes the last cluster's column first.
+        # The authors' PyTorch code has the last cluster's column first.
         order = torch.arange(clusters) if layout == "transformers" else torch.arange(clusters - 1, -1, -1)
         weights |= {"lm_head.clusters.weight": weight[order], "lm_head.clusters.bias": bias[order]}
     projections = [False] * (clusters + 1)
@@ -329,7 +330,7 @@ def _head(
 
 
 def _tied_words(source: Source, settings: Mapping[str, Any], layout: str, tables: range) -> bool:
-    """Return whether output weights are the word vectors: transformers ties them as it loads, the authors before."""
+    """Return whether the output weights are the word vectors: transformers ties them on loading, the authors before."""
     if layout == "transformers":
         return bool(_setting(settings, "tie_word_embeddings", (bool,), True))
     return all(_same(source, f"crit.out_layers.{i}.weight", f"word_emb.emb_layers.{i}.weight") for i in tables)
@@ -341,12 +342,12 @@ def _tied_projections(source: Source, sizes: _Sizes, settings: Mapping[str, Any]
         shared = settings.get("proj_share_all_but_first", True)
         ties = settings.get("tie_projs", [False] + [shared] * (number - 1))
         if not isinstance(ties, list):
-            raise UserError(f"tie_projs in the settings must list true or false per cluster, but is {ties!r}.")
+            raise UserError(f"tie_projs in the settings must list true or false per cluster, got {ties!r}; correct it.")
         return [bool(tie) for tie in (*ties, *[False] * number)][:number]
     embedded = (i if sizes.div_val > 1 else 0 for i in range(number))
     return [_same(source, f"crit.out_projs.{i}", f"word_emb.emb_projs.{j}") for i, j in enumerate(embedded)]
 
 
 def _same(source: Source, one: str, other: str) -> bool:
-    """Return whether two weights are equal, or the first is left out as it would be."""
+    """Return whether two weights are equal, or the first is omitted because it would be."""
     return one not in source or (other in source and torch.equal(source.tensors[one], source.tensors[other]))

@@ -1,4 +1,4 @@
-"""Tensors and settings from files that other programs wrote."""
+"""Loading tensors and settings from files of other programs."""
 
 import itertools
 import json
@@ -17,20 +17,20 @@ from longspan.errors import UserError
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors by name in a .safetensors file or in a state dict that `torch.save` wrote, on the CPU.
+    """Return the tensors by name in a .safetensors file or in a state dict from `torch.save`, on the CPU.
 
     Raises:
-        UserError: the file is damaged, holds anything but tensors by name, or objects that only their own code could
-            open, which is not run.
+        UserError: the file is damaged, contains anything but tensors by name, or contains objects that only their own
+            code could load, which is not run.
     """
     if path.suffix == ".safetensors":
         try:
             return dict(load_file(path))
         except SafetensorError as error:
-            raise UserError(f"{str(path)!r} is damaged ({error}): get the file again.") from None
+            raise UserError(f"{str(path)!r} is damaged ({error}); get the file again.") from None
     try:
         with warnings.catch_warnings():
-            # Old files hold tensors in forms that torch reads, and warns about.
+            # torch reads the formats of old files, but warns about them.
             warnings.simplefilter("ignore")
             found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -39,37 +39,39 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused:
             raise UserError(
-                f"{str(path)!r} holds objects ({refused[1]}) beside tensors, which only code could open, and none was "
-                "run: load it where it was made, and save the weights alone with "
+                f"expected only tensors in {str(path)!r}, got objects ({refused[1]}) that need code, and none was run; "
+                "load the file where it was written, and save only the weights with "
                 "`torch.save(model.state_dict(), 'pytorch_model.bin')`."
             ) from None
         if "TorchScript" in str(error):
             raise UserError(
-                f"{str(path)!r} holds a TorchScript program, which is not run: load it where it was made, and save the "
-                "weights alone with `torch.save(model.state_dict(), 'pytorch_model.bin')`."
+                f"expected only tensors in {str(path)!r}, got a TorchScript program, which is not run; load the file "
+                "where it was written, and save only the weights with "
+                "`torch.save(model.state_dict(), 'pytorch_model.bin')`."
             ) from None
-        # What torch says then is about its own code, or advises to run whatever is in the file.
-        raise UserError(f"{str(path)!r} is damaged or not a file of torch.save: get the file again.") from None
+        # The message of torch is about its own code, or suggests running whatever is in the file.
+        raise UserError(f"{str(path)!r} is damaged or not a file of torch.save; get the file again.") from None
     if not isinstance(found, dict) or not found or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise UserError(
-            f"{str(path)!r} holds no tensors by name: expected what `torch.save(model.state_dict(), PATH)` writes."
+            f"expected tensors by name in {str(path)!r}, got something else; save them with "
+            "`torch.save(model.state_dict(), PATH)`."
         )
     return {str(name): tensor for name, tensor in found.items()}
 
 
 def load_settings(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path`. Raises UserError if there is none in it."""
+    """Return the JSON object in `path`. Raises UserError if it does not contain one."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         settings = None
     if not isinstance(settings, dict):
-        raise UserError(f"{str(path)!r} is damaged: expected a JSON object.")
+        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; get the file again.")
     return settings
 
 
 class Source:
-    """Weights by published name, each asked for with the shape that it must have."""
+    """Weights by published name, each requested with the shape it must have."""
 
     def __init__(self, tensors: Mapping[str, Tensor], path: Path) -> None:
         self.path = path
@@ -80,30 +82,33 @@ class Source:
         return name in self.tensors
 
     def shape(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """Return the shape of a weight from which others' follow."""
+        """Return the shape of a weight, from which the shapes of others follow."""
         found = tuple(self._find(name).shape)
         if len(found) != dimensions:
-            raise UserError(f"{name} in {str(self.path)!r} has shape {found}: expected {dimensions} dimensions.")
+            raise UserError(
+                f"expected {dimensions} dimensions of {name} in {str(self.path)!r}, got shape {found}; use another "
+                "file."
+            )
         return found
 
     def take(self, name: str, *shape: int) -> Tensor:
         tensor = self._find(name)
         if tensor.shape != shape:
             raise UserError(
-                f"{name} in {str(self.path)!r} has shape {tuple(tensor.shape)}, which does not fit the other weights: "
-                f"expected {shape}."
+                f"expected shape {shape} of {name} in {str(self.path)!r}, according to the other weights, got "
+                f"{tuple(tensor.shape)}; use another file."
             )
         return tensor.float()
 
     def count(self, pattern: str) -> int:
-        """Return how many weights there are whose names are `pattern` with 0, 1 and so on for its {}."""
+        """Return how many weights have the names `pattern` with 0, 1, ... in place of {}."""
         return next(number for number in itertools.count() if pattern.format(number) not in self.tensors)
 
     def _find(self, name: str) -> Tensor:
         if name not in self.tensors:
             raise UserError(
-                f"{name} is missing in {str(self.path)!r}: expected all weights of the model, with its language "
-                "modelling head."
+                f"expected all weights of the model and its language modelling head in {str(self.path)!r}, got none "
+                f"for {name}; use another file."
             )
         self.left.discard(name)
         return self.tensors[name]

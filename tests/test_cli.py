@@ -119,15 +119,28 @@ def test_what_is_given_reaches_the_function_and_nothing_else(monkeypatch):
     ("arguments", "told"),
     [
         (["generate", "mine", "--top-k", "many"], "argument --top-k: invalid int value: 'many'"),
-        (["generate", "mine", "--topk", "5"], "unrecognized arguments: --topk"),
-        (["predict", "mine", "--split", "x"], "unrecognized arguments: --split"),
+        (["generate", "mine", "--top-k"], "argument --top-k: expected one argument"),
     ],
 )
-def test_unknown_flags_and_values_end_with_usage(arguments, told, capsys):
+def test_wrong_values_of_flags_end_with_usage(arguments, told, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["generate", "mine", "--topk", "5"], "unrecognized argument '--topk'; did you mean '--top-k'?"),
+        (["predict", "mine", "--split", "x"], "unrecognized argument '--split'; known names are --allow-import, "),
+        (["predict", "mine", "a.csv", "b.csv"], "unrecognized argument 'b.csv'; leave it out."),
+        (["train", "quickstart", "--rum=x"], "unrecognized argument '--rum=x'; did you mean '--run'?"),
+    ],
+)
+def test_unknown_arguments_are_answered_with_the_nearest(arguments, told, capsys):
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"longspan: {told}")
 
 
 def test_help_names_every_verb(capsys):
@@ -228,8 +241,7 @@ def test_mistakes_end_with_one_sentence(arguments, sentence, capsys):
 
 
 def test_bad_flags_end_with_usage(capsys):
-    for arguments in (["train", "quickstart", "--rum", "x"], ["--json", "list"], ["train"],
-                      ["train", "quickstart", "--resume", "--overwrite"]):  # fmt: skip
+    for arguments in (["--json", "list"], ["train"], ["train", "quickstart", "--resume", "--overwrite"]):
         with pytest.raises(SystemExit) as end:
             cli.main(arguments)
         assert end.value.code == 2

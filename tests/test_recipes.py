@@ -161,7 +161,7 @@ def test_an_override_may_hold_an_equals_sign():
         ("nothing=1", r"TABLE is data, model or training"),
         ("trainig.seed=1", r"did you mean 'training.seed'\?"),
         ("training.learning_rat=1", r"unknown key 'training.learning_rat'; did you mean 'learning_rate'\?"),
-        ("training.dim=1", r"unknown key 'training.dim': it belongs in \[model\]"),
+        ("training.dim=1", r"unknown key 'training.dim'; it belongs in \[model\]"),
         ("data.pth=x", r"did you mean 'path'\?"),
         ("model.poolin=mean", r"did you mean 'pooling'\?"),
         ("training.learning_rate=fast", r"training.learning_rate expects a number, not 'fast'"),

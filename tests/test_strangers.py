@@ -184,7 +184,7 @@ def test_consent_in_python(run: Path, ran: Path) -> None:
         AutoModelForCausalLM.from_pretrained("run")
     assert ran.exists()
     # It is imported already.
-    assert type(load_run("run").model.longspan.models.backbone.blocks[0].mixer).__name__ == "Evil"
+    assert type(load_run("run").model.longspan.backbone.blocks[0].mixer).__name__ == "Evil"
 
 
 def test_a_recipe_names_a_mixer_of_ones_own(run: Path, ran: Path) -> None:

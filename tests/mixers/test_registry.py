@@ -37,11 +37,11 @@ def test_a_third_party_mixer_is_named_by_its_path(monkeypatch: pytest.MonkeyPatc
     vars(module).update(Mine=Mine, Layer=torch.nn.Linear)
     monkeypatch.setitem(sys.modules, "somewhere", module)
     assert mixers.build("somewhere.Mine", 8)(torch.zeros(1, 2, 8)).shape == (1, 2, 8)
-    with pytest.raises(UserError, match="has no 'Yours'"):
+    with pytest.raises(UserError, match="expected the mixer 'Yours' in 'somewhere', got none"):
         mixers.load("somewhere.Yours")
     with pytest.raises(UserError, match=r"derived from longspan\.mixers\.base\.Mixer"):
         mixers.load("somewhere.Layer")
-    with pytest.raises(UserError, match="allow that with --allow-import nowhere"):
+    with pytest.raises(UserError, match="allow it with --allow-import nowhere"):
         mixers.load("nowhere.Mine")
 
 

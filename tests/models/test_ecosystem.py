@@ -93,12 +93,12 @@ def test_parts_of_a_model_are_placed_on_disk(head: Any, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     everything = head.from_pretrained(tmp_path / "model", device_map="auto", max_memory={"cpu": "1GB"}).eval()
     same(everything(**batch()).logits, model(**batch()).logits)
-    layers = {f"longspan.models.backbone.blocks.{number}": place for number, place in enumerate(("cpu", "disk"))}
+    layers = {f"longspan.backbone.blocks.{number}": place for number, place in enumerate(("cpu", "disk"))}
     others = {name: "cpu" for name, _ in model.named_children() if name != "longspan"}
     inner = {f"longspan.{name}": "cpu" for name, _ in model.longspan.named_children() if name != "backbone"}
-    places = layers | others | inner | {"longspan.models.backbone.final_norm": "cpu"}
+    places = layers | others | inner | {"longspan.backbone.final_norm": "cpu"}
     split = head.from_pretrained(tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "off")).eval()
-    assert next(split.longspan.models.backbone.blocks[1].parameters()).device.type == "meta"
+    assert next(split.longspan.backbone.blocks[1].parameters()).device.type == "meta"
     same(split(**batch()).logits, model(**batch()).logits)
 
 

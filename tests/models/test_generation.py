@@ -144,7 +144,7 @@ def test_generates_from_embeddings() -> None:
 @torch.inference_mode()
 def test_one_token_of_a_padded_batch_is_stepped_without_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(["additive"], depth=1)
-    mixer: Any = model.longspan.models.backbone.layers[0].mixer
+    mixer: Any = model.longspan.backbone.layers[0].mixer
     masks, step = [], mixer.step
 
     def watched(x: Tensor, state: Any, mask: Tensor | None = None) -> Any:

@@ -46,7 +46,7 @@ def test_what_is_given_is_taken_and_the_rest_is_as_declared() -> None:
     ("given", "message"),
     [
         ({"sise": 3}, r"^scoring has no option 'sise'; did you mean 'size'\?$"),
-        ({"nothing": 3}, r"has no option 'nothing': .*quick, share, size, way, word"),
+        ({"nothing": 3}, r"has no option 'nothing'; .*quick, share, size, way, word"),
         ({"size": 0}, "size must be at least 1, but is 0"),
         ({"share": -0.5}, r"share must be at least 0, but is -0\.5"),
         ({"way": "shrt"}, r"there is no way 'shrt'; did you mean 'short'\?"),
@@ -59,7 +59,7 @@ def test_what_cannot_be(given: dict[str, Any], message: str) -> None:
 
 def test_a_task_without_options_says_so() -> None:
     task = tasks.load("document_classification")
-    with pytest.raises(UserError, match="scoring has no option 'window': it has none"):
+    with pytest.raises(UserError, match="scoring has no option 'window'; it has none"):
         make(task.evaluation_options, {"window": 3}, "scoring")
 
 

@@ -162,7 +162,7 @@ BROKEN: list[tuple[type[Task[Any]], str, str]] = [
     (NoScores, "declares_itself", "NoScores.scores must be a subclass of longspan.scores.Scores"),
     (OtherSetting, "declares_itself", "'text' names the setting 'words_column', which DataConfig lacks"),
     (OnlyTargets, "declares_itself", "must read a column that is not a target"),
-    (ForgetsAScore, "trains", "the scores of validation must survive JSON, but .*extra is missing"),
+    (ForgetsAScore, "trains", "the scores of validation must survive JSON, but .*got none for extra"),
     (ScoresOfAnotherClass, "trains", "the scores of validation must be Short"),
     (Worse, "evaluates_as_in_training", "loss must be .* as in training, got"),
     (Silent, "evaluates_as_in_training", "evaluation_report must say something"),

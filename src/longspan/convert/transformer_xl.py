@@ -276,7 +276,7 @@ def _by_cluster(source: Source, name: str, sizes: _Sizes, widths: Sequence[int] 
 def _blocks(source: Source, sizes: _Sizes) -> dict[str, Tensor]:
     d, weights = sizes.d_model, {}
     for layer in range(sizes.n_layer):
-        own, block = f"layers.{layer}.", f"longspan.models.backbone.blocks.{layer}."
+        own, block = f"layers.{layer}.", f"longspan.backbone.blocks.{layer}."
         joined = source.take(own + "dec_attn.qkv_net.weight", 3 * d, d)
         for name, part in zip(("query", "key", "value"), joined.chunk(3), strict=True):
             weights[f"{block}mixer.{name}.weight"] = part.clone()

@@ -1,4 +1,4 @@
-"""Adaptive input embeddings and adaptive softmax: frequent tokens have wide vectors, rare ones narrow."""
+"""Adaptive input embeddings and adaptive softmax: frequent tokens have wide vectors, rare ones narrow vectors."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from longspan.ops.pooling import accumulation_dtype
 
 
 class AdaptiveEmbedding(nn.Module):
-    """Embeddings in clusters of tokens, numbered from the most frequent on, of which each has a width of its own.
+    """Embeddings in clusters of tokens, numbered from the most frequent on, each with its own width.
 
-    Cluster i holds the tokens from `cutoffs[i-1]` up to but not including `cutoffs[i]` (from 0, up to `vocab_size`);
+    Cluster i contains the tokens from `cutoffs[i-1]` up to but not including `cutoffs[i]` (from 0, up to `vocab_size`);
     its vectors have embedding_dim // div_val**i numbers and are mapped to `dim`.
 
     Parameters:
@@ -29,9 +29,9 @@ class AdaptiveEmbedding(nn.Module):
     Args:
         vocab_size: number of tokens.
         dim: width of the output.
-        cutoffs: first token of each cluster but the first, increasing; none make a single cluster.
+        cutoffs: first token of each cluster but the first, increasing; empty for a single cluster.
         embedding_dim: width of the first cluster's vectors.
-        div_val: by how much each cluster's vectors are narrower than the one's before.
+        div_val: factor by which each cluster's vectors are narrower than those of the previous cluster.
         padding_idx: a token whose vector stays zero, or None.
     """
 
@@ -61,7 +61,7 @@ class AdaptiveEmbedding(nn.Module):
         cluster = _cluster(flat, self.cutoffs)
         vectors, places = [], []
         for number, (first, table) in enumerate(zip([0, *self.cutoffs], self.tables, strict=True)):
-            # An empty selection too: every parameter has a gradient in every step, as distributed training needs.
+            # Also for an empty selection: every parameter has a gradient in every step, as distributed training needs.
             place = (cluster == number).nonzero().squeeze(1)
             vector = table(flat[place] - first)
             if self.projections:
@@ -73,7 +73,7 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Softmax over clusters of tokens: the head chooses a frequent token or a cluster, a cluster one of its tokens.
+    """Softmax over clusters of tokens: the head chooses a frequent token or a cluster, and a cluster one of its tokens.
 
     Equations (first and end of cluster i as in `AdaptiveEmbedding`; P, W and b are its projection, output weights and
     output biases; without projections P hᵀ is h):
@@ -81,15 +81,15 @@ class AdaptiveSoftmax(nn.Module):
         log p(w) = head[w] for w < cutoffs[0]
         log p(w) = head[cutoffs[0] + i - 1] + log_softmax(W_i P_iᵀ h + b_i)[w - cutoffs[i-1]] for w of cluster i >= 1
 
-    So column cutoffs[0] + i - 1 of the head stands for cluster i, as in the authors' TensorFlow code and in
+    So column cutoffs[0] + i - 1 of the head is the score of cluster i, as in the authors' TensorFlow code and in
     transformers. The authors' PyTorch code has these columns in reverse: flip the rows of `clusters` to load from it.
 
     Parameters:
         outputs.{i}.weight: (tokens of cluster i, embedding_dim // div_val**i), .bias: (tokens of cluster i).
-        clusters.weight: (len(cutoffs), embedding_dim), .bias: (len(cutoffs)); there are none without cutoffs.
-        projections.{i}.weight: (dim, embedding_dim // div_val**i), one for each cluster; there are none with div_val=1
+        clusters.weight: (len(cutoffs), embedding_dim), .bias: (len(cutoffs)); absent without cutoffs.
+        projections.{i}.weight: (dim, embedding_dim // div_val**i), one for each cluster; absent with div_val=1
             and embedding_dim = dim.
-        `outputs` may be those of `AdaptiveEmbedding.tables`, and projections those of its `projections`.
+        `outputs` may be tied to `AdaptiveEmbedding.tables`, and projections to its `projections`.
 
     Source: Grave et al. 2017, "Efficient softmax approximation for GPUs", https://arxiv.org/abs/1609.04309
 
@@ -107,21 +107,21 @@ class AdaptiveSoftmax(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(width, size) for width, size in zip(widths, sizes, strict=True))
         self.clusters = nn.Linear(embedding_dim, len(cutoffs)) if cutoffs else None
         projected = widths if div_val > 1 or embedding_dim != dim else []
-        # Held as the embeddings hold theirs, from narrow to wide, so that both can be one; applied the other way.
+        # From narrow to wide, as in the embeddings, so that both can be tied; applied in the other direction.
         self.projections = nn.ModuleList(nn.Linear(width, dim, bias=False) for width in projected)
-        # How many tokens the head chooses from, beside clusters, and the most scores made for one position at once.
+        # Number of tokens in the head, besides clusters, and largest number of scores of one position at a time.
         self.frequent = sizes[0]
         self.columns = max(self.frequent + len(cutoffs), *sizes)
 
     def nll(self, hidden: Float[Tensor, "*n d"], targets: Int[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Return -log p(target) in nats, in the order of the targets; 0 where the target is IGNORED.
 
-        Of a cluster, scores are made only for the positions whose target is in it.
+        The scores of a cluster are computed only for positions whose target is in it.
         """
         return in_chunks(self._nll, hidden, targets, self.columns)
 
     def log_probabilities(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
-        """Return log p of every token: as scores, they give the same softmax."""
+        """Return log p of every token; as logits, they give the same softmax."""
         head = self._head(hidden)
         parts = [head[..., : self.frequent]]
         for number in range(1, len(self.outputs)):

@@ -26,25 +26,25 @@ class LongspanCausalLMOutput(CausalLMOutputWithPast):
 class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
     """Predict the next token; `generate` is transformers', with the mixers' states as its cache.
 
-    `forward` takes what `LongspanModel` takes, and targets: `labels` (b, t), shifted inside so that position i predicts
-    labels[i + 1], or `shift_labels` (b, t), which position i predicts as they are and which win. -100 is no target.
-    It returns
+    `forward` takes the arguments of `LongspanModel` and targets: `labels` (b, t), shifted by the model so that position
+    i predicts labels[i + 1], or `shift_labels` (b, t), already shifted, which take precedence. -100 marks positions
+    without a target. It returns
 
     - `loss`: mean nats over the targets, or their sum divided by `num_items_in_batch` when that is given;
     - `losses` (b, t): nats of each target in token order, 0 where there is none;
-    - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor names
-      positions), which changes nothing about the losses. With adaptive softmax they are log probabilities. There are
-      none beside targets in training or with adaptive softmax, so that only a part is ever held (`in_chunks`);
-    - `past_key_values`: the states after these tokens, when asked for as in `LongspanModel`.
+    - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives
+      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets,
+      logits are None in training and with adaptive softmax, so that only a part is ever in memory (`in_chunks`);
+    - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`.
 
-    The output weights are the word vectors unless `tie_word_embeddings` is False; when those have a width of their
-    own, a linear map leads back to it.
+    The output weights are the word vectors unless `tie_word_embeddings` is False; if the width of those is not `dim`,
+    a linear map projects to it.
 
     Raises:
         UserError: for a configuration that is not causal.
     """
 
-    # States cannot be taken back to an earlier token, which assisted generation would need.
+    # States cannot be cropped to an earlier token, which assisted generation would need.
     _is_stateful = True
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -73,7 +73,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return which weights are which others; see transformers, where `tie_word_embeddings` switches all ties."""
+        """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""
         if all_submodels:
             expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
             return expanded
@@ -81,7 +81,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Say that `forward` makes its own cache."""
+        """Return False, as `forward` creates its own cache."""
         return False
 
     @can_return_tuple
@@ -119,13 +119,13 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         elif labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        whole = isinstance(logits_to_keep, int) and logits_to_keep == 0
+        all_logits = isinstance(logits_to_keep, int) and logits_to_keep == 0
         logits, losses, loss = None, None, None
         if shift_labels is None or not (self.training or isinstance(self.lm_head, AdaptiveSoftmax)):
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self._score(hidden if whole else hidden[:, kept])
+            logits = self._score(hidden if all_logits else hidden[:, kept])
         if shift_labels is not None:
-            losses = self._losses(hidden, logits if whole else None, shift_labels)
+            losses = self._losses(hidden, logits if all_logits else None, shift_labels)
             loss = mean_loss(losses, (shift_labels != IGNORED).sum(), num_items_in_batch)
         return LongspanCausalLMOutput(
             loss=loss,
@@ -147,14 +147,14 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         if logits is not None:
             return in_chunks(cross_entropies, logits, targets, self.config.vocab_size)
 
-        def losses(part: Tensor, wanted: Tensor) -> Tensor:
-            return cross_entropies(self._score(part), wanted)
+        def losses(part: Tensor, part_targets: Tensor) -> Tensor:
+            return cross_entropies(self._score(part), part_targets)
 
         return in_chunks(losses, hidden, targets, self.config.vocab_size)
 
 
 def _ties(config: LongspanConfig) -> dict[str, str]:
-    """Return which weights of the head are which of the embeddings."""
+    """Return which weights of the head are tied to which of the embeddings."""
     if config.cutoffs is None:
         return {"lm_head.weight": "longspan.embeddings.weight"} if config.tie_word_embeddings else {}
     assert config.tie_projections is not None

@@ -47,16 +47,16 @@ class Pooling(nn.Module):
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """Classify whole documents, or give each one or several numbers.
 
-    `forward` takes what `LongspanModel` takes, except for packed documents and states, and `labels`; it returns
-    `logits` (b, num_labels) and, with labels, the `loss`. What that is follows `config.problem_type`:
+    `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and `labels`; it returns
+    `logits` (b, num_labels) and, with labels, the `loss`, which depends on `config.problem_type`:
 
-    - "single_label_classification": `labels` (b,) are class numbers, -100 for none; cross-entropy, in training with
+    - "single_label_classification": `labels` (b,) are class numbers, -100 for no label; cross-entropy, in training with
       `config.label_smoothing`;
-    - "multi_label_classification": `labels` (b, num_labels) are 0 or 1 (or shares between), -100 where unknown; binary
+    - "multi_label_classification": `labels` (b, num_labels) are 0 or 1 (or in between), -100 where unknown; binary
       cross-entropy;
     - "regression": `labels` are numbers (b,), or (b, num_labels) with several; squared error.
 
-    As in transformers, a `problem_type` of None is settled by the first labels and kept in the configuration:
+    As in transformers, a `problem_type` of None is inferred from the first labels and saved in the configuration:
     regression with num_labels=1, otherwise single labels if they are integers, and multiple labels if not. The loss is
     the mean over all labels, or their sum divided by `num_items_in_batch`.
 
@@ -89,8 +89,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     ) -> SequenceClassifierOutput:
         if document_ids is not None:
             raise UserError(
-                "expected one document per row to classify, got packed documents (document_ids); give each document a "
-                "row of its own."
+                "expected one document per row to classify, got packed documents (document_ids); give each document "
+                "its own row."
             )
         hidden = self.longspan(
             input_ids=input_ids,
@@ -118,7 +118,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                 "set it to 0."
             )
         if self.config.problem_type is None:
-            # Kept, as it tells pipelines which function makes scores of logits.
+            # Saved, as it tells pipelines which function turns logits into scores.
             self.config.problem_type = problem
         scores = logits.to(accumulation_dtype(logits.dtype))
         if problem == SINGLE_LABEL:
@@ -141,7 +141,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
 
 
 def _problem_type(labels: Tensor, num_labels: int) -> str:
-    """Return what transformers takes labels for when nothing is configured."""
+    """Return the problem type that transformers infers from labels if none is configured."""
     if num_labels == 1:
         return REGRESSION
     return SINGLE_LABEL if _are_integers(labels) else MULTI_LABEL
@@ -156,7 +156,7 @@ def _checked(labels: Tensor, problem: str, shape: torch.Size, inferred: bool) ->
         return labels.reshape(rows).long() if problem == SINGLE_LABEL else labels.reshape(shape)
     kind = "integers" if problem == SINGLE_LABEL else "numbers"
     wanted = f"({rows}, {columns})" if several else f"({rows},)"
-    how = "taken from the labels, as it is not configured" if inferred else "as configured"
+    how = "inferred from the labels, as it is not configured" if inferred else "as configured"
     raise UserError(
         f"expected labels as {kind} of shape {wanted} with problem_type={problem!r} ({how}), got {labels.dtype} of "
         f"shape {tuple(labels.shape)}; change the labels, or set problem_type to one of {', '.join(PROBLEM_TYPES)}."

@@ -12,7 +12,7 @@ from longspan.models.backbone import ACTIVATIONS
 
 POOLINGS = ("attention", "mean", "first")
 
-#: The least value of each size.
+#: The smallest value of each size.
 _SIZES = {
     "dim": 1,
     "depth": 0,
@@ -25,7 +25,7 @@ _SIZES = {
     "position_period": 1,
 }
 _LARGEST = 2**31 - 1
-#: Ten times as many as the deepest models have; more take minutes to build, even without weights.
+#: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 _DEEPEST = 10_000
 
 
@@ -37,44 +37,44 @@ class LongspanConfig(PreTrainedConfig):
         vocab_size: number of token ids.
         dim: width of the model.
         depth: number of layers.
-        heads: heads of each mixer that has them.
-        feed_forward_dim: hidden width of the feed-forward networks; None is 4 * dim, 0 leaves them out.
-        mixers: names of the mixers, tiled over the depth: ["additive"], or a hybrid like ["additive", "softmax"].
+        heads: number of heads of each mixer that has heads.
+        feed_forward_dim: hidden width of the feed-forward networks; None means 4 * dim, 0 means none.
+        mixers: names of the mixers, repeated over the depth: ["additive"], or a hybrid such as ["additive", "softmax"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
-        causal: whether positions see only themselves and those before.
+        causal: whether positions see only themselves and earlier positions.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
-        max_positions: most tokens with learned positions; the scale of fourier positions.
-        position_period: after how many tokens positions are numbered from 0 again, for streams without end; None counts
-            on.
-        embedding_dim: width of the word vectors when not that of the model (a linear map joins the two). None is dim,
-            or dim / 2 when positions are concatenated.
-        cutoffs: where clusters of ever rarer tokens begin, for adaptive embeddings and softmax; [] is a single cluster,
-            None plain embeddings and softmax.
-        div_val: by how much each cluster's word vectors are narrower than those of the cluster before.
+        max_positions: largest number of tokens with learned positions; the scale of fourier positions.
+        position_period: number of tokens after which position numbers restart at 0, for endless streams; None means
+            never.
+        embedding_dim: width of the word vectors if it is not that of the model (a linear map connects the two). None
+            means dim, or dim / 2 if positions are concatenated.
+        cutoffs: first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single
+            cluster, None plain embeddings and softmax.
+        div_val: factor by which each cluster's word vectors are narrower than those of the previous cluster.
         tie_word_embeddings: whether language models use the word vectors as output weights too.
-        tie_projections: per cluster, whether the softmax maps back by the embeddings' projection; None is all but the
+        tie_projections: per cluster, whether the softmax shares the embeddings' projection; None means all but the
             first, as published.
         scale_embeddings: whether word vectors are multiplied by the square root of dim.
-        embedding_norm: whether the embeddings are normalised; None is only with norm="post", as BERT does.
+        embedding_norm: whether the embeddings are normalised; None means only with norm="post", as in BERT.
         norm: "pre", "post" or "none".
         residual: whether blocks add their input to their output.
         share_layers: whether layers share their weights.
-        activation: "gelu" or "relu", of the feed-forward networks.
-        feed_forward_dropout: whether the feed-forward networks drop behind the activation too.
+        activation: activation of the feed-forward networks, "gelu" or "relu".
+        feed_forward_dropout: whether the feed-forward networks also apply dropout after the activation.
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
-        token_dropout: probability with which whole tokens are zeroed in training, before positions are added.
-        classifier_dropout: dropout before the classifier, or before a language model's softmax; None is `dropout`.
+        token_dropout: probability of zeroing a whole token in training, before positions are added.
+        classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean" or "first".
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
-        use_cache: whether a causal model returns states from whole sequences too, when not told in the call and not
-            training; None is not, though `generate` uses states.
+        use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
+            training; None means no, though `generate` uses states.
         initializer_range: standard deviation of new weights.
-        pad_token_id: the id of padding, whose embedding stays zero (unless it is an output weight too); None when every
+        pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
             id is a token.
 
     Raises:
-        UserError: for an unknown pooling or activation, or sizes, cutoffs or ties that cannot be.
+        UserError: for an unknown pooling or activation, or impossible sizes, cutoffs or ties.
     """
 
     model_type = "longspan"
@@ -134,7 +134,7 @@ class LongspanConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def _check_values(self) -> None:
-        """Check sizes, of which the largest is more than any tensor holds, and probabilities."""
+        """Check sizes, whose upper limit is larger than any tensor, and probabilities."""
         for name, least in _SIZES.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -144,7 +144,7 @@ class LongspanConfig(PreTrainedConfig):
                 raise UserError(f"{name} must be at most {most}, got {value}; choose a smaller one.")
         for name in ("dropout", "token_dropout", "classifier_dropout", "label_smoothing"):
             value = getattr(self, name)
-            # NaN is none of them, either.
+            # This also refuses NaN.
             if value is not None and not 0 <= value <= 1:
                 raise UserError(f"{name} must be from 0 to 1, got {value}; choose another.")
         if not 0 <= self.initializer_range < math.inf:
@@ -156,12 +156,12 @@ class LongspanConfig(PreTrainedConfig):
             )
 
     def _check_clusters(self) -> None:
-        """Check what describes clusters of tokens, and say which projections are tied."""
+        """Check the options of clusters of tokens, and set which projections are tied."""
         if self.cutoffs is None:
             for name, unset in (("div_val", 1), ("tie_projections", None)):
                 if getattr(self, name) != unset:
                     raise UserError(
-                        f"{name} is about clusters of tokens, got {getattr(self, name)} without cutoffs; set "
+                        f"{name} needs clusters of tokens, got {getattr(self, name)} without cutoffs; set "
                         "model.cutoffs or leave it out."
                     )
             return
@@ -184,5 +184,5 @@ class LongspanConfig(PreTrainedConfig):
         if len(self.tie_projections) != len(self.cutoffs) + 1:
             raise UserError(
                 f"expected one tie_projections for each of {len(self.cutoffs) + 1} clusters, got "
-                f"{len(self.tie_projections)}; there is one cluster more than cutoffs."
+                f"{len(self.tie_projections)}; give one more than cutoffs."
             )

@@ -9,7 +9,7 @@ from longspan.errors import UserError
 
 
 class Limit(NamedTuple):
-    """A part of a model that takes no more than so many `tokens`, and the key of a recipe that says how many."""
+    """A part of a model that takes at most this many `tokens`, and the recipe key that sets how many."""
 
     part: str
     tokens: int
@@ -17,10 +17,10 @@ class Limit(NamedTuple):
 
 
 def limits(model: PreTrainedModel) -> list[Limit]:
-    """Return what limits the length of a document: learned positions, and mixers with a `max_length`."""
+    """Return the parts that limit the length of a document: learned positions, and mixers with a `max_length`."""
     config = model.config
     found = []
-    # Numbers that begin again in time never reach the end of the table.
+    # Numbers that restart early enough never reach the end of the table.
     if config.position == "learned" and not 0 < (config.position_period or 0) <= config.max_positions:
         found.append(Limit("learned positions", config.max_positions, "model.max_positions"))
     for name, block in zip(itertools.cycle(config.mixers), model.base_model.backbone.blocks, strict=False):
@@ -35,10 +35,10 @@ def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) ->
 
     Args:
         model: A longspan model.
-        tokens: How many it is to take.
-        what: What has so many, such as "a document has".
-        advice: What to do, where "{most}" stands for how many it takes and "{longer}" for the recipe keys that would
-            let it take `tokens`.
+        tokens: The number of tokens.
+        what: What has that many, such as "a document has".
+        advice: What to do, where "{most}" is replaced by the number it takes and "{longer}" by the recipe keys that
+            would let it take `tokens`.
     """
     short = _too_short(model, tokens)
     if short:
@@ -48,7 +48,7 @@ def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) ->
 
 
 def too_long(model: PreTrainedModel, tokens: int) -> str:
-    """Say why `model` does not take `tokens` in one go; empty if it does."""
+    """Return why `model` does not take `tokens` in one go; empty if it does."""
     short = _too_short(model, tokens)
     return f"{tokens} tokens, but {_reach(short)}" if short else ""
 

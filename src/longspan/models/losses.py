@@ -1,4 +1,4 @@
-"""What the losses of all heads share, and losses over large vocabularies without several copies of the scores."""
+"""Parts shared by the losses of all heads, and losses over large vocabularies without several copies of the scores."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,10 @@ from torch.utils.checkpoint import checkpoint
 from longspan.errors import UserError
 from longspan.ops.pooling import accumulation_dtype
 
-# The target of positions that have none, as everywhere in transformers.
+# The label of positions without a target, as everywhere in transformers.
 IGNORED = -100
-# Scores held at once: 64 MB in float32. Fewer, and the output weights are read too often; small vocabularies, as of
-# characters, never reach it.
+# Scores in memory at a time: 64 MB in float32. With fewer, the output weights are read too often; small vocabularies,
+# such as characters, never reach it.
 CHUNK = 1 << 24
 
 
@@ -25,7 +25,7 @@ def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Ten
     the loss is 0.
     """
     count = torch.as_tensor(items if num_items_in_batch is None else num_items_in_batch, device=losses.device)
-    # One number, which DataParallel wraps in further dimensions.
+    # One number, which DataParallel wraps in extra dimensions.
     return losses.sum() / count.reshape(()).clamp_min(1)
 
 
@@ -34,15 +34,15 @@ def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> Non
     if labels.shape != shape or labels.is_floating_point() or labels.dtype == torch.bool:
         raise UserError(
             f"expected {name} as integers of shape {tuple(shape)}, one for each token, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; give each position the id of a token, or -100 for nothing to predict."
+            f"{tuple(labels.shape)}; give each position the id of a token, or -100 to ignore it."
         )
 
 
 def in_chunks(losses: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor, columns: int) -> Tensor:
     """Return `losses` of `hidden` (*n, d) and `targets` (*n) as (*n), computed for a part of the positions at a time.
 
-    `losses` maps (m, d) and (m,) to (m,) and makes at most m x `columns` scores. With more than CHUNK scores in all,
-    the backward pass makes those of each part again, so that none are kept: exact, for one product more.
+    `losses` maps (m, d) and (m,) to (m,) and computes at most m x `columns` scores. With more than CHUNK scores in
+    all, the backward pass recomputes those of each part, so that none are saved: exact, for one more product.
     """
     rows = max(1, CHUNK // columns)
     flat, wanted = hidden.flatten(0, -2), targets.flatten()

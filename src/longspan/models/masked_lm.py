@@ -1,4 +1,4 @@
-"""A masked language model: hidden tokens are predicted from both sides."""
+"""A masked language model: masked tokens are predicted from both sides."""
 
 from typing import ClassVar
 
@@ -14,11 +14,11 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 
 
 class LongspanForMaskedLM(LongspanPreTrainedModel):
-    """Predict the tokens behind masks, with BERT's head: linear, activation, norm, and the word vectors as weights.
+    """Predict masked tokens with BERT's head: linear layer, activation, norm, and the word vectors as output weights.
 
-    `forward` takes what `LongspanModel` takes, and `labels` (b, t) with -100 where nothing is to be predicted. It
+    `forward` takes the arguments of `LongspanModel` and `labels` (b, t), -100 where nothing is to be predicted. It
     returns the `loss`, mean nats over the labels (or their sum divided by `num_items_in_batch`), and `logits`
-    (b, t, vocab_size); with labels in training there are no logits, as only labelled positions are scored.
+    (b, t, vocab_size); with labels in training, `logits` is None, as only labelled positions are scored.
 
     Raises:
         UserError: for a causal configuration, or one with cutoffs.

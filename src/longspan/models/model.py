@@ -22,11 +22,11 @@ from longspan.ops.dropout import Dropout
 
 
 class LongspanLayer(GradientCheckpointingLayer, Block):
-    """A block as transformers, accelerate and FSDP know layers: checkpointed, placed and sharded as a whole."""
+    """A block that transformers, accelerate and FSDP treat as a layer: checkpointed, placed and sharded as a whole."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
-    """What all longspan models share: configuration, loading, initialisation.
+    """The base of all longspan models: configuration, loading, initialisation.
 
     The heads' `forward` names each argument it takes, so that unknown ones are errors, and `Trainer` keeps the columns
     it needs. A head with a loss takes `num_items_in_batch` and divides by it (`longspan.models.losses.mean_loss`).
@@ -57,14 +57,14 @@ class LongspanPreTrainedModel(PreTrainedModel):
 class LongspanModel(LongspanPreTrainedModel):
     """Embeddings, positions and a backbone of mixers.
 
-    `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings give them, with an `attention_mask` (b, t)
-    that is 1 at real tokens (padding may stand on either side), and returns `last_hidden_state` (b, t, dim). Positions
+    `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
+    t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim). Positions
     count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
     documents. `output_hidden_states` asks for the input of every layer and the output.
 
-    A causal model goes on from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence, and
-    returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may then
-    be that of the whole sequence: its last t columns count.
+    A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence,
+    and returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
+    then be that of the whole sequence: its last t columns count.
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, no tokens, states that do not fit, and
     `output_attentions=True`: mixers return no attention maps, and most never form one.
@@ -132,8 +132,8 @@ class LongspanModel(LongspanPreTrainedModel):
 
         They are those of inputs in `dtype` on `device`, by default those of the weights.
 
-        Raises UserError for a model that is not causal, has a mixer that cannot go on from a state, or whose weights
-        are offloaded and so on no device, unless `device` is given.
+        Raises UserError for a model that is not causal, has a mixer that cannot stream, or whose weights are
+        offloaded and therefore on no device, unless `device` is given.
         """
         if not self.config.causal:
             raise UserError("states need a causal model, got causal=False; build it with causal=True.")
@@ -146,9 +146,9 @@ class LongspanModel(LongspanPreTrainedModel):
         return MixerStates(layers, seen, 0, [block.mixer for block in self.backbone.layers])
 
     def states_from(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> MixerStates:
-        """Return the states that `MixerStates.tensors` gave, for instance from a file of safetensors.
+        """Return the states whose tensors `MixerStates.tensors` returned, for instance from a safetensors file.
 
-        They are on `device`, by default that of the weights. Raises UserError when they are those of another model.
+        They are on `device`, by default that of the weights. Raises UserError if they belong to another model.
         """
         return self.init_states(1, device=device).filled(tensors)
 
@@ -175,19 +175,19 @@ class LongspanModel(LongspanPreTrainedModel):
         length = embedded.shape[1]
         if not length:
             raise UserError(
-                "expected at least one token in each row, got none; to generate on from past_key_values, give the "
-                "whole sequence, or its attention_mask beside the new tokens."
+                "expected at least one token in each row, got none; to continue from past_key_values, give the "
+                "whole sequence, or the new tokens with its attention_mask."
             )
         mask = None if attention_mask is None else attention_mask[:, -length:].bool()
         if inputs_embeds is not None and mask is not None:
-            # Whatever padding holds: 0 times NaN is NaN, in the gradients of every weight.
+            # Replaced, not multiplied: 0 times NaN is NaN, in the gradients of every weight.
             embedded = embedded.masked_fill(~mask.unsqueeze(-1), 0)
         if use_cache is None and self.config.use_cache and self.config.causal:
-            # Only where states can be: what a caller asks for and cannot have is refused instead.
+            # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
         states = self._states(past_key_values, use_cache, embedded, document_ids)
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
-            # A mixer's step is simpler without a mask, and one token more of a padded batch needs none.
+            # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
             mask = None
         if self.config.scale_embeddings:
             embedded = embedded * self.config.dim**0.5
@@ -199,7 +199,7 @@ class LongspanModel(LongspanPreTrainedModel):
             placed = self.positions.at(embedded, position_ids)
         elif states is not None:
             numbers = states.seen.unsqueeze(1) + numbers
-            # Padding behind a full document would be one position too far.
+            # Padding after a full document would be one position too far.
             placed = self.positions.at(embedded, numbers if mask is None else numbers.masked_fill(~mask, 0))
         else:
             placed = self.positions(embedded, numbers)
@@ -222,13 +222,13 @@ class LongspanModel(LongspanPreTrainedModel):
     def _states(
         self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
     ) -> MixerStates | None:
-        """Return the states to go on from, or None to run whole sequences."""
+        """Return the states to continue from, or None to run whole sequences."""
         if past is None and not use_cache:
             return None
         if document_ids is not None:
             raise UserError(
                 "expected either packed documents (document_ids) or states (past_key_values, use_cache), got both; "
-                "give each document a row of its own."
+                "give each document its own row."
             )
         batch_size = embedded.shape[0]
         states = self.init_states(batch_size, embedded.dtype, embedded.device) if past is None else past

@@ -1,4 +1,4 @@
-"""What a causal model remembers of the sequences so far, in the place of transformers' cache."""
+"""The states of a causal model after the sequences so far, used in place of transformers' cache."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,20 @@ from longspan.mixers.base import Mixer
 
 
 class MixerStates:
-    """One mixer state per layer, for a batch of sequences: what models take and return as `past_key_values`.
+    """One mixer state per layer for a batch of sequences, which models take and return as `past_key_values`.
 
-    A model's forward pass leaves the states it is given as they are and returns new ones, so the states after a prompt
-    can be gone on from many times. Only `reorder_cache` and `batch_repeat_interleave`, which transformers calls for
-    their effect, change an object.
+    A model's forward pass does not change the states it is given and returns new ones, so generation can continue from
+    the states after a prompt many times. Only `reorder_cache` and `batch_repeat_interleave`, which transformers calls
+    for their effect, change an object.
 
     Attributes:
         layers: the state of each layer's mixer; all tensors have the batch first.
-        seen: (b,) int64, how many real positions each row has had since it started; absolute positions go on from it.
-        length: how many positions have passed, padding included.
+        seen: (b,) int64, the number of real positions of each row since it started; absolute positions continue from
+            it.
+        length: the number of positions so far, padding included.
     """
 
-    # What transformers asks a cache before it compiles a step or takes one back.
+    # What transformers asks a cache before it compiles a step or crops a sequence.
     is_compileable = False
     is_croppable = False
 
@@ -46,7 +47,7 @@ class MixerStates:
         return sum(tensor.nbytes for tensor in pytree.tree_leaves((self.layers, self.seen)))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return how many positions have passed, padding included, as transformers counts them."""
+        """Return the number of positions so far, padding included, as transformers counts them."""
         return self.length
 
     def after(self, layers: Sequence[Any], real: Tensor, length: int) -> "MixerStates":
@@ -54,20 +55,20 @@ class MixerStates:
         return MixerStates(layers, self.seen + real, self.length + length, self._mixers)
 
     def detach(self) -> "MixerStates":
-        """Return the same states without their history: no gradient flows to what came before."""
+        """Return the same states without their history: no gradient flows to earlier positions."""
         return self._mapped(Tensor.detach)
 
     def reset(self, rows: Tensor) -> "MixerStates":
-        """Return states in which the rows where `rows` (b,) is True start anew, and the others go on."""
+        """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue."""
         layers = [mixer.reset(state, rows) for mixer, state in zip(self._mixers, self.layers, strict=True)]
         return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._mixers)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Make row i what row `beam_idx[i]` was."""
+        """Replace row i by row `beam_idx[i]`."""
         self._become(self._mapped(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device))))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Put `repeats` copies of each row in its place."""
+        """Replace each row by `repeats` copies of it."""
         self._become(self._mapped(lambda tensor: tensor.repeat_interleave(repeats, 0)))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -76,9 +77,9 @@ class MixerStates:
         return {**named, "seen": self.seen.clone(), "length": torch.tensor(self.length)}
 
     def filled(self, tensors: Mapping[str, Tensor]) -> "MixerStates":
-        """Return states of this structure that hold the values of `tensors`, on this object's device.
+        """Return states of this structure with the values of `tensors`, on this object's device.
 
-        Raises UserError when the names are not those of this structure.
+        Raises UserError if the names are not those of this structure.
         """
         expected = {*(name for name, _ in _named(self.layers)), "seen", "length"}
         if tensors.keys() != expected:
@@ -86,13 +87,13 @@ class MixerStates:
                 f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
                 f"({', '.join(sorted(tensors.keys() ^ expected)[:4])}); use states that this model saved."
             )
-        # Copies: tensors in a file's memory lie at other addresses, and products there may round differently.
+        # Copies: tensors mapped from a file have other alignments, and products may round differently.
         leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
         return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._mixers)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
-        # The states are copied, the model's mixers are not.
+        # Copies the states, but not the mixers of the model.
         return MixerStates(copy.deepcopy(self.layers, memo), self.seen.clone(), self.length, self._mixers)
 
     def _mapped(self, change: Any) -> "MixerStates":

@@ -13,11 +13,11 @@ def load_word_vectors(embeddings: nn.Module, tokenizer: PreTrainedTokenizerBase,
     """Copy the vectors of `path` into `embeddings` for the tokens that are words in it; return how many were found.
 
     The file is read line by line, so its size does not matter. A first line of two numbers (word2vec's header) is
-    skipped. A token matches as it is written, or else in lower case.
+    skipped. A token matches as written, or otherwise in lower case.
 
     Raises:
         UserError: for adaptive embeddings, a missing file, a line that is not a word and numbers, a width other than
-            the embeddings', or when no token is found.
+            the embeddings', or if no token is found.
     """
     if not isinstance(embeddings, nn.Embedding):
         raise UserError("expected plain embeddings for word vectors, got adaptive ones; leave out model.cutoffs.")
@@ -54,7 +54,9 @@ def load_word_vectors(embeddings: nn.Module, tokenizer: PreTrainedTokenizerBase,
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"expected a word and numbers in line {number} of {path}, got {line[:40]!r}.") from error
+        raise UserError(
+            f"expected a word and numbers in line {number} of {path}, got {line[:40]!r}; correct it."
+        ) from error
     if not found:
         raise UserError(f"no token of the vocabulary is a word in {path}; use word tokens (data.tokens=words).")
     return len(found)

@@ -41,7 +41,7 @@ class Capabilities:
 
     Attributes:
         causal: there is a form in which no position sees a later one, chosen by the option `causal`.
-        streaming: that form goes on from a state: `init_state`, `step`, `reset`.
+        streaming: that form continues from a state: `init_state`, `step`, `reset`.
         context: x may attend to another sequence instead of itself (cross attention).
         packing: one row may hold several documents (`document_ids`).
         edges: `forward` takes the edges of a graph.
@@ -101,17 +101,17 @@ class Mixer(nn.Module, ABC):
 
         Args:
             x: the sequences.
-            mask: True at real tokens. What stands elsewhere, NaN included, changes nothing; outputs there are zeros.
-            document_ids: the number of each token's document, where rows hold several; its tokens stand together.
+            mask: True at real tokens. Values elsewhere, NaN included, have no effect; outputs there are zeros.
+            document_ids: the number of each token's document, where rows contain several; its tokens are contiguous.
             context: sequences that x attends to instead of itself.
             context_mask: True at the context's real tokens. Rows without any give zeros.
-            state: continue from it, as `step` does, and return the state after as well. Then x is all that is allowed
-                beside it. (`step` calls the module itself, so that what hooks do for a module's weights, such as fetch
-                them, is done.)
+            state: continue from it, as `step` does, and return the state after as well. Then only x and
+                mask may be given with it. (`step` calls the module itself, so that hooks on its weights run, such as
+                those that fetch them.)
 
         Raises:
             UserError: for a wrong shape or type, a row longer than `max_length`, a context or packed documents that
-                this mixer cannot have, or both at once; ValueError when a document's tokens do not stand together.
+                this mixer cannot have, or both at once; ValueError when a document's tokens are not contiguous.
         """
         self._check(x, mask)
         if state is not None:
@@ -133,9 +133,9 @@ class Mixer(nn.Module, ABC):
     def step(
         self, x: Float[Tensor, "b n d"], state: State, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Float[Tensor, "b n d"], State]:
-        """Continue a causal sequence by `n` positions, of which those where `mask` is False are passed over.
+        """Continue a causal sequence by `n` positions, of which those where `mask` is False are skipped.
 
-        Returns the outputs and the state after these positions; `state` itself stays as it is.
+        Returns the outputs and the state after these positions; `state` itself is not changed.
 
         Raises:
             UserError: when the mixer is not causal or cannot stream, and for wrong shapes or types.

@@ -1,4 +1,4 @@
-"""The matrix and the bias of an affine module, for products that are taken in another order than the module's own."""
+"""The matrix and the bias of an affine module, for products computed in another order than the module's own."""
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,11 @@ SCALE = 256.0
 def weight_and_bias(module: nn.Module) -> tuple[Float[Tensor, "out d"], Float[Tensor, " out"] | None]:
     """Return W and b with `module(x)` = Wx + b, differentiable with respect to the module's parameters.
 
-    They are read from a plain `nn.Linear`. Anything else that is affine is applied to zeros and to the identity, which
+    They are read from a plain `nn.Linear`. Any other affine module is applied to zeros and to the identity, which
     costs d products of one row: adapters (LoRA), quantised layers, weights that are offloaded, sharded, parametrised or
-    pruned, modules with hooks. b is then never None. Autocast is switched off for it, so that W and b come in the
-    module's own precision, as a parameter would. What a module rounds (a quantised one its input, say) is not affine:
-    there, W and b are those of the unrounded input.
+    pruned, modules with hooks. b is then never None. Autocast is switched off, so that W and b have the
+    module's own precision, as a parameter would. Rounding in a module (a quantised one may round its input) is not
+    affine: W and b are then those of the unrounded input.
 
     Dropout in a module, as LoRA has it before its adapters, zeroes columns of the adapters' part of W: each call
     draws input features to drop for all positions and rows at once (variational dropout, Gal and Ghahramani 2016)
@@ -60,12 +60,12 @@ def _input_width(module: nn.Module) -> int:
             return width
     raise UserError(
         f"expected an affine module with in_features, as nn.Linear has, got {type(module).__name__}; give it that "
-        "attribute, or leave this projection as it was."
+        "attribute, or leave this projection unchanged."
     )
 
 
 def _place(module: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Return where `module` computes and in which type. Some quantised modules have no parameters, and are on a CPU."""
+    """Return the device and dtype of `module`. Some quantised modules have no parameters, and are on a CPU."""
     weight = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), None)
     if weight is None:
         return torch.device("cpu"), torch.get_default_dtype()

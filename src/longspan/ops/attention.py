@@ -1,4 +1,4 @@
-"""Softmax attention of queries over keys, with the rules this project keeps everywhere for masks and empty rows."""
+"""Softmax attention of queries over keys, with this project's common rules for masks and empty rows."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,9 +19,9 @@ def attention(
 ) -> Float[Tensor, "b h n v"]:
     """Return softmax(QKᵀ/√e)V over the keys where `mask` is True.
 
-    Causal means that the last query sees every key and each earlier one a key fewer (aligned to the bottom right, so
-    that fewer queries than keys continue a sequence). Keys and values may come from another sequence, and values be of
-    another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
+    Causal means that the last query sees every key and each earlier query one fewer (aligned to the bottom right, so
+    that fewer queries than keys continue a sequence). Keys and values may come from another sequence, and values may
+    have another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
     if transformed():
         # The fused kernels know one backward pass and no other derivative.
@@ -65,10 +65,10 @@ def attention_naive(
 def check_context(
     causal: bool, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
 ) -> None:
-    """Raise UserError unless cross attention can be had as asked: a context that is neither causal nor packed."""
+    """Raise UserError unless the request for cross attention is possible: a context, neither causal nor packed."""
     if context is None:
         if context_mask is not None:
-            raise UserError("expected a context with context_mask, got the mask alone; pass context=... as well.")
+            raise UserError("expected a context with context_mask, got the mask alone; also pass context=...")
         return
     if causal:
         raise UserError(
@@ -78,14 +78,14 @@ def check_context(
     if document_ids is not None:
         raise UserError(
             "a context needs one document per row, got packed documents in document_ids; call once per document, or "
-            "pad them to rows of their own."
+            "pad each to its own row."
         )
 
 
 def served(
     x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None, context_mask: Bool[Tensor, "b m"] | None
 ) -> Bool[Tensor, "b n"] | None:
-    """Return where an output is due: at real positions whose row has a real position to attend to in the context."""
+    """Return where outputs are not zero: at real positions whose row has a real position in the context."""
     if context_mask is None:
         return mask
     some = context_mask.any(1, keepdim=True).expand(x.shape[:2])

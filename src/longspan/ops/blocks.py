@@ -1,7 +1,7 @@
-"""Long sequences in blocks, so that what is made on the way to a result stays in a processor's cache.
+"""Long sequences in blocks, so that intermediate results stay in a processor's cache.
 
-A tensor of 64 MiB is mapped by the system each time one is made, and leaves every cache before it is read again.
-What a block makes is small, and it is made again in the backward pass instead of being kept.
+The system maps a tensor of 64 MiB each time one is created, and it leaves every cache before it is read again.
+The intermediate results of a block are small, and are recomputed in the backward pass instead of being saved.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ from longspan.ops.execution import by_hand, on_cpu
 
 Result = TypeVar("Result")
 State = TypeVar("State")
-# Larger tensors, in bytes, are not kept by the C library but taken from the system each time, page by page. Up to
-# there, what is made twice costs more than it saves: up to a fifth of the time.
+# The C library does not reuse the memory of tensors larger than this, in bytes, but requests it from the system each
+# time, page by page. Below this size, recomputing costs more than it saves: up to a fifth of the time.
 LARGE = 1 << 25
-# Bytes that a block of such a tensor takes.
+# Size in bytes of a block of such a tensor.
 BLOCK = 1 << 22
 
 
@@ -28,8 +28,8 @@ def block_by_block(
     """Return `function` of each block of positions, which are dimension `dim` of all `tensors`; None stays None.
 
     One call receives all positions where there is nothing to gain: where no tensor is LARGE, on other devices than a
-    CPU, and where no op runs by hand (`ops.execution`). `widening` says how many times as large as the
-    largest of `tensors` are those that `function` makes of them.
+    CPU, and where no op runs by hand (`ops.execution`). `widening` is how many times as large as the
+    largest of `tensors` the tensors that `function` computes from them are.
     """
     positions = _per_block(tensors, dim, widening)
     if not positions:
@@ -40,9 +40,9 @@ def block_by_block(
 def carried_through_blocks(
     function: Callable[..., tuple[Tensor, State]], dim: int, state: State, *tensors: Tensor | None, widening: int = 1
 ) -> tuple[Tensor, State]:
-    """Return what `function(state, *tensors)` would of all positions, an output and the state after the last of them.
+    """Return the result of `function(state, *tensors)` on all positions, an output and the state after the last one.
 
-    Each block of `block_by_block` receives the state that the one before it has left.
+    Each block of `block_by_block` receives the state after the previous one.
     """
     positions = _per_block(tensors, dim, widening)
     if not positions:
@@ -55,7 +55,7 @@ def carried_through_blocks(
 
 
 def _per_block(tensors: tuple[Tensor | None, ...], dim: int, widening: int) -> int:
-    """Return how many positions make a block, or 0 for all."""
+    """Return the number of positions in a block, or 0 for all."""
     if not by_hand():
         return 0
     largest = max((tensor for tensor in tensors if tensor is not None), key=lambda tensor: tensor.nbytes)

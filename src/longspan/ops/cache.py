@@ -1,6 +1,6 @@
-"""Which positions of a cache may be looked at.
+"""Which positions of a cache may be attended to.
 
-`visible` is (b, seen) bool, or (b, 0) as long as every position may be: who never hides one pays nothing for it.
+`visible` is (b, seen) bool, or (b, 0) as long as all positions are visible, so that unmasked streams have no overhead.
 """
 
 import torch
@@ -14,14 +14,14 @@ def all_visible(batch_size: int, device: torch.device | str | None = None) -> Bo
 
 
 def spelled_out(visible: Bool[Tensor, "b v"], seen: int) -> Bool[Tensor, "b {seen}"]:
-    """Return `visible` with one number for each of the `seen` positions."""
+    """Return `visible` with one entry for each of the `seen` positions."""
     return visible if visible.shape[1] == seen else visible.new_ones(visible.shape[0], seen)
 
 
 def extended(
     visible: Bool[Tensor, "b v"], seen: int, new: int, mask: Bool[Tensor, "b {new}"] | None
 ) -> Bool[Tensor, "b w"]:
-    """Return `visible` for a cache of `seen` positions that `new` ones join, those of them where `mask` is True."""
+    """Return `visible` for a cache of `seen` positions to which `new` ones are added, visible where `mask` is True."""
     if mask is None:
         if not visible.shape[1]:
             return visible

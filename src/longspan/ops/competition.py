@@ -1,4 +1,4 @@
-"""Positions that compete by softmax: scored, pooled and served through thin products.
+"""Competition of positions by softmax, computed by thin products.
 
 Scores (a few numbers per position) and pooled sums (a few rows) are thin: x (b, t, d) is read to compute them, but
 nothing of its size is written. Only the gradient of x is that large, and `thin_reads` writes it once.
@@ -30,7 +30,7 @@ class ThinReads(NamedTuple):
                                                 └─────► W, dP ──┴──► _JoinedGradient ──► dx = [dS; W]ᵀ [R; dP]
 
     Autograd itself carries the factors. It delivers gradients to where a tensor came from, so each read takes two
-    placeholders that came from `_JoinedGradient`, with the shapes of its factors. Nobody looks at their values, and a
+    placeholders that came from `_JoinedGradient`, with the shapes of its factors. Their values are never used, and a
     read returns its factors as their gradients. Autograd runs `_JoinedGradient` backward when all reads have done so,
     whatever their order. No state is kept outside the graph, so second derivatives, backward passes through parts of
     it, and checkpointing work as with any other operation.
@@ -102,7 +102,7 @@ class _JoinedGradient(Function):
 
 
 class _Read(Function):
-    """`_scores` or `_sums`; what these owe to the gradient of x goes to the placeholders, as a pair of factors."""
+    """`_scores` or `_sums`; their contribution to the gradient of x goes to the placeholders, as a pair of factors."""
 
     @staticmethod
     def forward(ctx: Any, product: Any, x: Tensor, operand: Tensor, coefficients: Tensor, rows: Tensor) -> Tensor:

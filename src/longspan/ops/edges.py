@@ -24,7 +24,7 @@ def batch_edges(graphs: Sequence[Int[Tensor, "2 _"]]) -> Int[Tensor, "3 n"]:
 
 
 def first_of_each(source: Int[Tensor, " k"], target: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
-    """Return True at the first of all equal edges: a graph has an edge or has it not. Cost: k·log k."""
+    """Return True at the first of all equal edges: a graph either has an edge or does not. Cost: k·log k."""
     # By target, then by source; a stable sort leaves the first of equals first.
     order = source.argsort(stable=True)
     order = order[target[order].argsort(stable=True)]
@@ -43,14 +43,14 @@ def edge_attention(
 ) -> Float[Tensor, "n h v"]:
     """Return softmax(QKᵀ/√e)V where query `target[i]` sees key `source[i]` for each edge i, and nothing else.
 
-    Edges where `keep` is False do not count; equal edges count each. A query without edges gives zeros. Sums are taken
-    in at least float32. Cost: k·h·(e + v) time and memory.
+    Edges where `keep` is False do not count; equal edges count each. A query without edges gives zeros. Sums are
+    computed in at least float32. Cost: k·h·(e + v) time and memory.
     """
     exact = accumulation_dtype(value.dtype)
     scores = (query.to(exact)[target] * key.to(exact)[source]).sum(-1) / query.shape[2] ** 0.5
     if keep is not None:
         scores = scores.masked_fill(~keep.unsqueeze(1), FLOOR)
-    # Only a shift, which the result does not depend on: its gradient is zero, and at ties would be anyone's guess.
+    # Only a shift, on which the result does not depend: its gradient is zero, and would be arbitrary at ties.
     largest = scores.new_full(query.shape[:2], FLOOR).scatter_reduce(
         0, target.unsqueeze(1).expand_as(scores), scores.detach(), "amax"
     )
@@ -60,7 +60,7 @@ def edge_attention(
     total = weights.new_zeros(query.shape[:2]).index_add(0, target, weights)
     out = weights.new_zeros(*query.shape[:2], value.shape[2])
     out = out.index_add(0, target, weights.unsqueeze(-1) * value.to(exact)[source])
-    # A query with edges has a total of at least exp(0); one without has nothing to divide.
+    # A query with edges has a total of at least exp(0); one without edges has a sum of zero.
     return (out / total.clamp_min(1).unsqueeze(-1)).to(value.dtype)
 
 

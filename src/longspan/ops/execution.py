@@ -1,8 +1,8 @@
 """How an op runs: by hand-written gradients and loops, or in plain operations, which anything can differentiate.
 
-A gradient written by hand, a buffer used again and a compiled loop are faster than plain operations, and opaque: to
-compilers, which could do better with plain operations, and to everything that differentiates in another way than one
-backward pass. Each op that has such a form has a plain one beside it. All such decisions are made here.
+Hand-written gradients, reused buffers and compiled loops are faster than plain operations, but opaque to compilers,
+which could do better with plain operations, and to every kind of differentiation except one backward pass. Each op
+with such a form also has a plain one. All such decisions are made here.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,22 +14,22 @@ from torch.autograd import forward_ad
 
 
 def by_hand() -> bool:
-    """Return whether hand-written gradients, checkpoints and buffers serve: in eager mode, without transforms."""
+    """Return whether hand-written gradients, checkpoints and buffers can be used: in eager mode, without transforms."""
     return not (torch.compiler.is_compiling() or transformed())
 
 
 def transformed() -> bool:
-    """Return whether a transform of torch.func (jvp, vmap, grad, ...) or forward-mode differentiation is at work."""
+    """Return whether a transform of torch.func (jvp, vmap, grad, ...) or forward-mode differentiation is active."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def on_cpu(tensor: Tensor) -> bool:
-    """Return whether a CPU computes: what fits its caches is worth cutting out, and looking at data waits for none."""
+    """Return whether `tensor` is on a CPU: there, blocks pay off, and reading values does not synchronise."""
     return tensor.device.type == "cpu"
 
 
 def differentiated_further() -> bool:
-    """Return, in a backward pass, whether it is itself to be differentiated or transformed."""
+    """Return, in a backward pass, whether it will itself be differentiated or transformed."""
     return torch.is_grad_enabled() or transformed()
 
 
@@ -38,7 +38,7 @@ def plain_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of `function(*inputs)`, given those of its outputs, one for each input, in plain operations.
 
-    Inputs without a gradient have None. These gradients have gradients themselves where those are asked for.
+    Inputs without a gradient have None. These gradients are themselves differentiable when that is requested.
     """
     inputs = tuple(inputs)
     needed = [tensor for tensor in inputs if isinstance(tensor, Tensor) and tensor.requires_grad]

@@ -1,4 +1,4 @@
-"""Heads: a width cut into equal parts that attend side by side."""
+"""Heads: a width split into equal parts that attend independently."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,14 +7,14 @@ from longspan.errors import UserError
 
 
 def head_width(mixer: str, dim: int, heads: int) -> int:
-    """Return `dim / heads`. Raises UserError, in the name of `mixer`, when `heads` does not divide `dim`."""
+    """Return `dim / heads`. Raises UserError, naming `mixer`, when `heads` does not divide `dim`."""
     if heads < 1 or dim % heads:
         raise UserError(f"{mixer} needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
     return dim // heads
 
 
 def split_heads(x: Float[Tensor, "b t d"], heads: int) -> Float[Tensor, "b h t e"]:
-    """Return `x` with its width cut into heads, which become the second dimension."""
+    """Return `x` with its width split into heads, which become the second dimension."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 

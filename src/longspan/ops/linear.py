@@ -1,7 +1,7 @@
-"""Attention by a product of positive features instead of the exponential of one: linear in the length.
+"""Attention by products of positive features instead of exponentials of products: linear in the length.
 
-With weights φ(q_i)·φ(k_j), Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·(Σ_j φ(k_j) v_jᵀ): keys and values are summed up once, in a
-matrix that no longer knows how many there were.
+With weights φ(q_i)·φ(k_j), Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·(Σ_j φ(k_j) v_jᵀ): keys and values are summed once, in a
+matrix whose size does not depend on their number.
 """
 
 import functools
@@ -16,15 +16,15 @@ from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.execution import by_hand
 from longspan.ops.pooling import accumulation_dtype
 
-# Positions per chunk of the causal form: weights within chunks take CHUNK numbers per position and head, sums before
+# Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
 # each chunk e·e/CHUNK.
 CHUNK = 32
-# Smaller sums of weights than this, for a query whose largest feature is at least one, count as none at all.
+# Sums of weights below this, for a query whose largest feature is at least one, count as zero.
 TINY = 1e-20
 
 
 class LinearSums(NamedTuple):
-    """What keys and values have added up to: Σ φ(k) vᵀ (b, h, e, v) and Σ φ(k) (b, h, e)."""
+    """The sums over keys and values: Σ φ(k) vᵀ (b, h, e, v) and Σ φ(k) (b, h, e)."""
 
     values: Tensor
     weights: Tensor
@@ -37,7 +37,7 @@ def empty_sums(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> LinearSums:
-    """Return the sums over nothing, in at least float32."""
+    """Return the empty sums, in at least float32."""
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     zeros = torch.zeros(batch_size, heads, width, width, dtype=dtype, device=device)
     return LinearSums(zeros, zeros[..., 0])
@@ -51,7 +51,7 @@ def linear_attention(
 ) -> Float[Tensor, "b h n v"]:
     """Return Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) over the keys where `mask` is True, φ = elu + 1.
 
-    A query that meets no key gives zeros. Cost: (n + m)·e·v, with sums in at least float32.
+    A query that sees no key gives zeros. Cost: (n + m)·e·v, with sums in at least float32.
     """
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
@@ -86,7 +86,7 @@ def causal_linear_attention(
     """
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
-        # Features, scores and sums of chunks together: blocks pay from half the usual size on.
+        # Features, scores and sums of chunks together: blocks pay off from half the usual size.
         out, state = carried_through_blocks(_causal_block, 2, state, query, key, value, real, widening=2)
     return out.to(value.dtype), state
 
@@ -98,7 +98,7 @@ def _causal_block(
     if t == 0:
         return value, state
     if t == 1:
-        # A step of a stream: not worth the chunks.
+        # A step of a stream: too short for chunks.
         keys = _key_features(key, real)
         sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
         return _answers(sums, weights, query), LinearSums(sums, weights)
@@ -118,7 +118,7 @@ def _causal_block(
 def _query_features(query: Tensor) -> Tensor:
     """Return φ of each query, divided by its largest feature if that is below one; the normaliser cancels it."""
     query = query.to(accumulation_dtype(query.dtype))
-    # φ is exp below zero, so the division is a shift, and the gradient knows nothing of it.
+    # φ is exp below zero, so the division is a shift, which the gradient ignores.
     return _features(query - query.detach().amax(-1, keepdim=True).clamp_max(0))
 
 
@@ -155,17 +155,17 @@ def _inverse(normaliser: Tensor) -> Tensor:
 
 
 def _chunks(tensor: Tensor) -> Tensor:
-    """Cut (b, h, t, e) into (b, h, chunks, at most CHUNK, e), filling up the last chunk with zeros."""
+    """Split (b, h, t, e) into (b, h, chunks, at most CHUNK, e), padding the last chunk with zeros."""
     size = min(CHUNK, tensor.shape[2])
     missing = -tensor.shape[2] % size
     if missing:
         tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
-    # Laid out once for all the products to come.
+    # Made contiguous once, for all later products.
     return tensor.unflatten(2, (-1, size)).contiguous()
 
 
 def _running(chunks: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `start` plus the sum of all chunks before each, and plus that of all."""
+    """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks."""
     before = torch.cat((start.unsqueeze(2), chunks[:, :, :-1]), 2).cumsum(2)
     return before, before[:, :, -1] + chunks[:, :, -1]
 

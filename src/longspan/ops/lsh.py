@@ -9,7 +9,7 @@ from longspan.ops.blocks import block_by_block
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 
 # The logit of a position with itself: below that of any other position, above that of an invisible one, so that it
-# counts where there is nothing else.
+# counts only if there is no other.
 SELF = -1e15
 
 
@@ -42,12 +42,12 @@ def lsh_attention(
     chunk: int,
     mask: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b h t v"]:
-    """Return attention of shared queries and keys within chunks of positions sorted by bucket, over r rounds.
+    """Return the attention of shared queries and keys within chunks of positions sorted by bucket, over r rounds.
 
     In each round the real positions, sorted by bucket and then by number, are cut into chunks. A position sees its own
     chunk and the one before it; the first chunk of a round sees the last of the round before (the first round that of
     the last), unless there is only one. The logit is q_i·q_j/|q_j|, and 0 where q_j is zero. A position sees itself
-    only where it sees nothing else. Rounds are weighed by their normalisers. Positions where `mask` is False are sorted
+    only if it sees no other. Rounds are weighted by their normalisers. Positions where `mask` is False are sorted
     last, seen by none, and give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory
     r·t·h·(2·chunk + e + v).
     """
@@ -56,7 +56,7 @@ def lsh_attention(
         return value
     chunk = min(chunk, t)
     if t == chunk:
-        # One chunk holds everything, in whatever order: all rounds are alike.
+        # One chunk contains all positions, in any order: all rounds are alike.
         buckets = buckets[:, :, :1]
     mask = torch.ones_like(query_key[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
     missing = -t % chunk
@@ -73,7 +73,7 @@ def lsh_attention(
     number = order.unflatten(3, (-1, chunk)).unsqueeze(-1)
     place = torch.arange(t + missing, device=mask.device).view(1, 1, 1, -1, chunk, 1)
     visible = _with_previous(place < count, last)
-    # The only chunk of a row is not the one before it, too.
+    # The only chunk of a row is not also its own predecessor.
     visible[:, :, :, 0, :-chunk] &= last[..., 0, :, :] > 0
     numbers = _with_previous(number, last)
     # Scores have two chunks of keys to each position, which may be much more than the keys' width.
@@ -81,7 +81,7 @@ def lsh_attention(
     parts = block_by_block(_attend, 3, query, keys, values, number, numbers, visible, widening=widening)
     mixed, normaliser = parts[0] if len(parts) == 1 else (torch.cat(each, 3) for each in zip(*parts, strict=True))
 
-    # Back in the order of the sequence, then the mean over rounds.
+    # Back to the order of the sequence, then the mean over rounds.
     places = order.argsort(dim=-1).unsqueeze(-1)[..., :t, :]
     mixed = mixed.flatten(3, 4).gather(3, places.expand(-1, -1, -1, -1, value.shape[3]))
     weights = normaliser.flatten(3, 4).gather(3, places).softmax(2)
@@ -91,7 +91,7 @@ def lsh_attention(
 def _attend(
     query: Tensor, keys: Tensor, values: Tensor, number: Tensor, numbers: Tensor, visible: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return what each position takes from the `visible` keys of its chunk and the one before, and the normaliser."""
+    """Return the mean of values at each position, over the `visible` keys of two chunks, and the normaliser."""
     with torch.autocast(query.device.type, enabled=False):
         logits = query @ keys.mT
     logits = logits.masked_fill(number == numbers.mT, SELF).masked_fill(~visible.mT, FLOOR)
@@ -106,7 +106,7 @@ def _in_chunks(x: Tensor, order: Tensor, chunk: int) -> Tensor:
 
 
 def _with_previous(x: Tensor, last: Tensor) -> Tensor:
-    """Return `x` (b, h, r, chunks, chunk, w) with each chunk behind the other one that it sees.
+    """Return `x` (b, h, r, chunks, chunk, w) with each chunk preceded by the other one that it sees.
 
     `last` (b, 1, 1, 1, 1, 1) is the chunk with a row's last real positions. A single chunk sees no other.
     """
@@ -117,10 +117,10 @@ def _with_previous(x: Tensor, last: Tensor) -> Tensor:
 
 
 def inverse_lengths(x: Float[Tensor, "*s e"]) -> Float[Tensor, "*s 1"]:
-    """Return 1/|x|, and 1 for vectors of zeros, which have no direction: x times it is x there, too.
+    """Return 1/|x|, and 1 for vectors of zeros, which have no direction: x times it is still zero.
 
-    Right for vectors of any size, as their squares are taken beside their largest entry. What is shorter than the
-    smallest normal number counts as zero.
+    Correct for vectors of any size, as squares are computed relative to the largest entry. A vector whose largest entry
+    is below the smallest normal number counts as zero.
     """
     largest = x.detach().abs().amax(-1, keepdim=True)
     zero = largest < torch.finfo(x.dtype).tiny

@@ -20,9 +20,10 @@ def zero_padding(y: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None) ->
 def left_aligned(
     mix: Callable[[Tensor, Tensor], Tensor], x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
 ) -> Float[Tensor, "b t d"]:
-    """Return what `mix(x, mask)` gives with the real positions of each row moved to its start, put back in place.
+    """Return what `mix(x, mask)` gives with the real positions of each row moved to its start, with outputs
+    returned to the original positions.
 
-    For mixers to which a position's number matters: padding before or between tokens then changes nothing.
+    For mixers that depend on the number of a position: padding before or between tokens then changes nothing.
     """
     return left_aligned_step(lambda real, there: (mix(real, there), None), x, mask)[0]
 
@@ -30,7 +31,7 @@ def left_aligned(
 def left_aligned_step(
     step: Callable[[Tensor, Tensor], tuple[Tensor, State]], x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
 ) -> tuple[Float[Tensor, "b t d"], State]:
-    """Return the same for a `step(x, mask)` that gives a state besides, and the state as it is."""
+    """Return the same for a `step(x, mask)` that also returns a state, and that state unchanged."""
     if x.shape[1] == 1:
         return step(x, mask)
     order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
@@ -45,13 +46,13 @@ def by_document(
     document_ids: Int[Tensor, "b t"],
     mask: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b t d"]:
-    """Return what `mix(x, mask)` gives for each packed document as a row of its own, put back in place.
+    """Return `mix(x, mask)` of each packed document in its own row, with outputs returned to the original positions.
 
-    `document_ids` numbers the document of each token; the tokens of a document stand together. Documents become rows
+    `document_ids` numbers the document of each token; the tokens of a document are contiguous. Documents become rows
     padded on the right to the longest, so the cost is that of separate calls in one batch.
 
     Raises:
-        UserError: when a document's tokens do not stand together.
+        UserError: when a document's tokens are not contiguous.
     """
     if not document_ids.numel():
         return x
@@ -66,30 +67,30 @@ def by_document(
 
 
 def document_starts(document_ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Bool[Tensor, "b t"]:
-    """Return where a scan has to begin again: at the first real position of each packed document.
+    """Return where a scan must restart: at the first real position of each packed document.
 
     `document_ids` numbers the document of each token.
 
     Raises:
-        UserError: when a document's tokens do not stand together.
+        UserError: when a document's tokens are not contiguous.
     """
     starts, _ = _starts(document_ids)
     if mask is None:
         return starts
-    # How many real positions came before the document, and how many before this position and with it.
+    # Number of real positions before the document, and up to and including this position.
     before = ((mask.cumsum(1) - mask.long()) * starts).cummax(1).values
     return mask & (mask.cumsum(1) - before == 1)
 
 
 def _starts(document_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where documents begin, (b, t), and the numbers of these positions, all rows taken as one."""
+    """Return where documents begin, (b, t), and the numbers of these positions, with all rows flattened."""
     starts = torch.ones_like(document_ids, dtype=torch.bool)
     starts[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
     first = starts.flatten().nonzero().squeeze(1)
     owners = torch.stack((first // document_ids.shape[1], document_ids.flatten()[first]), 1)
     if owners.unique(dim=0).shape[0] != owners.shape[0]:
         raise UserError(
-            "expected the tokens of each packed document to stand together in document_ids, got a number that returns "
-            "after another; give each document a number of its own."
+            "expected the tokens of each packed document to be contiguous in document_ids, got a number that returns "
+            "after another; give each document its own number."
         )
     return starts, first

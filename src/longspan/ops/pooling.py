@@ -1,7 +1,7 @@
 """Softmax-weighted means over positions: over the whole sequence, and over every prefix of it.
 
 A softmax-weighted mean is a monoid: its state is the log of its normaliser and the mean itself, and two states merge
-associatively. So sequences can be streamed, cut anywhere, and split over machines.
+associatively. So sequences can be streamed, split anywhere, and distributed over machines.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from longspan.ops.scan.plain import logaddexp
 
 
 class PrefixMean(NamedTuple):
-    """What a softmax-weighted mean has seen so far: `normaliser` (b, h), a logsumexp, and `mean` (b, h, e)."""
+    """The state of a softmax-weighted mean: `normaliser` (b, h), a logsumexp, and `mean` (b, h, e)."""
 
     normaliser: Tensor
     mean: Tensor
@@ -28,16 +28,16 @@ def empty_prefix(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> PrefixMean:
-    """Return the state of a mean that has seen nothing, in at least float32."""
+    """Return the state of a mean over no positions, in at least float32."""
     dtype = accumulation_dtype(dtype or torch.get_default_dtype())
     normaliser = torch.full((batch_size, heads), FLOOR, dtype=dtype, device=device)
     return PrefixMean(normaliser, torch.zeros(batch_size, heads, width, dtype=dtype, device=device))
 
 
 def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
-    """Return the state of a mean that has seen what both have; `empty_prefix` changes nothing."""
+    """Return the state of a mean over the positions of both; `empty_prefix` changes nothing."""
     normaliser = logaddexp(one.normaliser, other.normaliser)
-    # The distance of FLOOR to FLOOR is no weight.
+    # The difference of FLOOR and FLOOR is not a weight.
     weight = (other.normaliser - normaliser).exp() * (other.normaliser > FLOOR / 2)
     return PrefixMean(normaliser, torch.lerp(one.mean, other.mean, weight.to(one.mean.dtype).unsqueeze(-1)))
 
@@ -98,8 +98,8 @@ def prefix_softmax_mean(
     """Return at every position the softmax-weighted mean of the values up to it, and the state after the last.
 
     Positions where `mask` is False weigh nothing; before the first real position the mean is zero. `state` continues
-    an earlier call. Where `starts` is True all before is forgotten: a packed document begins. Cost: t·h·e, in one pass,
-    with sums in at least float32.
+    an earlier call. Where `starts` is True, a packed document begins and everything before is forgotten.
+    Cost: t·h·e, in one pass, with sums in at least float32.
     """
     b, t, h, e = values.shape
     state = state or empty_prefix(b, h, e, values.dtype, values.device)
@@ -108,7 +108,7 @@ def prefix_softmax_mean(
         # A document that begins with padding begins with the mean of nothing.
         values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
     if t == 1 and starts is None:
-        # A step of a stream: not worth a kernel.
+        # A step of a stream: too short for a kernel.
         state = merge(state, PrefixMean(logits[:, 0].to(state.normaliser.dtype), values[:, 0].to(state.mean.dtype)))
         return state.mean.unsqueeze(1).to(values.dtype), state
     gates, normaliser = softmax_gates(logits, state.normaliser, starts)

@@ -27,7 +27,7 @@ BLOCK = 128
 def distance_encoding(distances: Int[Tensor, " r"], dim: int, dtype: torch.dtype) -> Float[Tensor, "r d"]:
     """Return Transformer-XL's sinusoid of each distance: `dim`/2 sines, then `dim`/2 cosines (not interleaved).
 
-    Angles are taken in at least float32, as bfloat16 cannot tell neighbouring distances apart from 256 on; only the
+    Angles are computed in at least float32, as bfloat16 cannot tell neighbouring distances apart from 256 on; only the
     result has the type `dtype`.
     """
     exact = accumulation_dtype(dtype)
@@ -39,7 +39,7 @@ def distance_encoding(distances: Int[Tensor, " r"], dim: int, dtype: torch.dtype
 def distance_range(queries: int, keys: int, causal: bool, window: int | None) -> tuple[int, int]:
     """Return the largest and the smallest distance that `relative_attention` may ask for, both included.
 
-    The queries stand at the last positions of the keys. Some of these distances belong to keys that no query sees.
+    The queries are at the last positions of the keys. Some of these distances belong to keys that no query sees.
     """
     largest = keys - 1 if window is None else min(keys - 1, window + 2 * BLOCK - 2)
     return largest, -min(BLOCK, queries) if causal else -queries
@@ -62,9 +62,9 @@ def relative_attention(
     smallest. Keys where `mask` is False are not seen; `causal` hides the keys after a query, and `window` those more
     than `window` positions before it. A query that sees no key gives zeros.
 
-    Scores and their softmax have at least float32, other products the type of `value`. Cost: n·m·(e + p + v) time, and
-    beside the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time; with
-    a window, m is at most window + 2·BLOCK.
+    Scores and their softmax are in at least float32, other products in the type of `value`. Cost: n·m·(e + p + v) time,
+    and beside the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time;
+    with a window, m is at most window + 2·BLOCK.
     """
     dtype = value.dtype
     content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))
@@ -127,10 +127,10 @@ def _in_plain_operations(
     """Compute `relative_attention` from operations that compilers know and whose gradients have gradients."""
     n, m = content.shape[2], key.shape[-2]
     largest, _ = distance_range(n, m, causal, window)
-    # The keys are cut at every start of a block of queries, and as often before the first; or not at all.
+    # The keys are split at every start of a block of queries, and as often before the first; or not at all.
     piece, offset = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)
     cuts = [*(max(0, at - offset) for at in range(0, m + offset, piece)), m]
-    # Views of pieces, not slices of the whole: the gradient of a slice is as long as what it was cut from.
+    # Views of pieces, not slices of the whole: the gradient of a slice is as long as the whole.
     sizes = [end - start for start, end in itertools.pairwise(cuts)]
     keys, values = key.split(sizes, -2), value.split(sizes, -2)
     queries = zip(content.split(BLOCK, 2), position.split(BLOCK, 2), strict=True)

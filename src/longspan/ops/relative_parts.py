@@ -1,7 +1,7 @@
-"""Transformer-XL's attention and its gradient, made part by part: in place, in memory that all parts share.
+"""Transformer-XL's attention and its gradient, computed part by part, in place, in memory shared by all parts.
 
-Scores are passed over a dozen times on their way to a gradient. A pass through memory takes as long as the product that
-made them, a pass through a core's cache next to nothing; so a part is what fits there.
+Scores are read or written a dozen times for a gradient. A pass through memory takes as long as the product that
+computes them, a pass through a core's cache almost no time; so a part is sized to fit there.
 """
 
 import itertools
@@ -15,15 +15,15 @@ from torch import Tensor
 from longspan.ops.execution import on_cpu
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 
-# Scores in a part, for each core of a CPU: about its cache. Parts of half the size spend more on starting operations.
+# Scores in a part per core of a CPU: about its cache. Parts of half the size spend more time on starting operations.
 TILE = 2**19
 
 
 class Part(NamedTuple):
-    """A block of queries, in some rows and some heads of the keys, and what it may see.
+    """A block of queries, in some rows and some heads of the keys, and what they may see.
 
     Attributes:
-        heads, rows, queries, keys, distances: which of them. The queries of all heads that share keys go together.
+        heads, rows, queries, keys, distances: slices of the part, which has the queries of all heads that share keys.
         limits: for some of the columns, an upper limit of each query's scores, (n, columns): FLOOR hides a key.
     """
 
@@ -60,7 +60,7 @@ class Scores:
         if self.shared:
             key, value, distance_key = key.unsqueeze(1), value.unsqueeze(1), distance_key.unsqueeze(0)
         self.content, self.position, self.distance_key = content, position, distance_key.contiguous()
-        # Heads first, as those of several rows ask for the same distance keys.
+        # Heads first, as those of several rows use the same distance keys.
         self.key, self.value = (tensor.transpose(0, 1).contiguous() for tensor in (key, value))
         self.hidden = None if mask is None else ~mask
         self.causal, self.window, self.block, self.largest = causal, window, block, largest
@@ -115,7 +115,7 @@ class Scores:
         return key.flatten(0, 1), value.flatten(0, 1)
 
     def room(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return memory to work in, the same for the same name: new memory costs as much as what fills it."""
+        """Return scratch memory, the same for the same name: new memory costs as much as filling it."""
         size = math.prod(shape)
         if name not in self._room or self._room[name].numel() < size:
             self._room[name] = self.key.new_empty(size, dtype=dtype)
@@ -130,7 +130,7 @@ class Scores:
         return torch.bmm(left.to(self.exact), right.to(self.exact), out=room)
 
     def weights(self, part: Part) -> Tensor:
-        """Return what each key weighs for each query of a part, (heads · rows, sharing heads · queries, keys)."""
+        """Return the weight of each key for each query of a part, (heads · rows, sharing heads · queries, keys)."""
         content, position = (self.of_queries(tensor, part) for tensor in (self.content, self.position))
         heads, rows, sharing, n, _ = content.shape
         (key, _), distance_key = self.seen(part), self.distance_key[part.heads, part.distances]
@@ -144,21 +144,21 @@ class Scores:
             by_place[..., places].clamp_max_(limit)
         weights = self.room("weights", together, queries, m, dtype=self.exact)
         hidden = None if self.hidden is None else self.hidden[part.rows, part.keys]
-        # Looking spares work on a CPU; elsewhere it would wait for the device.
+        # Checking the values saves work on a CPU; elsewhere it would wait for the device.
         if hidden is None or (on_cpu(hidden) and not hidden.any()):
             return torch.softmax(scores, -1, out=weights)
         scores.view(heads, rows, queries, m).clamp_max_(self._limit(hidden).unsqueeze(1))
         return torch.softmax(scores, -1, out=weights).mul_(scores.amax(-1, keepdim=True) > FLOOR / 2)
 
     def _limit(self, hidden: Tensor) -> Tensor:
-        # Faster by far than to fill what is hidden.
+        # Much faster than masked_fill.
         return torch.where(hidden, FLOOR, torch.inf).to(self.exact)
 
 
 def attend(scores: Scores) -> Tensor:
     """Return the values weighted by the softmax of the scores, (b, h, n, v)."""
     (b, h, n, _), width = scores.content.shape, scores.value.shape[-1]
-    # With the heads of a position side by side, as the next projection wants them.
+    # With the heads of a position adjacent in memory, as the next projection needs them.
     out = scores.value.new_empty(b, n, h, width).transpose(1, 2)
     for block in scores.blocks():
         for part in scores.parts(block):
@@ -176,7 +176,7 @@ def gradients(scores: Scores, gradient: Tensor, out: Tensor) -> tuple[Tensor, ..
         torch.zeros_like(tensor.mT, dtype=scores.exact, memory_format=torch.contiguous_format)
         for tensor in (scores.key, scores.value, scores.distance_key)
     )
-    # What the gradients of a query's weights have in common, which softmax takes off.
+    # The common part of the gradients of a query's weights, which the gradient of softmax subtracts.
     common = (gradient.to(scores.exact) * out).sum(-1, keepdim=True)
     for block in scores.blocks():
         shifted = None
@@ -189,14 +189,14 @@ def gradients(scores: Scores, gradient: Tensor, out: Tensor) -> tuple[Tensor, ..
             (heads, rows, sharing, n, _), (together, queries, m) = content.shape, weights.shape
             given = given.reshape(together, queries, -1)
             _add_product(to_value[part.heads, part.rows, :, part.keys], given.mT, weights.to(dtype))
-            # In place of the scores, which have done their work.
+            # In the memory of the scores, which are no longer needed.
             to_scores = scores.exact_product(given, value.mT, "scores")
             to_scores = to_scores.sub_(off.reshape(together, queries, 1)).mul_(weights).to(dtype)
             content = content.reshape(together, queries, -1)
             _add_product(to_key[part.heads, part.rows, :, part.keys], content.mT, to_scores)
             _put(scores.of_queries(to_content, part), torch.bmm(to_scores, key))
             if shifted is None:
-                # The zeros around the places of keys stay zeros from part to part.
+                # The zeros around the keys stay zero from part to part.
                 shifted = scores.room("shifted", together, sharing, n, n + m).zero_()
             shift(shifted[:together]).copy_(to_scores.view(together, sharing, n, m))
             columns = shifted[:together].view(heads, rows * queries, n + m)
@@ -216,12 +216,12 @@ def shift(columns: Tensor) -> Tensor:
 
 
 def _put(place: Tensor, product: Tensor) -> None:
-    """Write a product, one matrix for each head and row of a part, to its place in a tensor of queries."""
+    """Write a product, one matrix for each head and row of a part, to its position in a tensor of queries."""
     place.copy_(product.view(place.shape))
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, which counts heads and rows apart."""
+    """Add left @ right to `total`, which has separate dimensions for heads and rows."""
     total = total.view(-1, *total.shape[-2:])
     if total.dtype == left.dtype:
         total.baddbmm_(left, right)

@@ -178,7 +178,7 @@ def packed_documents_are_separate_calls(subject: Subject) -> None:
             close(mixer(x, mask, document_ids=document_ids), separate)
         close(mixer(x, document_ids=document_ids), mixer(x, full, document_ids=document_ids))
     torn = torch.tensor([[0, 1, 0]])
-    refused(ValueError, "stand together", lambda: mixer(subject.inputs(1, 3), document_ids=torn))
+    refused(ValueError, "contiguous", lambda: mixer(subject.inputs(1, 3), document_ids=torn))
 
 
 def block_by_block_is_the_whole(subject: Subject) -> None:

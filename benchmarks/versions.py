@@ -1,6 +1,6 @@
 """Speed of this checkout against another one, such as that of an earlier commit, interleaved.
 
-    python benchmarks/versions.py OTHER_CHECKOUT [--repeats 9] [--only NAME,...] [--json FILE]
+    python benchmarks/versions.py OTHER_CHECKOUT [--repeats 9] [--only TEXT] [--json FILE]
 
     git worktree add ../before COMMIT && python benchmarks/versions.py ../before
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("other", type=Path, help="the other checkout")
     parser.add_argument("--repeats", type=int, default=9, help="timed turns of each")
-    parser.add_argument("--only", default="", help="work whose names contain one of these, separated by commas")
+    parser.add_argument("--only", metavar="TEXT", action="append", default=[], help="work whose names contain this")
     parser.add_argument("--json", type=Path, help="write the result here")
     arguments = parser.parse_args()
     from tabulate import tabulate
@@ -152,10 +152,9 @@ def main() -> None:
     from longspan.environment import environment
 
     other, this = Side(arguments.other.resolve()), Side(HERE)
-    wanted = [word for word in arguments.only.split(",") if word]
     rows = []
     for name in this.names:
-        if name not in other.names or (wanted and not any(word in name for word in wanted)):
+        if name not in other.names or (arguments.only and not any(word in name for word in arguments.only)):
             continue
         times: dict[str, list[float]] = {"other": [], "this": []}
         for turn in range(arguments.repeats + 2):

@@ -8,7 +8,7 @@ All runs are scored on the same tokens, so they need the same tokenizer.
 
 - "window": the model sees the last so many tokens and nothing before, in windows that begin anew every `stride` tokens
   (or as many as the window has, where that is fewer; 1 is exact). The relative effective context length of Dai et al.
-  2019 (`longspan.metrics.relative_context_lengths`) is that of these losses, with the runs as the group of models.
+  2019 (`relative_context_lengths` of language modelling) is that of these losses, with the runs as the group of models.
 - "carried": states carried through the document, in segments as in training; for `relative` with memories of so many
   positions besides the segment, for other mixers whose states have one size once, as "whole document".
 

@@ -74,7 +74,7 @@ class Task(abc.ABC, Generic[S]):
     """One thing that models learn, with everything that only it knows; instances hold nothing but their name.
 
     The class says what the task reads, what it can be told, and what it measures; `longspan.train`, `evaluate`,
-    `predict`, `generate` and `compare` do the rest. Its docstring's first line is what `longspan list --tasks` shows.
+    `predict`, `generate` and `compare` do the rest. The docstring says what is learned.
 
     Args:
         name: What recipes call it: the folder's name, or the dotted path of the class.

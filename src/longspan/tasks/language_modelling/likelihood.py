@@ -31,8 +31,8 @@ def token_losses(
     A document t1 .. tn is fed as [end] t1 .. tn and has n + 1 targets, t1 .. tn [end], `end` being the model's
     `eos_token_id`. With `context="carried"` it is read segment by segment, and the states of the mixers are carried
     from one to the next: each token is read once, and sees as far back as the mixers remember. With "sliding" the
-    model starts anew in each window of at most `window` tokens, as it must where nothing is remembered: a document's
-    first window gives `window` targets, each further one begins `stride` tokens later and gives the `stride` targets
+    model starts from scratch in each window of at most `window` tokens, as it must where nothing is remembered: the
+    first window of a document gives `window` targets, each further one begins `stride` tokens later and gives the `stride` targets
     that are new. A target is then predicted from the `window - stride + 1` to `window` tokens before it, or from all
     where there are fewer; `stride=1` gives each as many as possible, at a cost of `window` tokens a target.
 
@@ -69,7 +69,7 @@ def token_losses(
     was_training = model.training
     model.eval()
     try:
-        # Below the bar of a training it goes away when it is full.
+        # Below the bar of a training run it goes away when it is full.
         with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", leave=None, disable=not progress) as bar:
             for document, start, found in scored:
                 losses[document][start : start + len(found)] = found

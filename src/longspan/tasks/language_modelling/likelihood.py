@@ -32,8 +32,8 @@ def token_losses(
     `eos_token_id`. With `context="carried"` it is read segment by segment, and the states of the mixers are carried
     from one to the next: each token is read once, and sees as far back as the mixers remember. With "sliding" the
     model starts from scratch in each window of at most `window` tokens, as it must where nothing is remembered: the
-    first window of a document gives `window` targets, each further one begins `stride` tokens later and gives the `stride` targets
-    that are new. A target is then predicted from the `window - stride + 1` to `window` tokens before it, or from all
+    first window of a document gives `window` targets, each further one begins `stride` tokens later and gives the
+    `stride` targets that are new. A target is then predicted from the `window - stride + 1` to `window` tokens before it, or from all
     where there are fewer; `stride=1` gives each as many as possible, at a cost of `window` tokens a target.
 
     Args:

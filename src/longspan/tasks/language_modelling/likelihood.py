@@ -34,7 +34,8 @@ def token_losses(
     model starts from scratch in each window of at most `window` tokens, as it must where nothing is remembered: the
     first window of a document gives `window` targets, each further one begins `stride` tokens later and gives the
     `stride` targets that are new. A target is then predicted from the `window - stride + 1` to `window` tokens before
-    it, or from all where there are fewer; `stride=1` gives each as many as possible, at a cost of `window` tokens a target.
+    it, or from all where there are fewer; `stride=1` gives each as many as possible, at a cost of `window` tokens a
+    target.
 
     Args:
         model: A `LongspanForCausalLM`. It is in evaluation mode meanwhile, and keeps no states of these documents.

@@ -22,6 +22,17 @@ from longspan.errors import UserError, suggestion
 from longspan.tasks.options import GenerationOptions, add_flags, names
 
 
+def run() -> None:
+    """Run the command line and end the process with its exit code."""
+    code = main()
+    if "LOCAL_RANK" in os.environ:
+        # One of several processes, whose connections have threads that may outlive the interpreter: it would abort.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: the process's arguments) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)

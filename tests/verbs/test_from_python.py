@@ -111,7 +111,7 @@ def test_a_recipe_and_overrides_are_not_mixed(animals: Path, tmp_path: Path) -> 
 
 
 def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
-    with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window': it has none\."):
+    with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window'; it has none\."):
         evaluate(result.folder, window=3)
     with pytest.raises(UserError, match=r"generating has no option 'topk'; did you mean 'top_k'\?"):
         longspan.generate(result.folder, topk=3)

@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["evaluate", "{run}", "--data", "{tmp}/empty.txt"], "expected text in 'empty.txt', got an empty file"),
         (["evaluate", "{run}", "--data", "{tmp}/latin.txt"], "another encoding or no text at latin.txt, byte 1"),
         (["convert", "{tmp}/nothing", "{tmp}/out"], "there is no checkpoint '{tmp}/nothing'"),
-        (["convert", "{run}", "{run}"], "exists: choose another folder, or replace it with --overwrite."),
+        (["convert", "{run}", "{run}"], "exists; choose another folder, or replace it with --overwrite."),
         (["convert", "{run}", "{tmp}", "--overwrite"], "'{tmp}' is not a run folder, so it is not replaced"),
         (["convert", "{run}", "{tmp}/out"], "expected a Transformer-XL"),
     ],

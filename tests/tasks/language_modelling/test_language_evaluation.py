@@ -152,7 +152,7 @@ def test_positions_that_end(tmp_path: Path) -> None:
 
 def test_options_of_another_task(run_dir: Path) -> None:
     with pytest.raises(
-        UserError, match=r"'language_modelling' of '.*run' has no option 'labels': .*attention_length, context, "
+        UserError, match=r"'language_modelling' of '.*run' has no option 'labels'; .*attention_length, context, "
     ):
         evaluate(run_dir, labels=3)
     with pytest.raises(UserError, match=r"has no option 'strides'; did you mean 'stride'\?"):

@@ -165,7 +165,7 @@ class Vast(RunningMean):
             "Remembers (causal) breaks a promise. Read whole, in any cuts or token by token",
         ),
         (LooksAhead, "LooksAhead (causal) breaks a promise. A causal mixer's outputs, and their gradients, depend on"),
-        (Widens, "breaks a promise. Results keep the type of x and are as right as it can be"),
+        (Widens, "breaks a promise. Results keep the type of x and are as accurate as it allows"),
         (ReadsWeights, "ReadsWeights breaks a promise. LoRA on each nn.Linear reaches the result"),
         (Cheap, "Cheap breaks a promise. A forward pass takes the claimed `operations`"),
         (Vast, "Vast (causal) breaks a promise. A row's state holds `state_size` numbers"),

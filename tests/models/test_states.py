@@ -263,5 +263,5 @@ def test_mistakes_are_named() -> None:
 def test_a_mixer_without_states_is_named() -> None:
     model = build(["additive"])
     model.backbone.blocks[0].mixer = mixers.build("linformer", model.config.dim)
-    with pytest.raises(UserError, match="goes on from a state, got linformer"):
+    with pytest.raises(UserError, match="continues from a state, got linformer"):
         model.init_states(1)

@@ -18,6 +18,6 @@ def test_heads_are_cut_from_the_width_and_not_from_the_positions() -> None:
 
 @pytest.mark.parametrize("heads", [0, -2, 4])
 def test_heads_must_divide_the_width(heads: int) -> None:
-    with pytest.raises(UserError, match=f"local needs a dim that heads divides, got dim=10 and heads={heads}"):
+    with pytest.raises(UserError, match=f"local expected a dim that heads divides, got dim=10 and heads={heads}"):
         head_width("local", 10, heads)
     assert head_width("local", 10, 5) == 2

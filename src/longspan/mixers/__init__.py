@@ -1,8 +1,8 @@
 """Mechanisms that move information between positions, all of one class and one contract.
 
-A mixer is a `Mixer` (`longspan.mixers.base`), which maps (b, t, dim) to (b, t, dim). Each lives in the file that bears
-its name, as the class that bears its name in CamelCase, and is found there: nothing has to be registered. `aliases`
-are further names of theirs. A mixer outside this package is named by its dotted path, "package.module.Class".
+A mixer is a `Mixer` (`longspan.mixers.base`), which maps (b, t, dim) to (b, t, dim). Each is found by its name: the
+file of that name has a class of that name in CamelCase, and nothing has to be registered. `aliases` are alternative
+names. A mixer outside this package is named by its dotted path, "package.module.Class".
 """
 
 import importlib
@@ -28,10 +28,10 @@ class Description:
     """What `longspan list` and `longspan show` print about a mixer.
 
     Attributes:
-        name: what it was asked for by.
+        name: the name under which it was requested.
         alias_of: the mixer that `name` is another name for, or None.
         aliases: other names of it.
-        summary, cost, source, docstring: what the class's docstring says, to be read by people.
+        summary, cost, source, docstring: the class's docstring and parts of it, for people to read.
         options: the options and their defaults.
         causal, streaming, context, packing, edges: see `Capabilities`.
     """
@@ -58,7 +58,7 @@ def names() -> list[str]:
 
 
 def aliases() -> Mapping[str, Alias]:
-    """Return further names: for each the mixer it stands for and the options that it sets."""
+    """Return the alternative names, each with its mixer and the options that it sets."""
     return ALIASES
 
 

@@ -37,7 +37,7 @@ def joined(
 
 
 def forgotten(cache: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
-    """Return a cache of the same length in which these rows hold zeros, seen no more."""
+    """Return a cache of the same length in which these rows are zeros and hidden."""
     chosen = rows.view(-1, 1, 1, 1)
     visible = spelled_out(cache.visible, cache.key.shape[2]).masked_fill(rows.unsqueeze(1), False)
     return KeyValueCache(cache.key.masked_fill(chosen, 0), cache.value.masked_fill(chosen, 0), visible)

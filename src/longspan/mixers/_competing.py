@@ -1,4 +1,4 @@
-"""What both forms of competing queries share: their parameters, and the way from a call to their two orders."""
+"""What both kinds of competing queries share: their parameters, and the choice of bidirectional or causal form."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -62,11 +62,11 @@ class CompetingQueries(Mixer):
             return hand_out(weights, answers, None)
         weight, bias = weight_and_bias(self.output)
         y = hand_out(weights, answers, weight)
-        # W_o has no bias of its own; an adapter's may.
+        # W_o has no bias; an adapter's may.
         return y if bias is None else zero_padding(y + bias, mask)
 
     def competing(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the score of each position and head, (b, t, h), which outweighs nothing where `mask` is False."""
+        """Return the score of each position and head, (b, t, h), far below all others where `mask` is False."""
         return masked_logits(self.score(x), mask)
 
     def split(self, x: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ class Additive(Mixer):
         return y if y.shape[2] == self.dim else y.repeat(1, 1, self.dim // y.shape[2])
 
     def _score_matrix(self, score: Tensor) -> Tensor:
-        """Return score vectors as (heads, dim), scaled by 1/√e: zero outside the own head when scoring per head."""
+        """Return score vectors as (heads, dim), scaled by 1/√e: zero outside a vector's head when scoring per head."""
         width = self.dim // self.heads
         if score.shape[1] == width:
             score = torch.block_diag(*score.unsqueeze(1)) if self.heads > 1 else score
@@ -194,7 +194,7 @@ class Additive(Mixer):
         """Mix x by the global query of x and the global key of `source`: x itself, or its context."""
         w_q, b_q = self._projection(self.query)
         w_k, b_k = self._projection(self.key)
-        # A bias moves all of a row's logits alike, so softmax never sees it.
+        # A bias shifts all of a row's logits equally, so softmax ignores it.
         global_query = self._pool(x, x @ (self._score_matrix(self.query_score) @ w_q).T, mask, w_q, b_q)
         _, score = self._key_scores()
         if self.interaction == "product":

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Alias(NamedTuple):
-    """The name of a mixer, and the options that differ from its defaults; those that users give win over them."""
+    """The name of a mixer, and the options that differ from its defaults; options given by users override them."""
 
     mixer: str
     options: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What every mixer is, can do and costs: the one class that models, training and tools look at.
+"""What every mixer is, can do and costs: the one interface that models, training and tools rely on.
 
 A mixer is a `Mixer` that implements
 
@@ -10,10 +10,10 @@ and, where its `capabilities` say so,
     mix_context(x, mask, context, context_mask)     cross attention                             (context)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
-    mix_documents(x, mask, document_ids)            packed rows in a better way than one row for each document
+    mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
-packing. `longspan.testing.check_mixer` holds a mixer to the whole contract.
+packing. `longspan.testing.check_mixer` checks a mixer against the whole contract.
 """
 
 import re
@@ -31,7 +31,7 @@ from longspan.ops.attention import check_context, served
 from longspan.ops.packing import by_document, zero_padding
 
 State = Any
-# A length at which what grows fastest outweighs everything else.
+# A length at which the fastest-growing term outweighs all others.
 LONG = 1 << 20
 
 
@@ -64,8 +64,8 @@ class Mixer(nn.Module, ABC):
         capabilities: what the class can do.
         dim: width of the input and the output.
         causal: whether this mixer is of the causal form.
-        max_length: the most real positions that a row may have, or None.
-        memory: how many positions `step` remembers, where that is a number that may be set (`set_memory`), or None.
+        max_length: the maximum number of real positions in a row, or None.
+        memory: how many positions `step` remembers if that can be set (`set_memory`), otherwise None.
         bounded_state: whether the state stops growing.
         zeroes_padding: whether `mix` and `mix_context` give zeros at padding, and in rows that have nothing to attend
             to, by themselves; otherwise that takes one more pass over the output.
@@ -105,13 +105,12 @@ class Mixer(nn.Module, ABC):
             document_ids: the number of each token's document, where rows contain several; its tokens are contiguous.
             context: sequences that x attends to instead of itself.
             context_mask: True at the context's real tokens. Rows without any give zeros.
-            state: continue from it, as `step` does, and return the state after as well. Then only x and
-                mask may be given with it. (`step` calls the module itself, so that hooks on its weights run, such as
-                those that fetch them.)
+            state: continue from it, as `step` does, and also return the new state; only x and mask may be given with
+                it. (`step` calls the module itself, so that hooks run, such as those that fetch offloaded weights.)
 
         Raises:
             UserError: for a wrong shape or type, a row longer than `max_length`, a context or packed documents that
-                this mixer cannot have, or both at once; ValueError when a document's tokens are not contiguous.
+                this mixer does not support, or both at once; ValueError when a document's tokens are not contiguous.
         """
         self._check(x, mask)
         if state is not None:
@@ -169,14 +168,14 @@ class Mixer(nn.Module, ABC):
         return self.empty_state(batch_size, dtype, torch.device(device))
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
-        """Return `state` as `init_state` gives it where `rows` is True: there, another document begins.
+        """Return `state` with the rows where `rows` is True as `init_state` gives them: another document begins there.
 
         Mixers whose states grow override it.
         """
 
         def renewed(old: Tensor, new: Tensor) -> Tensor:
             if old.shape != new.shape:
-                raise NotImplementedError(f"{self._name} has a state that grows, and must say how to reset it")
+                raise NotImplementedError(f"{self._name} has a state that grows, and must implement reset")
             return torch.where(rows.view(-1, *[1] * (old.ndim - 1)), new.to(old), old)
 
         return tree_map(renewed, state, self.init_state(len(rows)))
@@ -184,7 +183,7 @@ class Mixer(nn.Module, ABC):
     def state_size(self, positions: int) -> int:
         """Return how many numbers one row's state holds after `positions` positions, none of them masked.
 
-        Here for states of constant size; mixers whose states grow override it.
+        This is for states of constant size; mixers whose states grow override it.
         """
         return sum(tensor.numel() for tensor in tree_leaves(self.init_state(1, device="meta")))
 
@@ -199,11 +198,11 @@ class Mixer(nn.Module, ABC):
         return self.operations(2 * LONG) < 3 * self.operations(LONG)
 
     def set_memory(self, positions: int) -> None:
-        """Let `step` remember the last `positions` positions; it holds for states made from now on.
+        """Let `step` remember the last `positions` positions, in states created from now on.
 
         Raises UserError for a mixer without a memory that can be set.
         """
-        raise UserError(f"{self._name} has no memory to set, got {positions}; leave it out.")
+        raise UserError(f"{self._name} expected no memory, as it has none to set, got {positions}; leave it out.")
 
     @abstractmethod
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -217,22 +216,22 @@ class Mixer(nn.Module, ABC):
 
         What is returned at padding, and in rows without any real context, does not matter unless `zeroes_padding`.
         """
-        raise NotImplementedError(f"{self._name} says that it takes a context, and must say how")
+        raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement mix_context")
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
-        """Return the outputs of packed rows; here each document becomes a row of its own for the time being."""
+        """Return the outputs of packed rows; by default each document temporarily becomes a separate row."""
         return by_document(self._mix, x, document_ids, mask)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> State:
         """Return what `init_state` does."""
-        raise NotImplementedError(f"{self._name} says that it streams, and must say how")
+        raise NotImplementedError(f"{self._name} declares that it streams, and must implement empty_state")
 
     def advance(self, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
         """Return the outputs of `step` and the state after it, x (b, n, dim) being zero where `mask` is False; n >= 1.
 
         What is returned there does not matter.
         """
-        raise NotImplementedError(f"{self._name} says that it streams, and must say how")
+        raise NotImplementedError(f"{self._name} declares that it streams, and must implement advance")
 
     @property
     def _name(self) -> str:
@@ -249,8 +248,8 @@ class Mixer(nn.Module, ABC):
         self._check_streaming()
         if document_ids is not None or context is not None:
             raise UserError(
-                "expected neither packed documents nor a context beside a state, got one of them; give each document a "
-                "row of its own."
+                "expected neither packed documents nor a context together with a state, got one of them; give each "
+                "document its own row."
             )
         if not x.shape[0] or not x.shape[1]:
             return x, state
@@ -268,19 +267,19 @@ class Mixer(nn.Module, ABC):
     def _check_streaming(self) -> None:
         if not self.capabilities.streaming:
             raise UserError(
-                f"expected a mixer that goes on from a state, got {self._name}, which has none; choose another mixer "
+                f"expected a mixer that continues from a state, got {self._name}, which has none; choose another mixer "
                 "or run whole sequences."
             )
         if not self.causal:
-            raise UserError("a state needs a causal mixer, got causal=False; build it with causal=True.")
+            raise UserError("expected a causal mixer for a state, got causal=False; build it with causal=True.")
 
     def _check_documents(self, x: Tensor, document_ids: Tensor | None) -> None:
         if document_ids is None:
             return
         if not self.capabilities.packing:
             raise UserError(
-                f"{self._name} takes one document per row, got packed documents in document_ids; pad documents to rows "
-                "of their own."
+                f"{self._name} expected one document per row, got packed documents in document_ids; pad each document "
+                "to its own row."
             )
         if document_ids.shape != x.shape[:2] or document_ids.dtype.is_floating_point:
             raise UserError(
@@ -293,7 +292,8 @@ class Mixer(nn.Module, ABC):
     ) -> None:
         if context is not None and not self.capabilities.context:
             raise UserError(
-                f"{self._name} has no cross attention, got a context; choose another mixer or leave it out."
+                f"{self._name} expected no context, as it has no cross attention, got one; choose another mixer or "
+                "leave it out."
             )
         check_context(self.causal, document_ids, context, context_mask)
         if context is None:
@@ -315,8 +315,8 @@ class Mixer(nn.Module, ABC):
             longest = int(mask.sum(1).max())
         if longest > self.max_length:
             raise UserError(
-                f"{self._name} was built for rows of at most {self.max_length} positions, got {longest}; shorten them "
-                "or build it with a larger max_length."
+                f"{self._name} expected rows of at most {self.max_length} positions, got {longest}; shorten them or "
+                "build it with a larger max_length."
             )
 
 

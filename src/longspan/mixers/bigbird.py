@@ -36,7 +36,7 @@ class Bigbird(Mixer):
         heads: number of heads; must divide `dim`.
         block_size: positions per block.
         random_blocks: how many random blocks a block sees besides the others.
-        seed: which random blocks they are.
+        seed: seed of the random blocks.
         bias: whether the four projections have biases.
 
     Raises:
@@ -56,9 +56,9 @@ class Bigbird(Mixer):
         super().__init__(dim)
         head_width("bigbird", dim, heads)
         if block_size < 1:
-            raise UserError(f"bigbird needs a block_size of at least 1, got {block_size}; the usual one is 64.")
+            raise UserError(f"bigbird expected a block_size of at least 1, got {block_size}; 64 is usual.")
         if random_blocks < 0:
-            raise UserError(f"bigbird needs at least 0 random_blocks, got {random_blocks}; the usual number is 3.")
+            raise UserError(f"bigbird expected at least 0 random_blocks, got {random_blocks}; 3 is usual.")
         self.heads = heads
         self.block_size = block_size
         self.random_blocks = random_blocks
@@ -76,7 +76,7 @@ class Bigbird(Mixer):
         blocks, seen = -(-length // size), 5 + self.random_blocks
         pairs = length**2
         if blocks > 4 + self.random_blocks:
-            # Each block sees a few, and the first and the last all.
+            # Most blocks see a few others; the first and the last see all.
             pairs = blocks * size * size * (seen + 2)
         return 8 * length * self.dim**2 + 4 * pairs * self.dim
 
@@ -92,7 +92,7 @@ class Bigbird(Mixer):
         before, after = (number - 2).clamp(min=0), (blocks.view(-1, 1, 1) - 3 - number).clamp(min=0)
         chosen: list[Tensor] = []
         for i in range(self.random_blocks):
-            # Floyd's sample without replacement: a number drawn again stands for the largest not yet in question.
+            # Floyd's sampling without replacement: a number drawn again is replaced by the newest candidate.
             new = before + after - self.random_blocks + i
             draw = _scramble(bits + i) % (new.clamp(min=0) + 1)
             again = torch.zeros_like(draw, dtype=torch.bool)
@@ -107,7 +107,7 @@ class Bigbird(Mixer):
         return torch.where(drawn < 0, -1, placed)
 
     def _mix_aligned(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the output for rows whose real positions stand at their start."""
+        """Return the output for rows whose real positions come first."""
         query, key, value = (
             split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
         )
@@ -189,7 +189,7 @@ def _naive_row(mixer: Bigbird, x: Tensor) -> Tensor:
 
 
 def _naive_draw(mixer: Bigbird, head: int, i: int, n: int) -> list[int]:
-    """Draw the random blocks of block i of 0..n: Floyd's sample from the list of those that it does not see anyway."""
+    """Draw the random blocks of block i of 0..n: Floyd's sample from those that it would not otherwise see."""
 
     def hashed(number: int) -> int:
         for _ in range(2):

@@ -34,17 +34,17 @@ class CompetitiveGate(CompetingQueries):
     relu(x_t·(W_kᵀ Q) + b_k·Q), so no key is formed; W_o acts on the values of the heads, y_t = Σ_h g_th (W_o,h V_h). x
     is read for two scores and one sum of `heads` numbers per position, and no product of size t x dim x dim is left.
 
-    The causal form is parallel as well. Written as a loop it looks sequential, as every step has a query and a value of
-    its own. But both are prefix means, Σ_{j<=t} exp(z_j) W x_j / Σ_{j<=t} exp(z_j), whose state (the log of the sum of
+    The causal form is parallel as well. Written as a loop it looks sequential, as query and value differ at every
+    step. But both are prefix means, Σ_{j<=t} exp(z_j) W x_j / Σ_{j<=t} exp(z_j), whose state (the log of the sum of
     weights, the mean) merges associatively. So all prefixes come from one scan, in log t rounds, and what is left, the
     gate, looks at one position at a time. It is also exact: each y_t is what the bidirectional form gives at the end of
     the prefix.
 
     Cost: 4·t·heads·dim + 4·dim² time, t·dim memory; causal 4·t·dim² time, constant state
     Source: competing queries, second form; the global query is that of Wu et al. 2021, https://arxiv.org/abs/2108.09084
-    Deviations: heads and W_o are this project's; heads=1 and output_projection=False leave the formula alone. w has no
-        bias, as softmax never sees one, and W_o has none, so that a closed gate gives nothing. W_k has one: the gate
-        sees it. Query and value share the competition z. A row without real positions gives zeros.
+    Deviations: heads and W_o are this project's; heads=1 and output_projection=False give the bare formula. w has no
+        bias, as softmax ignores it, and W_o has none, so that a closed gate gives nothing. W_k has one: it affects the
+        gate. Query and value share the competition z. A row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.
@@ -62,7 +62,7 @@ class CompetitiveGate(CompetingQueries):
 
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         reads = thin_reads(x, self.heads, self.heads, self.heads)
-        # Softmax never sees the scores' bias.
+        # Softmax ignores the scores' bias.
         mean = pool(reads, position_softmax(score(reads, weight_and_bias(self.score)[0]), mask))
         query = project_heads(mean, *weight_and_bias(self.query))
         value = project_heads(mean, *weight_and_bias(self.value))

@@ -38,9 +38,9 @@ class CompetitiveLookup(CompetingQueries):
     Cost: 5·t·heads·dim + 4·dim² time, t·dim memory; causal 4·t·dim² time, constant state
     Source: competing queries, first form; the global query is that of Wu et al. 2021, https://arxiv.org/abs/2108.09084
     Deviations: heads, the scale 1/√e and W_o are this project's, as in softmax attention; heads=1 and
-        output_projection=False leave the formula alone. w and W_k have no bias: softmax never sees one. W_o has none
+        output_projection=False give the bare formula. w and W_k have no bias: softmax ignores it. W_o has none
         either, so that a position receives its share of the answer and nothing else; as shares add up to one, outputs
-        shrink as 1/t. The causal form is linear because a key meets the query of its own time, once. The
+        shrink as 1/t. The causal form is linear because each key is scored once, by the query at its position. The
         bidirectional form on every prefix would score all earlier keys again with the newest query, which costs t²;
         the two agree at the first position, and wherever the query never changes. A row without real positions gives
         zeros.
@@ -61,12 +61,12 @@ class CompetitiveLookup(CompetingQueries):
 
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         reads = thin_reads(x, self.heads, self.heads, self.heads, self.heads)
-        # Softmax never sees the biases of scores and keys.
+        # Softmax ignores the biases of scores and keys.
         shares = position_softmax(score(reads, weight_and_bias(self.score)[0]), mask)
         query = project_heads(pool(reads, shares), *weight_and_bias(self.query))
         scores = score(reads, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
         answer = project_heads(pool(reads, position_softmax(scores, mask)), *weight_and_bias(self.value))
-        # Padding needs no pass of its own: its shares are zero.
+        # Padding needs no separate pass: its shares are zero.
         return self.hand_out(shares, answer, mask)
 
     def operations(self, length: int) -> int:
@@ -132,7 +132,7 @@ def _naive_row(mixer: CompetitiveLookup, x: Tensor) -> Tensor:
         scores, rows = z.new_zeros(0), []
         for i in range(1, len(x) + 1):
             share = z[:i].softmax(0)
-            # Scored once, by the query of its own time.
+            # Scored once, by the query at its position.
             scores = torch.cat((scores, (share @ query[:i] * key[i - 1]).sum().view(1) / mixer.width**0.5))
             rows.append(share[-1] * (scores.softmax(0) @ value[:i]))
         heads.append(torch.stack(rows))

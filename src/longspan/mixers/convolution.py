@@ -11,7 +11,7 @@ from longspan.ops.blocks import carried_through_blocks
 
 
 class LastInputs(NamedTuple):
-    """The inputs that the next position still sees, (b, kernel_size - 1, dim); zeros stand before the first."""
+    """The inputs that the next position still sees, (b, kernel_size - 1, dim); zeros before the first."""
 
     inputs: Tensor
 
@@ -32,7 +32,7 @@ class Convolution(Mixer):
     Args:
         dim: width of the input and the output.
         causal: whether a position sees only itself and those before it.
-        kernel_size: how many positions are seen at once; odd unless causal, so that a position stands in the middle.
+        kernel_size: how many positions are seen at once; odd unless causal, so that there is a middle one.
         depthwise: whether each feature is convolved with itself only.
         bias: whether a bias is added.
 
@@ -48,7 +48,7 @@ class Convolution(Mixer):
         super().__init__(dim, causal=causal)
         if kernel_size < 1 or not (causal or kernel_size % 2):
             raise UserError(
-                "convolution needs a kernel_size of at least 1, and an odd one unless causal=True, got "
+                "convolution expected a kernel_size of at least 1, and an odd one unless causal=True, got "
                 f"kernel_size={kernel_size}; change it."
             )
         self.kernel_size = kernel_size
@@ -77,7 +77,7 @@ class Convolution(Mixer):
         """Return (b, n, dim) for inputs (b, n, dim) and the kernel_size - 1 before them."""
         seen = torch.cat((state.inputs, x), 1)
         y = self.kernel(seen.transpose(1, 2)).transpose(1, 2)
-        # A copy: a view would keep the memory of all that was seen.
+        # A copy: a view would keep everything seen so far in memory.
         return y, LastInputs(seen[:, x.shape[1] :].clone())
 
 

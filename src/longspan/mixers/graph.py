@@ -15,7 +15,7 @@ from longspan.ops.packing import zero_padding
 
 
 class Graph(Mixer):
-    """Masked self-attention on a graph: a node sees the nodes from which edges come to it.
+    """Masked self-attention on a graph: a node sees the nodes that have edges to it.
 
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
@@ -24,10 +24,10 @@ class Graph(Mixer):
 
     Cost: edges·dim + 4·t·dim² time, (edges + t)·dim memory; sorting the edges adds edges·log(edges)
     Source: Veličković et al. 2018, "Graph Attention Networks" (masked self-attention), https://arxiv.org/abs/1710.10903
-    Deviations: scores are scaled dot products where the paper has LeakyReLU(a·[W x_t; W x_s]), with queries, keys and
-        values of their own; no nonlinearity follows. No loops are added: a node sees itself when an edge says so, and
-        one to which no edge comes has only zeros before W_o. An edge given twice counts once. Masked nodes neither
-        send nor receive, so a neighbour in the chain that is padding is no neighbour, and no other takes its place.
+    Deviations: scores are scaled dot products where the paper has LeakyReLU(a·[W x_t; W x_s]), with separate queries,
+        keys and values; no nonlinearity follows. No loops are added: a node sees itself only if an edge says so, and
+        one without incoming edges has only zeros before W_o. An edge given twice counts once. Masked nodes neither
+        send nor receive: a padding neighbour in the chain does not count, and nothing takes its place.
 
     Args:
         dim: width of the input and the output.
@@ -37,7 +37,7 @@ class Graph(Mixer):
 
     Raises:
         UserError: when `heads` does not divide `dim`, and at call time when edges name rows or nodes that `x` lacks
-            (not looked at in compiled programs).
+            (not checked in compiled programs).
     """
 
     capabilities = Capabilities(edges=True)
@@ -69,7 +69,7 @@ class Graph(Mixer):
         self._check(x, mask)
         self._check_documents(x, document_ids)
         if others:
-            raise TypeError(f"graph takes no {', '.join(others)} beside edges")
+            raise TypeError(f"graph takes no {', '.join(others)} together with edges")
         b, t, _ = x.shape
         if by_hand():
             _check_edges(edges, b, t)
@@ -91,7 +91,7 @@ class Graph(Mixer):
         return 2 * projections * length * self.dim**2
 
     def _along(self, x: Tensor, mask: Tensor | None, source: Tensor, target: Tensor, keep: Tensor | None) -> Tensor:
-        """Mix along edges between positions that are numbered through all rows, those of them where `keep` is True."""
+        """Mix along the edges where `keep` is True, between positions that are numbered across all rows."""
         if mask is not None:
             real = mask.flatten()[source] & mask.flatten()[target]
             keep = real if keep is None else keep & real
@@ -109,8 +109,8 @@ def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
     if bool(((edges < 0) | (edges >= limits)).any()):
         smallest, largest = (edges.min(1).values.tolist(), edges.max(1).values.tolist())
         raise UserError(
-            f"graph needs edges of rows below {rows}, and sources and targets below {nodes}, none negative, got rows "
-            f"{smallest[0]} to {largest[0]}, sources {smallest[1]} to {largest[1]} and targets {smallest[2]} to "
+            f"graph expected edges of rows below {rows}, and sources and targets below {nodes}, none negative, got "
+            f"rows {smallest[0]} to {largest[0]}, sources {smallest[1]} to {largest[1]} and targets {smallest[2]} to "
             f"{largest[2]}; number the nodes of each row from 0."
         )
 

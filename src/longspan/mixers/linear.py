@@ -59,7 +59,7 @@ class Linear(Mixer):
         projections = 8 * length * self.dim**2
         if not self.causal:
             return projections + 4 * length * self.dim * self.width
-        # The last chunk is filled up.
+        # The last chunk is padded.
         chunk = min(CHUNK, length)
         return projections + 4 * chunk * -(-length // chunk) * self.dim * (self.width + chunk)
 
@@ -103,7 +103,7 @@ def naive(
             query, keys, values = mixer.query(x[row, i]), mixer.key(source[row, seen]), mixer.value(source[row, seen])
             mixed = []
             for part in (slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)):
-                # A factor of the query's own, which the normaliser cancels: without it, all of its features may vanish.
+                # A factor per query, which the normaliser cancels: without it, all of its features may vanish.
                 weights = features(keys[:, part]) @ features(query[part] - query[part].max().clamp(max=0))
                 mixed.append(weights @ values[:, part] / weights.sum().clamp_min(TINY))
             y[row, i] = mixer.output(torch.cat(mixed))

@@ -23,14 +23,14 @@ class Linformer(Mixer):
     Cost: 4·t·rank·dim + 2·t·dim² + 2·rank·dim² time, t·dim memory; 2·rank·max_length parameters more than softmax
     Source: Wang et al. 2020, "Linformer: Self-Attention with Linear Complexity", https://arxiv.org/abs/2006.04768
     Deviations: of the paper's ways to share, "headwise": one E and one F per layer for all heads. E and F are drawn
-        from N(0, 1/max_length), so that the sums over a full row start at the scale of one position. The number of a
-        position matters: real positions are numbered from the start of the row, as if no padding stood before or
-        between them (`left_aligned`); masked ones add nothing to K and V. A row without real positions gives zeros.
+        from N(0, 1/max_length), so that the sums over a full row start at the scale of one position. Position numbers
+        matter: real positions are numbered from the start of the row, as if there were no padding before or between
+        them (`left_aligned`); masked ones add nothing to K and V. A row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
-        rank: how many sums stand for the sequence; at most `max_length` are made.
+        rank: number of learned sums that replace the positions; values above `max_length` count as `max_length`.
         max_length: the longest row, padding not counted, that the mixer can take.
         bias: whether the four projections have biases.
 
@@ -46,8 +46,8 @@ class Linformer(Mixer):
         head_width("linformer", dim, heads)
         if min(rank, max_length) < 1:
             raise UserError(
-                f"linformer needs a rank and a max_length of at least 1, got rank={rank} and max_length={max_length}; "
-                "change them."
+                f"linformer expected a rank and a max_length of at least 1, got rank={rank} and "
+                f"max_length={max_length}; increase them."
             )
         self.heads = heads
         self.has_bias = bias
@@ -68,12 +68,12 @@ class Linformer(Mixer):
     def operations(self, length: int) -> int:
         rank = self.key_sums.shape[0]
         products = 4 * length * rank * self.dim + 2 * length * self.dim**2 + 2 * rank * self.dim**2
-        # Besides, how much of the biases each sum holds.
+        # Plus the share of the biases in each sum.
         return 2 * products + (4 * length * rank if self.has_bias else 0)
 
     def _mix_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
         query = split_heads(self.query(x), self.heads)
-        # What lies beyond is padding.
+        # Everything beyond is padding.
         mask = mask[:, : self.max_length]
         x = x[:, : self.max_length]
         key, value = (

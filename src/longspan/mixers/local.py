@@ -1,4 +1,4 @@
-"""Local attention: softmax attention to near positions only."""
+"""Local attention: softmax attention to nearby positions only."""
 
 import torch
 from jaxtyping import Bool
@@ -15,7 +15,7 @@ from longspan.ops.window.sliding import BLOCK
 
 
 def keys_in_a_window(length: int, radius: int, causal: bool) -> int:
-    """Return how many keys `window_attention` meets with each query of a row, a few of them for its neighbours only."""
+    """Return how many keys `window_attention` scores for each query of a row, including some that only others see."""
     if radius >= length - 1:
         return length
     reach = radius if causal else 2 * radius
@@ -51,7 +51,7 @@ class Local(Mixer):
         super().__init__(dim, causal=causal)
         self.width = head_width("local", dim, heads)
         if radius < 0:
-            raise UserError(f"local needs a radius of at least 0, got {radius}; at 0 a position sees only itself.")
+            raise UserError(f"local expected a radius of at least 0, got {radius}; at 0 a position sees only itself.")
         self.heads = heads
         self.radius = radius
         self.query = nn.Linear(dim, dim, bias=bias)
@@ -85,7 +85,7 @@ class Local(Mixer):
             merge_heads(window_attention(query, seen.key, seen.value, self.radius, as_mask(seen.visible), True))
         )
         past = max(0, seen.key.shape[2] - self.radius)
-        # Copies: a view would keep the memory of all that was seen.
+        # Copies: a view would keep everything seen so far in memory.
         kept = KeyValueCache(
             seen.key[:, :, past:].clone(), seen.value[:, :, past:].clone(), seen.visible[:, past:].clone()
         )

@@ -1,4 +1,4 @@
-"""Longformer: a sliding window, and a few global tokens that see all and are seen by all."""
+"""Longformer: a sliding window, and a few global tokens that see everything and are seen everywhere."""
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ class Longformer(Mixer):
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
         y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j ) over |t - j| <= radius and over the global j
-        for a global t, over all j, with projections of its own: q_t = W_qg x_t, k_j = W_kg x_j, v_j = W_vg x_j
+        for a global t, over all j, with separate projections: q_t = W_qg x_t, k_j = W_kg x_j, v_j = W_vg x_j
 
     Order of computation: the global keys and values are never formed. q_t·(W_kg x_j) = (W_kgᵀ q_t)·x_j and
         Σ_j α_j W_vg x_j = W_vg Σ_j α_j x_j, so a global token costs 2·t·dim per head instead of sharing 2·t·dim².
@@ -46,10 +46,10 @@ class Longformer(Mixer):
         super().__init__(dim)
         head_width("longformer", dim, heads)
         if radius < 0:
-            raise UserError(f"longformer needs a radius of at least 0, got {radius}.")
+            raise UserError(f"longformer expected a radius of at least 0, got {radius}; choose 0 or more.")
         if global_tokens < 1:
             raise UserError(
-                f"longformer needs at least 1 of global_tokens, got {global_tokens}; the mixer without any is 'local'."
+                f"longformer expected at least 1 of global_tokens, got {global_tokens}; use 'local' for none."
             )
         self.heads = heads
         self.radius = radius
@@ -67,7 +67,7 @@ class Longformer(Mixer):
         index, present = self._global(real)
         key, value = self.key(x), self.value(x)
         everywhere = Shared(self._split(_take(key, index)), self._split(_take(value, index)), present)
-        # The window leaves the global keys out, which would count twice otherwise.
+        # The window leaves out the global keys, which would otherwise count twice.
         near = real.scatter(1, index, torch.zeros_like(present))
         query, key, value = self._split(self.query(x)), self._split(key), self._split(value)
         mixed = merge_heads(window_attention(query, key, value, self.radius, near, shared=everywhere))
@@ -77,15 +77,15 @@ class Longformer(Mixer):
 
     def operations(self, length: int) -> int:
         few = min(self.global_tokens, length)
-        # A row within one window is attended with the global tokens put first.
+        # A row that fits in one window is attended to as a whole, with the global tokens prepended.
         seen = keys_in_a_window(length, self.radius, False) + few
         whole = few * (6 * self.dim**2 + 4 * length * self.heads * self.dim)
         return 8 * length * self.dim**2 + 4 * length * seen * self.dim + whole
 
     def _global(self, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the first real positions of each row are, (b, g), and which of them there are.
+        """Return the indices of the first real positions of each row, (b, g), and which of them exist.
 
-        A row with fewer gets the numbers of masked positions in their stead, so that none is named twice.
+        A row with fewer is filled up with the indices of masked positions, so that none occurs twice.
         """
         first = torch.argsort((~real).to(torch.uint8), dim=1, stable=True)[:, : self.global_tokens]
         return first, real.gather(1, first)
@@ -108,7 +108,7 @@ class Longformer(Mixer):
 
 
 def _wide(index: Tensor, x: Tensor) -> Tensor:
-    """Return position numbers (b, g) as an index into x (b, t, d) for gather and scatter."""
+    """Return position indices (b, g) as an index into x (b, t, d) for gather and scatter."""
     return index.unsqueeze(-1).expand(-1, -1, x.shape[2])
 
 

@@ -1,4 +1,4 @@
-"""Messages: a few slots gather from all positions by one softmax and hand out to all positions by another."""
+"""Messages: a few slots gather from all positions with one softmax and distribute to all positions with another."""
 
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp
 
 # Positions per chunk of the causal form. Weights within chunks take CHUNK·slots numbers per position and the slots
-# before each chunk slots·dim/CHUNK: at a width of 256, as many.
+# before each chunk slots·dim/CHUNK: equally many at a width of 256.
 CHUNK = 16
 
 
 class MessagesState(NamedTuple):
-    """The running contents of the slots, and the log of each slot's normaliser of handing out, (b, slots)."""
+    """The running contents of the slots, and the log-normaliser of each slot's output weights, (b, slots)."""
 
     gathered: PrefixMean
     handed: Tensor
@@ -32,25 +32,25 @@ class Messages(Mixer):
     Equations (softmax over positions, per slot; S and M are slots x dim):
         m = softmax(M x), s = softmax(S x)
         slot_k = Σ_t m_tk Q x_t
-        y_t = Σ_k s_tk slot_k;  in all, y = softmax(Sx) · softmax(Mx)ᵀ · (Qx)
+        y_t = Σ_k s_tk slot_k;  altogether, y = softmax(Sx) · softmax(Mx)ᵀ · (Qx)
         causal: slot_tk is the mean over positions <= t, and s_tk = exp(S_k x_t) / Σ_{j<=t} exp(S_k x_j)
-        cross attention: the context gathers (m, Q), x is handed to (s)
+        cross attention: the slots gather from the context (m, Q) and distribute to x (s)
 
     Order of computation: Q is linear and the weights of a slot add up to one, so slot_k = Q (Σ_t m_tk x_t): Q acts on
     slots, not on positions, and no product of size t x dim x dim is left. The causal form has to apply Q once per
-    position, as each of them has slots of its own. It never stores these t x slots x dim contents: within a chunk of C
+    position, as the slots differ at each position. It never stores these t x slots x dim contents: within a chunk of C
     positions y_t = Σ_j [Σ_k exp(M_k x_j - L_tk + log s_tk)] Q x_j, L_tk being the logsumexp of M_k x over the prefix,
     and what came before the chunk enters through its slots. No exponent is above zero.
 
     Cost: 4·t·slots·dim + slots·dim² time, t·dim memory; causal t·(dim² + (C + 3·slots)·dim) time, slots·dim state
-    Source: message passing; nearest of kin Chen et al. 2018, "Double Attention Networks", https://arxiv.org/abs/1810.11579
-    Deviations: that paper hands out by a softmax over slots, this formula by one over positions, whose weights add up
-        to one, so that outputs shrink as 1/t. The causal form and cross attention are this project's. S and M have no
-        bias: softmax never sees one. A row without real positions, or without a real context, gives zeros.
+    Source: message passing; closest to Chen et al. 2018, "Double Attention Networks", https://arxiv.org/abs/1810.11579
+    Deviations: that paper distributes with a softmax over slots, this formula with one over positions, whose weights
+        add up to one, so that outputs shrink as 1/t. The causal form and cross attention are this project's. S and M
+        have no bias: softmax ignores it. A row without real positions, or without a real context, gives zeros.
 
     Args:
         dim: width of the input and the output.
-        slots: number of slots that gather and hand out.
+        slots: number of slots.
         causal: whether a position sees only itself and those before it.
         bias: whether Q has a bias.
 
@@ -63,7 +63,7 @@ class Messages(Mixer):
     def __init__(self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True) -> None:
         super().__init__(dim, causal=causal)
         if slots < 1:
-            raise UserError(f"messages needs at least one slot, got slots={slots}; choose 1 or more.")
+            raise UserError(f"messages expected at least one slot, got slots={slots}; choose 1 or more.")
         self.slots = slots
         self.zeroes_padding = not causal
         self.hand_out = nn.Linear(dim, slots, bias=False)
@@ -75,7 +75,7 @@ class Messages(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
-        # Padding needs no pass of its own: nothing is handed to it. One product gives both sets of logits.
+        # Padding needs no separate pass: nothing is distributed to it. One product gives both sets of logits.
         reads = thin_reads(x, 2 * self.slots, self.slots)
         logits = score(reads, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
@@ -104,7 +104,7 @@ class Messages(Mixer):
     def advance(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:
         values = self.message(x)
         logits = x @ torch.cat((_matrix(self.gather), _matrix(self.hand_out))).T
-        # Normalisers grow to the size of the logits, and float32 tells numbers near 1e4 apart by 1e-3 only.
+        # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
         logits = logits.to(torch.float32 if x.device.type == "mps" else torch.float64)
         if mask is not None:
             logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
@@ -114,12 +114,12 @@ class Messages(Mixer):
         gathered, handed = normalisers.split(self.slots, 2)
         weights = handing - handed - gathered
         if mask is not None:
-            # Before anything was seen this would be the distance of FLOOR to FLOOR.
+            # Before anything has been seen, this would be the difference of FLOOR and FLOOR.
             weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
         with torch.autocast(x.device.type, enabled=False):
             wide = values.to(accumulation_dtype(values.dtype))
             if x.shape[1] == 1:
-                # A step of a stream: not worth the chunks.
+                # A single step of a stream: chunking would not pay off.
                 sent = wide.unsqueeze(2).expand(-1, -1, self.slots, -1)
                 contents, slots = prefix_softmax_mean(sent, gathering, None, state.gathered)
                 y = (handing - handed).exp().to(wide.dtype) @ contents[:, 0]
@@ -129,7 +129,7 @@ class Messages(Mixer):
 
 
 def _matrix(scores: nn.Module) -> Tensor:
-    """Return the rows of a projection to logits; softmax over positions never sees a bias."""
+    """Return the rows of a projection to logits; softmax over positions ignores a bias."""
     return weight_and_bias(scores)[0]
 
 
@@ -165,7 +165,7 @@ def _hand_out_prefixes(
 
 
 def _chunks(tensor: Tensor, size: int, fill: float = FLOOR) -> Tensor:
-    """Cut (b, t, n) into (b, chunks, size, n), filling up the last chunk."""
+    """Cut (b, t, n) into (b, chunks, size, n), padding the last chunk."""
     missing = -tensor.shape[1] % size
     if missing:
         tensor = nn.functional.pad(tensor, (0, 0, 0, missing), value=fill)

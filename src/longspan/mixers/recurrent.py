@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and SRU, one- and two-directional."""
+"""Recurrent layers: LSTM, GRU and SRU, unidirectional and bidirectional."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ CELLS = ("lstm", "gru", "sru")
 
 
 class RecurrentState(NamedTuple):
-    """What the positions so far have left, each (b, dim): a GRU has no `cell` and an SRU no `hidden` (width 0)."""
+    """The state after the positions so far, each (b, dim): a GRU has no `cell` and an SRU no `hidden` (width 0)."""
 
     hidden: Tensor
     cell: Tensor
@@ -42,9 +42,9 @@ class SteppedUnit(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        """Continue from `state`; what `mask` hides stands last, leaves no trace, and its outputs mean nothing."""
-        # oneDNN's LSTM lays out the weights again in each call, too much for one position of a stream. Compilers take
-        # loops of cells apart themselves, and transforms know nothing but the cells.
+        """Continue from `state`; masked positions come last, do not change it, and have meaningless outputs."""
+        # oneDNN's LSTM repacks the weights in every call, which costs too much for one position of a stream. Compilers
+        # unroll loops of cells themselves, and transforms support nothing but the cells.
         read = self._together if x.shape[1] > 1 and by_hand() else self._one_by_one
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
@@ -72,7 +72,7 @@ class SteppedUnit(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         if mask is None:
             return self._read_whole(x, state, weights)
-        # Up to the end of the shortest row, from there to the end of the next, and so on: who has ended stands still.
+        # To the end of the shortest row, from there to the end of the next, and so on: finished rows keep their state.
         lengths, begin, outs = mask.sum(1), 0, []
         for end in lengths.unique().tolist():
             if end:
@@ -113,7 +113,7 @@ class SimpleRecurrentUnit(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        """Continue from `state`; what `mask` hides leaves no trace, and its outputs mean nothing."""
+        """Continue from `state`; masked positions do not change it, and have meaningless outputs."""
         candidate, forget, highway = self.projection(x).chunk(3, -1)
         if self.gate_bias is not None:
             forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
@@ -142,10 +142,10 @@ class Recurrent(Mixer):
     Cost: 8·t·dim² time, one position after the other (gru 6; sru 3, in a scan), t·dim memory; constant state
     Source: Hochreiter & Schmidhuber 1997; Cho et al. 2014 (gru); Lei et al. 2018 (sru), https://arxiv.org/abs/1709.02755
     Deviations: LSTM and GRU are PyTorch's, with their two biases each and their names for the weights. The SRU is the
-        paper's first version, whose gates do not look at the cell; of two directions each passes its own half of x_t
-        on, as in the authors' code. Masked positions are as if they were not there (`left_aligned`). In half precision
-        LSTM and GRU compute in float32: a cell that counts stops early where additions are rounded away.
-    Compile: PyTorch's compiler unrolls LSTM and GRU, once for each length; leave long ones to the eager form.
+        paper's first version, whose gates do not look at the cell; each of two directions passes on its own half of
+        x_t, as in the authors' code. Masked positions are skipped (`left_aligned`). In half precision LSTM and GRU
+        compute in float32: a cell that counts stops early where additions are rounded away.
+    Compile: PyTorch's compiler unrolls LSTM and GRU, once for each length; run long sequences in eager mode.
 
     Args:
         dim: width of the input and the output.
@@ -164,7 +164,7 @@ class Recurrent(Mixer):
         check_choice("recurrent cell", cell, CELLS)
         if not causal and dim % 2:
             raise UserError(
-                f"recurrent gives each of two directions half of dim, got dim={dim}; make it even or use causal=True."
+                f"recurrent expected an even dim, half for each direction, got dim={dim}; change it or use causal=True."
             )
         self.cell = cell
         self.width = dim if causal else dim // 2
@@ -177,7 +177,7 @@ class Recurrent(Mixer):
         return left_aligned(self._read_aligned, x, mask)
 
     def operations(self, length: int) -> int:
-        # SRU: candidate and two gates of the input; the others have as many products of what went before.
+        # SRU: candidate and two gates of the input; the others have as many products of the previous hidden state.
         products = {"sru": 3 * self.dim, "gru": 3 * (self.dim + self.width), "lstm": 4 * (self.dim + self.width)}
         return 2 * length * self.width * products[self.cell] * (1 if self.causal else 2)
 
@@ -199,12 +199,12 @@ class Recurrent(Mixer):
         return SteppedUnit(dim, self.width, 4 if self.cell == "lstm" else 3, bias)
 
     def _read_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Read rows whose real positions come first: what stands after them cannot disturb them."""
+        """Read rows whose real positions come first: the padding after them cannot affect them."""
         state = self.empty_state(x.shape[0], x.dtype, x.device)
         y: Tensor = self.reader(x, state)[0]
         if self.reverse_reader is None:
             return y
-        # Turn each row's real part around, and back again after reading; padding stays after it both times.
+        # Reverse each row's real part before reading and again after it; padding stays at the end.
         t = x.shape[1]
         turned = (mask.sum(1, keepdim=True) - 1 - torch.arange(t, device=x.device)).remainder(t).unsqueeze(-1)
         reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]

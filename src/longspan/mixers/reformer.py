@@ -24,12 +24,12 @@ class Reformer(Mixer):
 
     Cost: t·dim·(3·dim + hashes·(buckets/2 + 4·chunk)) time, hashes·t·(dim + 2·chunk·heads) memory
     Source: Kitaev et al. 2020, "Reformer: The Efficient Transformer", https://arxiv.org/abs/2001.04451
-    Deviations: as in Hugging Face transformers, a position sees all of the two chunks, whatever their buckets; the
+    Deviations: as in Hugging Face transformers, a position sees all of both chunks, whatever their buckets; the
         first chunk of a round sees the last of the round before; and positions seen in several rounds are not
         discounted. Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets is
-        fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk: those
-        between tokens are as if they were not there. Buckets are found in at least float32; where a query lies between
-        two of them, rounding decides. Keys have length one exactly (transformers adds 10⁻⁶ to their mean square). A row
+        fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk, so
+        those between tokens have no effect. Buckets are computed in at least float32; where a query lies between two
+        of them, rounding decides. Keys have length one exactly (transformers adds 10⁻⁶ to their mean square). A row
         without real positions gives zeros.
 
     Args:
@@ -37,8 +37,8 @@ class Reformer(Mixer):
         heads: number of heads; must divide `dim`.
         hashes: rounds of hashing; more find more of the similar positions.
         buckets: how many buckets a round has; even.
-        chunk: positions per chunk; a row of at most so many is attended whole.
-        seed: of the random directions.
+        chunk: positions per chunk; a row no longer than one chunk is attended to as a whole.
+        seed: seed of the random directions.
         bias: whether the three projections have biases.
 
     Raises:
@@ -60,7 +60,7 @@ class Reformer(Mixer):
         width = head_width("reformer", dim, heads)
         if min(hashes, chunk) < 1 or buckets < 2 or buckets % 2:
             raise UserError(
-                "reformer needs hashes and a chunk of at least 1 and an even number of buckets, got "
+                "reformer expected hashes and a chunk of at least 1 and an even number of buckets, got "
                 f"hashes={hashes}, chunk={chunk} and buckets={buckets}; change them."
             )
         self.heads = heads
@@ -86,7 +86,7 @@ class Reformer(Mixer):
 
     def operations(self, length: int) -> int:
         _, _, hashes, directions = self.rotations.shape
-        # A row of one chunk is attended once, whole.
+        # A row of one chunk is attended to once, as a whole.
         rounds, seen = (1, length) if length <= self.chunk else (hashes, 2 * self.chunk)
         return length * self.dim * (6 * self.dim + 2 * hashes * directions + 4 * rounds * seen)
 

@@ -25,7 +25,7 @@ class RelativeState(NamedTuple):
 
 
 class Relative(Mixer):
-    """Transformer-XL's relative attention: scores see how far a key is, not where it stands.
+    """Transformer-XL's relative attention: scores depend on the distance of a key, not on its position.
 
     Equations (per head, of width e = dim / heads):
         q_i = W_q x_i, k_j = W_k x_j, v_j = W_v x_j
@@ -40,8 +40,8 @@ class Relative(Mixer):
 
     Cost: 3·t²·dim + 6·t·dim² time, t·dim memory; same_length 3·t·memory·dim time; streaming state memory·dim
     Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", https://arxiv.org/abs/1901.02860
-    Deviations: none in the formula. Distances count real positions: padding, also in between, has no extent. The
-        bidirectional form has R at negative distances too, as XLNet. `forward` sees the whole sequence. In `step`, a
+    Deviations: none in the formula. Distances count real positions only, without padding before or between them. The
+        bidirectional form has R at negative distances too, as in XLNet. `forward` sees the whole sequence. In `step`, a
         segment sees itself and the memory, as published; once more than `memory` positions have passed, what is
         forgotten therefore depends on where the segments end, except with `same_length`, where it never does.
         `same_length` lets a position see itself and `memory` positions before it, as the authors' TensorFlow code does;
@@ -56,13 +56,13 @@ class Relative(Mixer):
         clamp: distances beyond it count as `clamp`; 0 for none.
         start: the memory before the first position: "empty", or "zeros": `memory` vectors of zeros that are seen, from
             which published Transformer-XL models start.
-        bias: whether queries, keys, values and output have biases (Transformer-XL has none). W_R never has: one would
-            move all of a query's scores alike, which softmax does not see.
+        bias: whether queries, keys, values and output have biases (Transformer-XL has none). W_R never has one, as it
+            would shift all of a query's scores equally, which softmax ignores.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
 
     Raises:
-        UserError: when `heads` does not divide `dim`, `dim` is odd, `memory` or `clamp` is negative, or a mixer that is
-            not causal is to have `same_length`; for an unknown `start`.
+        UserError: when `heads` does not divide `dim`, `dim` is odd, `memory` or `clamp` is negative, or `same_length`
+            is set without `causal`; for an unknown `start`.
     """
 
     capabilities = Capabilities(causal=True, streaming=True)
@@ -84,14 +84,14 @@ class Relative(Mixer):
         super().__init__(dim, causal=causal)
         width = head_width("relative", dim, heads)
         if dim % 2:
-            raise UserError(f"relative needs an even dim, half sines and half cosines, got dim={dim}; change it.")
+            raise UserError(f"relative expected an even dim, half sines and half cosines, got dim={dim}; change it.")
         if memory < 0 or clamp < 0:
             raise UserError(
-                f"relative needs memory and clamp of at least 0, got memory={memory} and clamp={clamp}; change either."
+                f"relative expected memory and clamp of at least 0, got memory={memory} and clamp={clamp}; change them."
             )
         check_choice("start of relative's memory", start, STARTS)
         if same_length and not causal:
-            raise UserError("same_length needs a causal mixer, got causal=False; build it with causal=True.")
+            raise UserError("same_length expected a causal mixer, got causal=False; build it with causal=True.")
         self.heads = heads
         self.memory = memory
         self.window = memory if same_length else None
@@ -133,9 +133,9 @@ class Relative(Mixer):
         return self.dim * (self.memory if self.start == "zeros" else min(positions, self.memory))
 
     def set_memory(self, positions: int) -> None:
-        """Let `step` remember the last `positions` positions, and `same_length` see so many."""
+        """Let `step` remember the last `positions` positions, and `same_length` see as many."""
         if positions < 0:
-            raise UserError(f"relative needs a memory of at least 0, got {positions}; change it.")
+            raise UserError(f"relative expected a memory of at least 0, got {positions}; increase it.")
         self.memory = positions
         self.window = None if self.window is None else positions
 
@@ -151,13 +151,13 @@ class Relative(Mixer):
         return left_aligned_step(lambda real, there: self._continue(real, there, state), x, mask)
 
     def _continue(self, x: Tensor, mask: Tensor | None, state: RelativeState) -> tuple[Tensor, RelativeState]:
-        """Continue by `x`, whose real positions stand first in each row; in the memory they stand last."""
+        """Continue with `x`, whose real positions come first in each row; in the memory they come last."""
         seen = torch.cat((state.memory.detach().to(x.dtype), x), 1)
         visible = extended(state.visible, state.memory.shape[1], x.shape[1], mask)
         y = self._attend(x, seen, as_mask(visible))
         past = max(0, seen.shape[1] - self.memory)
         if mask is None:
-            # Copies: a view would keep the memory of all that was seen.
+            # Copies: a view would keep everything seen so far in memory.
             return y, RelativeState(seen.detach()[:, past:].clone(), visible[:, past:].clone())
         kept = torch.argsort(visible.to(torch.uint8), dim=1, stable=True)[:, past:]
         memory = seen.detach().gather(1, kept.unsqueeze(-1).expand(-1, -1, self.dim))
@@ -201,16 +201,16 @@ class Relative(Mixer):
         return y
 
     def _folded_key(self) -> Tensor | None:
-        """Return the keys' matrix, unless a bias of theirs is to learn.
+        """Return the keys' matrix, or None while a bias of theirs is trained.
 
-        It moves all of a query's scores alike: folded, it would go unused, which trainers stumble over.
+        The bias shifts all of a query's scores equally: folded, it would go unused, which distributed trainers reject.
         """
         weight, bias = weight_and_bias(self.key)
         return weight if bias is None or not torch.is_grad_enabled() else None
 
 
 def _fold(query: Tensor, weight: Tensor) -> Tensor:
-    """Return Wᵀq for each head's rows of W: what meets unprojected keys as q meets projected ones."""
+    """Return Wᵀq for each head's rows of W: its products with unprojected keys are those of q with projected ones."""
     return torch.einsum("bhne,hed->bhnd", query, weight.unflatten(0, (query.shape[1], -1)))
 
 

@@ -72,13 +72,13 @@ def check_context(
         return
     if causal:
         raise UserError(
-            "a context needs causal=False, as positions of two sequences are neither before nor after each other, got "
-            "causal=True; build the mixer with causal=False."
+            "expected causal=False with a context, as positions of two sequences are neither before nor after each "
+            "other, got causal=True; build the mixer with causal=False."
         )
     if document_ids is not None:
         raise UserError(
-            "a context needs one document per row, got packed documents in document_ids; call once per document, or "
-            "pad each to its own row."
+            "expected one document per row with a context, got packed documents in document_ids; call once per "
+            "document, or pad each to its own row."
         )
 
 

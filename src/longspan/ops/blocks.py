@@ -28,8 +28,8 @@ def block_by_block(
     """Return `function` of each block of positions, which are dimension `dim` of all `tensors`; None stays None.
 
     One call receives all positions where there is nothing to gain: where no tensor is LARGE, on other devices than a
-    CPU, and where no op runs by hand (`ops.execution`). `widening` is how many times as large as the
-    largest of `tensors` the tensors that `function` computes from them are.
+    CPU, and where no op runs by hand (`ops.execution`). `widening` is the ratio of the size of the tensors that
+    `function` computes to that of the largest of `tensors`.
     """
     positions = _per_block(tensors, dim, widening)
     if not positions:

@@ -53,7 +53,7 @@ def thin_reads(x: Float[Tensor, "b t d"], *widths: int) -> ThinReads:
 def score(reads: ThinReads, rows: Float[Tensor, "*b h d"]) -> Float[Tensor, "b h t"]:
     """Return the dot product of each row with each position of x, in the type of x. Cost: t·h·d.
 
-    Rows without b serve the whole batch.
+    Rows without b apply to the whole batch.
     """
     return _read(reads, _scores, rows.to(reads.x.dtype).expand(reads.x.shape[0], -1, -1))
 
@@ -66,7 +66,7 @@ def pool(reads: ThinReads, weights: Float[Tensor, "b h t"]) -> Float[Tensor, "b 
 def _read(reads: ThinReads, product: Callable[[Tensor, Tensor], Tensor], operand: Tensor) -> Tensor:
     width = reads.announced.pop(0) if reads.announced else 0
     if operand.shape[1] != width:
-        raise ValueError(f"expected a read of width {width}, as announced, got {operand.shape[1]}.")
+        raise ValueError(f"expected a read of width {width}, as announced, got {operand.shape[1]}; announce it.")
     if not reads.placeholders:
         return product(reads.x, operand)
     result: Tensor = _Read.apply(product, reads.x, operand, reads.placeholders.pop(0), reads.placeholders.pop(0))

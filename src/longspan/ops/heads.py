@@ -9,7 +9,7 @@ from longspan.errors import UserError
 def head_width(mixer: str, dim: int, heads: int) -> int:
     """Return `dim / heads`. Raises UserError, naming `mixer`, when `heads` does not divide `dim`."""
     if heads < 1 or dim % heads:
-        raise UserError(f"{mixer} needs a dim that heads divides, got dim={dim} and heads={heads}; change either.")
+        raise UserError(f"{mixer} expected a dim that heads divides, got dim={dim} and heads={heads}; change either.")
     return dim // heads
 
 

@@ -74,7 +74,7 @@ def softmax_pool_state(
     dtype = accumulation_dtype(values.dtype)
     wide = masked_logits(logits.to(dtype), mask)
     with torch.autocast(values.device.type, enabled=False):
-        # No positions at all give minus infinity.
+        # Without any positions, it would be minus infinity.
         return PrefixMean(wide.logsumexp(1).clamp_min(FLOOR), softmax_pool(values.to(dtype), logits, mask))
 
 

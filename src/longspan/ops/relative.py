@@ -2,8 +2,8 @@
 
 The part of a score that depends on the distance is one product of the queries with the encoded distances, a row per
 query and a column per distance; shifting each row by one more column turns columns of distances into columns of keys.
-A block of queries needs as many distances as it has keys and queries, so nothing of queries x keys is ever held: the
-backward pass computes a block's weights again.
+A block of queries needs as many distances as it has keys and queries, so no matrix of queries x keys is ever held:
+the backward pass recomputes a block's weights.
 """
 
 import itertools
@@ -63,7 +63,7 @@ def relative_attention(
     than `window` positions before it. A query that sees no key gives zeros.
 
     Scores and their softmax are in at least float32, other products in the type of `value`. Cost: n·m·(e + p + v) time,
-    and beside the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time;
+    and besides the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time;
     with a window, m is at most window + 2·BLOCK.
     """
     dtype = value.dtype
@@ -175,7 +175,7 @@ def _block(
     causal: bool,
     window: int | None,
 ) -> Tensor:
-    """Attend from a block of queries, the first of which stands at number `first` of the keys, given in pieces."""
+    """Attend from a block of queries, the first of which is at index `first` of the keys, which are given in pieces."""
     key, value = (pieces[0] if len(pieces) == 1 else torch.cat(tuple(pieces), -2) for pieces in (keys, values))
     heads, distance_heads = ("bh", "h") if key.ndim == 4 else ("b", "")
     # Before the products: scores rounded to half precision would be wrong by several units where they are large.

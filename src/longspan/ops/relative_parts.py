@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class Scores:
     """The arguments of `relative_attention`, cut into blocks of queries, and these into parts.
 
-    `block` is the number of queries in a block, at most, and `largest` the distance of the first distance key. Keys,
+    `block` is the maximum number of queries in a block, and `largest` the distance of the first distance key. Keys,
     values and distance keys that have no heads count as one head, shared by all queries.
     """
 
@@ -64,7 +64,7 @@ class Scores:
         self.key, self.value = (tensor.transpose(0, 1).contiguous() for tensor in (key, value))
         self.hidden = None if mask is None else ~mask
         self.causal, self.window, self.block, self.largest = causal, window, block, largest
-        # Of the scores and of sums.
+        # The type of scores and sums.
         self.exact = accumulation_dtype(value.dtype)
         self._room: dict[str, Tensor] = {}
 
@@ -80,7 +80,7 @@ class Scores:
             # From the distance between the last query and the first key; one more than there are, for rows to shift.
             skipped = self.largest - (after - 1 - low)
             distances = slice(skipped, skipped + end - start + high - low)
-            # Each over the columns in which a query's place decides what it sees.
+            # Each covers the columns in which a query's position decides what it sees.
             positions = torch.arange(first, after, device=self.key.device).unsqueeze(1)
             limits = []
             if self.causal:
@@ -105,7 +105,7 @@ class Scores:
             yield block._replace(heads=chosen[0], rows=chosen[1])
 
     def of_queries(self, tensor: Tensor, part: Part) -> Tensor:
-        """Return what concerns a part in a tensor (b, h, n, ·), as (heads, rows, sharing heads, queries, ·)."""
+        """Return the slice of a tensor (b, h, n, ·) for a part, as (heads, rows, sharing heads, queries, ·)."""
         by_head = tensor.unflatten(1, (self.key.shape[0], -1)).transpose(0, 1)
         return by_head[part.heads, part.rows, :, part.queries]
 

@@ -1,6 +1,6 @@
-"""Contracts, as checks that anybody can run on what they made: `check_mixer(MyMixer)`, `check_task("package.MyTask")`.
+"""Contracts, as checks that you can run on your own code: `check_mixer(MyMixer)`, `check_task("package.MyTask")`.
 
-The model is scikit-learn's `check_estimator` and `parametrize_with_checks`. Nothing here needs pytest.
+They follow scikit-learn's `check_estimator` and `parametrize_with_checks`. Nothing here needs pytest.
 """
 
 import importlib
@@ -17,7 +17,7 @@ __all__ = ["check_mixer", "check_task", "mixer_checks", "task_checks"]
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever checks one kind of thing need not load what the others need.
+    # Checking one kind of thing does not load what the others need.
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Counts of operations: PyTorch's own, with what it passes over."""
+"""Counts of operations: PyTorch's own, plus those that it misses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def count_operations(call: Callable[[], Any]) -> int:
-    """Return how many multiplications and additions the matrix products take that `call()` runs."""
+    """Return how many multiplications and additions the matrix products of `call()` take."""
     # On a CPU PyTorch's counter knows neither its fused attention nor oneDNN's LSTM.
     known = {torch.ops.aten.mkldnn_rnn_layer: _lstm}
     with FlopCounterMode(display=False, custom_mapping=known) as counter, sdpa_kernel(SDPBackend.MATH):

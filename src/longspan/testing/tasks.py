@@ -1,4 +1,4 @@
-"""Whether a task keeps what the verbs rely on: `check_task`."""
+"""Check that a task does what the verbs rely on: `check_task`."""
 
 import dataclasses
 import json
@@ -34,11 +34,11 @@ def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequenc
 
     Args:
         task: Its name, or the class.
-        data: Some hundred examples in any form that `data.path` takes; a few seconds of training are enough.
-        overrides: What else the recipe says, such as small sizes of the model.
+        data: A few hundred examples in any form that `data.path` takes; a few seconds of training are enough.
+        overrides: Further settings of the recipe, such as a small size of the model.
 
     Raises:
-        AssertionError: With one sentence about the first promise that is broken.
+        AssertionError: The first broken promise, in one sentence.
     """
     with tempfile.TemporaryDirectory() as folder:
         for _, check in task_checks(task, data, Path(folder), overrides):
@@ -48,7 +48,7 @@ def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequenc
 def task_checks(
     task: str | type[Task[Any]], data: Path | str, folder: Path, overrides: Sequence[str] = ()
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the name of each check and what runs it, in order; later ones use what earlier ones left in `folder`."""
+    """Yield each check's name and the function that runs it, in order; later ones use what earlier ones left."""
     name = task if isinstance(task, str) else f"{task.__module__}.{task.__qualname__}"
     checks = _Checks(name, str(data), folder, overrides)
     for check in (
@@ -67,7 +67,7 @@ def task_checks(
 
 class _Checks:
     def __init__(self, name: str, data: str, folder: Path, overrides: Sequence[str]) -> None:
-        # Whoever checks a task has consented to its code.
+        # Checking a task is consent to running its code.
         self.consent = (name.rpartition(".")[0],) if "." in name else ()
         self.name, self.folder = name, folder
         self.overrides = [
@@ -129,12 +129,12 @@ class _Checks:
         _say("validation" in result.scores, "training must score the validation split")
         for split, scores in result.scores.items():
             _say(isinstance(scores, kind), f"the scores of {split} must be {kind.__name__}, but are {scores!r}")
-            told = json.loads(json.dumps(scores.to_dict()))
+            stored = json.loads(json.dumps(scores.to_dict()))
             try:
-                survives = kind.from_dict(told) == scores
+                survives = kind.from_dict(stored) == scores
             except UserError as error:
                 raise AssertionError(f"the scores of {split} must survive JSON, but {error}") from error
-            _say(survives, f"the scores of {split} must survive JSON, but {told} makes others than {scores!r}")
+            _say(survives, f"the scores of {split} must survive JSON, but {stored} gives others than {scores!r}")
         written = json.loads((Path(result.folder) / "metrics.json").read_text(encoding="utf-8"))
         _say(written == json.loads(json.dumps(result.to_dict())), "metrics.json must hold what training returned")
         card = (Path(result.folder) / "README.md").read_text(encoding="utf-8")
@@ -160,7 +160,7 @@ class _Checks:
         evaluation = evaluate(self._run(), split="validation")
         for name, value in result.scores["validation"].numbers().items():
             again = evaluation.scores.numbers()[name]
-            # Other batches: sums in another order.
+            # Different batches: sums in another order.
             _say(abs(again - value) <= 1e-4 * max(1, abs(value)), f"{name} must be {value} as in training, got {again}")
         json.dumps(evaluation.to_dict())
         _say(bool(self._task().evaluation_report(evaluation).strip()), "evaluation_report must say something")
@@ -224,7 +224,7 @@ def _say(holds: bool, promise: str) -> None:
 
 
 def _same(one: Any, other: Any, where: str) -> None:
-    """Compare predictions; numbers may differ by rounding, as sums are taken in another order."""
+    """Compare predictions; numbers may differ by rounding, as sums are in another order."""
     if isinstance(one, dict):
         _say(one.keys() == other.keys(), f"{where}: a prediction must have the same fields alone and among others")
         for key, value in one.items():

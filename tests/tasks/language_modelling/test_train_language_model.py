@@ -176,7 +176,7 @@ class Forgetful(Mixer):
         (["training.per_device_train_batch_size=400"], "tokens to train on"),
         (
             ["model.mixers=test_train_language_model.Forgetful", "model.mixer_options={}"],
-            "a mixer that goes on from a state, got forgetful, which has none; choose another mixer",
+            "a mixer that continues from a state, got forgetful, which has none; choose another mixer",
         ),
         (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
         (

@@ -49,7 +49,7 @@ def lerp_backward(
     grad_initial: np.ndarray,
     threads: int,
 ) -> None:
-    """Fill the three last arrays with the gradients of `lerp_forward`.
+    """Fill the last three arrays with the gradients of `lerp_forward`.
 
     G_t = do_t + (1 - w_{t+1}) G_{t+1}, dv_t = w_t G_t, dw_t = G_t·(v_t - o_{t-1}), d initial = (1 - w_1) G_1.
     """
@@ -68,8 +68,8 @@ def gates_forward(
 ) -> None:
     """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1}, z_t), and `final` (b, h) with the last n.
 
-    Logits up to `hidden` weigh nothing, and an `initial` up to there has seen nothing. `starts` (b, t), or (b, 0) for
-    none, says where n begins again.
+    Logits up to `hidden` weigh nothing, and an `initial` up to it has seen nothing. `starts` (b, t), or (b, 0) for
+    none, says where n restarts.
     """
     _share(_gates_forward, (logits, initial, starts, gates, final, hidden), len(logits), logits.size, threads)
 
@@ -83,7 +83,7 @@ def gates_backward(
     grad_initial: np.ndarray,
     threads: int,
 ) -> None:
-    """Fill the two last arrays with the gradients of `gates_forward`, for which the gates suffice.
+    """Fill the last two arrays with the gradients of `gates_forward`, for which the gates suffice.
 
     N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), d initial = (1 - w_1) N_1.
     """
@@ -96,14 +96,14 @@ def _share_heads(
 ) -> None:
     rows, _, heads, width = values.shape
     if gates.ndim == 4:
-        # With a gate of its own each channel stands alone, and heads may be cut as suits the threads.
+        # With a gate per channel, channels are independent, and heads may be cut to suit the threads.
         channels, heads = heads * width, math.gcd(heads * width, threads)
         arrays = tuple(array.reshape(*array.shape[:-2], heads, channels // heads) for array in arrays)
     _share(kernel, arrays, rows * heads, values.size, threads)
 
 
 def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], units: int, elements: int, threads: int) -> None:
-    """Run `kernel(*arguments, first, last)` over `units` cut into as many slices as threads are worth their while."""
+    """Run `kernel(*arguments, first, last)` over `units` cut into as many slices as are worth a thread each."""
     slices = max(1, min(threads, units, elements // WORTH_SHARING))
     bounds = list(pairwise(units * i // slices for i in range(slices + 1)))
     others = [_workers().submit(kernel, *arguments, *bound) for bound in bounds[1:]]
@@ -134,7 +134,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compiled(function: Callable[..., None], **more: Any) -> Callable[..., None]:
-    """Compile on first call, without the interpreter's lock; keep the machine code on disk where a folder allows."""
+    """Compile on first call, without the interpreter's lock; keep the machine code on disk if a folder is writable."""
     # Sums in any order and fused multiply-adds, so that loops over channels vectorise; NaN and infinity stay.
     options: dict[str, Any] = {
         "nogil": True,
@@ -142,7 +142,7 @@ def _compiled(function: Callable[..., None], **more: Any) -> Callable[..., None]
         "fastmath": {"reassoc", "contract", "nsz"},
         **more,
     }
-    # What import hooks that check annotations wrap around a function does not compile.
+    # Import hooks that check annotations wrap functions in code that does not compile.
     function = inspect.unwrap(function)
     try:
         compiled: Callable[..., None] = numba.njit(cache=True, **options)(function)
@@ -154,14 +154,14 @@ def _compiled(function: Callable[..., None], **more: Any) -> Callable[..., None]
 def _inner(function: Callable[..., None]) -> Callable[..., None]:
     """Compile a loop over the channels of one position.
 
-    As functions of their own, over arrays of one dimension, these loops vectorise; written into the loops over
-    positions they do not, and take three times as long.
+    As separate functions over one-dimensional arrays, these loops vectorise; written into the loops over positions
+    they do not, and take three times as long.
     """
     return _compiled(function, inline="never")
 
 
 # The loops below take slices as units of one head of one row, `first` to `last`. Their innermost loops run over
-# channels that lie side by side. A dimension of `gates` is known at compile time, so one branch on it remains.
+# adjacent channels. The number of dimensions of `gates` is known at compile time, so one branch on it remains.
 
 
 @_inner
@@ -183,7 +183,7 @@ def _advance(values: np.ndarray, gate: np.ndarray, state: np.ndarray, outputs: n
 
 @_inner
 def _fetch(gradients: np.ndarray, sink: np.ndarray) -> None:
-    """Read all into the cache. The sum is for nobody, but what nobody uses is not read either."""
+    """Read everything into the cache. Nobody needs the sum, but without it the reads would be optimised away."""
     total = gradients[0]
     for i in range(1, len(gradients)):
         total += gradients[i]
@@ -261,9 +261,9 @@ def _lerp_backward(
     flat, flat_gates = grad_outputs.reshape(b, t * h * e), gates.reshape(b, t * per_position)
     start = initial.reshape(b, h * e)
     given_gates, wanted_gates = gates.reshape(b, t, per_position), grad_gates.reshape(b, t, per_position)
-    # Only sums over positions need more digits than what they are made of.
+    # Only sums over positions need more digits than their terms.
     carry, spread, products = np.empty(h * e), np.empty(h * e, gates.dtype), np.empty(h * e, gates.dtype)
-    # Memory is read upwards, which processors foresee, though the recurrence runs downwards: block by block, the
+    # Memory is read upwards, which processors prefetch, though the recurrence runs downwards: block by block, the
     # gradients are fetched, turned into G, and used.
     block = max(1, min(t, BLOCK_BYTES // (values.itemsize * h * e)))
     total = np.empty((block, h * e), values.dtype)

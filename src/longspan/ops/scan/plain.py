@@ -62,7 +62,7 @@ def softmax_gates_backward(grad_gates: Tensor, grad_final: Tensor, gates: Tensor
 
 
 def logaddexp(one: Tensor, other: Tensor) -> Tensor:
-    """Return log(exp(one) + exp(other)), whose second derivatives are right beside FLOOR, where torch's are NaN."""
+    """Return log(exp(one) + exp(other)), whose second derivatives are right near FLOOR, where torch's are NaN."""
     # Only a shift, which the result does not depend on.
     largest = torch.maximum(one, other).detach()
     return largest + ((one - largest).exp() + (other - largest).exp()).log()

@@ -25,8 +25,8 @@ def attend(
 ) -> Tensor:
     """Return the attention of blocks (b, h, n, q, e) to their windows of keys and values (b, h, p, e), and to `shared`.
 
-    `visible` (b or 1, h or 1, n, k) says which keys of a window may be seen. What a query that sees nothing gives is
-    undefined.
+    `visible` (b or 1, h or 1, n, k) says which keys of a window may be seen. The outputs of queries that see nothing
+    are undefined.
     """
     if not query.numel():
         return query @ query.new_zeros(query.shape[4], value.shape[3])
@@ -71,7 +71,7 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
     `seen` is (b or 1, h or 1, n, q or 1, k).
     """
     b, _, n, block, _ = query.shape
-    # Where nothing is seen let everything be: some kernels give NaN otherwise. The callers set it to zero.
+    # Where nothing is seen, let everything be seen: some kernels give NaN otherwise. The callers set it to zero.
     seen = (seen | ~seen.any(-1, keepdim=True)).expand(b, -1, -1, -1, -1)
     query, keys, values, seen = (x.transpose(1, 2).flatten(0, 1) for x in (query, keys, values, seen))
     out = scaled_dot_product_attention(query, keys, values, attn_mask=seen.expand(-1, -1, block, -1))

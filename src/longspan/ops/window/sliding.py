@@ -1,4 +1,4 @@
-"""Attention to the keys at most so many positions away, and to a few that every query sees."""
+"""Attention to the keys within a given distance, and to a few that every query sees."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def window_attention(
 ) -> Float[Tensor, "b h n v"]:
     """Return softmax(QKᵀ/√e)V over the keys at most `radius` positions away (causal: none ahead) where `mask` is True.
 
-    The last query stands where the last key stands, so that fewer queries than keys continue a sequence. A query that
+    The last query is at the position of the last key, so that fewer queries than keys continue a sequence. A query that
     sees no key gives zeros. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
     """
     n, m = query.shape[2], min(key.shape[2], query.shape[2] + radius)

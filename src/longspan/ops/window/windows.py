@@ -47,7 +47,7 @@ class Sliding(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Windows put together from blocks of `size` keys: `blocks` (b, h, n, s) numbers them through rows and heads."""
+    """Windows put together from blocks of `size` keys, which `blocks` (b, h, n, s) numbers across rows and heads."""
 
     blocks: Tensor
     size: int

@@ -1,4 +1,4 @@
-"""The contract that every mixer keeps, as checks that anybody can run on a mixer of their own."""
+"""The contract that every mixer keeps, as checks that you can run on your own mixers."""
 
 import functools
 import importlib
@@ -26,10 +26,10 @@ def check_mixer(
     naive: Callable[..., Tensor] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Hold a mixer to the whole contract, in both its forms if it has a causal one; see `mixer_checks`.
+    """Check a mixer against the whole contract, in both forms if it has a causal one; see `mixer_checks`.
 
     Raises:
-        AssertionError: the first promise that is broken, in a sentence.
+        AssertionError: the first broken promise, in one sentence.
     """
     for _, check in mixer_checks(mixer, dim=dim, heads=heads, naive=naive, options=options):
         check()
@@ -43,7 +43,7 @@ def mixer_checks(
     naive: Callable[..., Tensor] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the name of each check and a function that runs it, for tests with one case for each check:
+    """Yield the name of each check and a function that runs it, for tests with one case per check:
 
         @pytest.mark.parametrize("check", [pytest.param(c, id=name) for name, c in mixer_checks(MyMixer)])
         def test_my_mixer(check):
@@ -55,7 +55,7 @@ def mixer_checks(
         heads: the option of that name, where the mixer has it.
         naive: `naive(mixer, x, mask)` computes `mixer(x, mask)` from the formula, of rows with or without padding
             (`mask` may be None), and so does `naive(mixer, x, mask, context, context_mask)` where there is cross
-            attention. For a built-in mixer its own is taken. Without one, nothing is compared with a formula.
+            attention. Built-in mixers have one. Without one, nothing is compared with a formula.
         options: further options to build the mixer with. Checks that need short windows or long rows set the options
             `radius`, `block_size`, `memory` and `max_length` themselves, where the mixer has them.
 
@@ -64,7 +64,7 @@ def mixer_checks(
     """
     kind = mixers.load(mixer) if isinstance(mixer, str) else mixer
     if not (isinstance(kind, type) and issubclass(kind, Mixer)):
-        raise TypeError(f"expected a class derived from longspan.mixers.Mixer, got {kind!r}")
+        raise TypeError(f"expected a class derived from longspan.mixers.Mixer, got {kind!r}; derive it.")
     if naive is None and kind.__module__.startswith(f"{mixers.__name__}."):
         naive = importlib.import_module(kind.__module__).naive
     alias = mixers.aliases().get(mixer) if isinstance(mixer, str) else None
@@ -88,21 +88,21 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
     able = subject.kind.capabilities
     plain: list[Check] = [
         claims.options_are_keywords_with_defaults,
-        claims.what_it_is_built_with_is_typed,
+        claims.attributes_say_how_it_was_built,
         rows.refuses_what_it_cannot_read,
         rows.empty_inputs_give_empty_outputs,
         rows.packed_documents_are_separate_calls,
         rows.gradients_agree_with_finite_differences,
-        rows.block_by_block_is_the_whole,
+        rows.blocks_agree_with_the_whole,
         claims.operations_are_as_many_as_claimed,
         claims.rows_longer_than_max_length_are_refused,
-        streams.contexts_are_refused_where_they_cannot_be_had,
+        streams.contexts_are_refused_where_unsupported,
         programs.a_deep_copy_is_independent,
         programs.runs_under_autocast,
         programs.forward_mode_is_right_or_refused,
         programs.compiles_without_graph_breaks,
         programs.exports,
-        programs.quantised_layers_serve,
+        programs.quantised_layers_work,
         programs.offloaded_weights_arrive,
     ]
     precise: list[Check] = [
@@ -123,15 +123,15 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
     if subject.causal and able.streaming:
         plain += [
             streams.steps_of_no_positions_change_nothing,
-            streams.a_step_leaves_the_state_it_is_given_as_it_was,
+            streams.a_step_does_not_change_the_given_state,
             streams.a_state_is_as_large_as_claimed,
-            streams.a_state_is_made_where_and_how_it_is_asked_for,
+            streams.a_state_has_the_given_device_and_type,
             streams.a_state_can_be_detached_saved_and_reordered,
         ]
         precise.append(streams.streaming_in_any_cuts_is_the_whole)
     else:
         plain.append(streams.states_need_a_causal_mixer)
-    if programs.adapters_can_be_had(subject):
+    if programs.adapters_apply(subject):
         plain.append(programs.adapters_learn_and_merge)
     yield from ((check, ()) for check in plain)
     for dtype in PRECISIONS:
@@ -139,9 +139,9 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         yield from ((rows.low_precision_stays_near_float64, (dtype, t)) for t in (300, 2500))
         yield from ((rows.one_real_token_among_padding_is_alone, (dtype, place)) for place in (0, 211, 299))
         if subject.causal and able.streaming:
-            yield from ((streams.rows_that_are_reset_begin_again, (dtype, holes)) for holes in (False, True))
+            yield from ((streams.reset_rows_start_over, (dtype, holes)) for holes in (False, True))
         if dtype != torch.float16 and subject.build().linear:
-            yield rows.many_positions_are_as_right_as_few, (dtype,)
+            yield rows.many_positions_are_as_accurate_as_few, (dtype,)
 
 
 def _run(subject: Subject, check: Check, arguments: tuple[Any, ...]) -> None:
@@ -149,5 +149,5 @@ def _run(subject: Subject, check: Check, arguments: tuple[Any, ...]) -> None:
     try:
         check(subject, *arguments)
     except Exception as error:
-        told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-        raise AssertionError(f"{subject.name} breaks a promise. {promise} But: {told}") from error
+        reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{subject.name} breaks a promise. {promise} But: {reason}") from error

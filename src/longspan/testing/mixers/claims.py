@@ -1,4 +1,4 @@
-"""What a mixer claims of itself: what it can do, and what it costs."""
+"""What a mixer claims about itself: what it can do, and what it costs."""
 
 import functools
 import inspect
@@ -11,7 +11,7 @@ from longspan.testing.counting import count_operations
 from longspan.testing.mixers.subject import Subject, need, refused
 
 # How far counted operations may be from claimed ones: blocks at the end of a row are not full, and a few thin products
-# are left out. Larger mistakes than these are of a term of the formula.
+# are left out. A larger difference means that a term of the formula is wrong.
 FACTOR = 1.1
 
 
@@ -38,11 +38,11 @@ def options_are_keywords_with_defaults(subject: Subject) -> None:
     bad = [str(p) for p in others if p.kind is not p.KEYWORD_ONLY or p.default is p.empty]
     need(not bad, f"not keyword-only with a default: {', '.join(bad)}")
     able = subject.kind.capabilities
-    need(("causal" in subject.known) == able.causal, f"capabilities.causal is {able.causal}, the options say otherwise")
+    need(("causal" in subject.known) == able.causal, f"capabilities.causal is {able.causal}, unlike the options")
     need(able.causal or not able.streaming, "it streams without a causal form")
 
 
-def what_it_is_built_with_is_typed(subject: Subject) -> None:
+def attributes_say_how_it_was_built(subject: Subject) -> None:
     """`dim`, `causal`, `max_length` and `memory` say how a mixer was built, and a memory can be set."""
     mixer = subject.build()
     need(mixer.dim == subject.dim and mixer.causal == subject.causal, "dim and causal are not what was asked for")

@@ -1,4 +1,4 @@
-"""What others do with mixers: compile, export, copy and transform them, adapt, quantise and offload their weights."""
+"""What other programs do with mixers: compile, export, copy, transform, adapt, quantise and offload them."""
 
 import copy
 import importlib.util
@@ -45,7 +45,7 @@ def runs_under_autocast(subject: Subject) -> None:
 
 
 def a_deep_copy_is_independent(subject: Subject) -> None:
-    """A deep copy has weights of its own."""
+    """A deep copy has its own weights."""
     mixer, x = subject.build(), subject.inputs(2, 10)
     before = mixer(x)
     with torch.no_grad():
@@ -59,7 +59,7 @@ def forward_mode_is_right_or_refused(subject: Subject) -> None:
     mixer, x, mask = subject.build(torch.float64), subject.inputs(2, 20, torch.float64), _some_padding()
     along = subject.inputs(2, 20, torch.float64).flip(0)
     with without_shape_checks(), warnings.catch_warnings():
-        # Of PyTorch's own, when it first takes such a derivative.
+        # PyTorch's own warning, when it first takes such a derivative.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             derivative = torch.func.jvp(lambda x: mixer(x, mask), (x,), (along,))[1]
@@ -71,7 +71,7 @@ def forward_mode_is_right_or_refused(subject: Subject) -> None:
 
 
 def adapters_learn_and_merge(subject: Subject) -> None:
-    """LoRA on each nn.Linear reaches the result: all adapters have gradients, and merged they give the same."""
+    """LoRA on each nn.Linear reaches the result: all adapters have gradients, and merging them changes nothing."""
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
@@ -82,7 +82,7 @@ def adapters_learn_and_merge(subject: Subject) -> None:
         torch.manual_seed(1)
         inject_adapter_in_model(config, mixer)
     mixer.double()
-    # More positions than dim, and fewer: folding pays or not.
+    # More positions than dim, and fewer: folding pays off for only one of them.
     wide, narrow = subject.inputs(2, 3 * subject.dim, torch.float64), subject.inputs(2, 3, torch.float64)
     mask = torch.rand(wide.shape[:2], generator=torch.Generator().manual_seed(6)) > 0.3
     given: list[tuple[Tensor, Tensor | None]] = [(wide, None), (wide, mask), (narrow, None)]
@@ -108,19 +108,19 @@ def adapters_learn_and_merge(subject: Subject) -> None:
         close(mixer(x, real), expected)
 
 
-def quantised_layers_serve(subject: Subject) -> None:
-    """Dynamic quantisation of each nn.Linear leaves a mixer that runs, with results near its own."""
+def quantised_layers_work(subject: Subject) -> None:
+    """Dynamic quantisation of each nn.Linear leaves a mixer that runs, with results close to the original's."""
     mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
     mask[0, :5] = False
     with warnings.catch_warnings(), torch.no_grad():
-        # PyTorch moves it to another package; it is what many run.
+        # Deprecated, as PyTorch is moving it to another package, but still widely used.
         warnings.simplefilter("ignore")
         quantised = torch.ao.quantization.quantize_dynamic(mixer, {nn.Linear}, dtype=torch.qint8)
         y, expected = quantised(x, mask), mixer(x, mask)
         if subject.causal and subject.kind.capabilities.streaming:
             quantised.step(x, quantised.init_state(2), mask)
-    # What goes into a layer is rounded to 256 steps of its largest number; of what shrinks as 1/t, little is left.
-    need((y - expected).abs().mean() < 0.25 * expected.abs().mean(), "results are far from those before")
+    # Inputs of a layer are rounded to 256 steps of their largest number: little is left of those that shrink as 1/t.
+    need((y - expected).abs().mean() < 0.25 * expected.abs().mean(), "results are far from the original's")
 
 
 def offloaded_weights_arrive(subject: Subject) -> None:
@@ -140,7 +140,7 @@ def offloaded_weights_arrive(subject: Subject) -> None:
             close(torch.cat(parts, 1), mixer(x))
 
 
-def adapters_can_be_had(subject: Subject) -> bool:
+def adapters_apply(subject: Subject) -> bool:
     """Return whether PEFT is installed, and the mixer has layers that it adapts."""
     return importlib.util.find_spec("peft") is not None and bool(_linears(subject.build()))
 

@@ -22,7 +22,7 @@ from longspan.testing.mixers.subject import (
 
 
 def agrees_with_the_naive_form(subject: Subject) -> None:
-    """The result is that of the formula written out, in float64."""
+    """The result equals that of the formula written out, in float64."""
     assert subject.naive is not None
     mixer = subject.build(torch.float64)
     for mask in random_masks(2):
@@ -33,9 +33,9 @@ def agrees_with_the_naive_form(subject: Subject) -> None:
 
 
 def extreme_logits_are_right(subject: Subject, scale: float) -> None:
-    """Logits of any size are right, and gradients finite: no exponential is taken of what was not shifted."""
+    """Logits of any size are right, and gradients finite: no exponential is taken without a shift."""
     assert subject.naive is not None
-    # A few tokens again and again: logits tie exactly, or are worlds apart. After them, one that outdoes them all.
+    # A few repeated tokens: logits tie exactly, or are far apart. One late token exceeds them all.
     x = scale * torch.eye(subject.dim)[torch.arange(70) * 7 % min(11, subject.dim)].unsqueeze(0)
     x[:, 60] *= 1e2
     mixer = subject.build()
@@ -64,8 +64,8 @@ def gradients_agree_with_finite_differences(subject: Subject) -> None:
 
 
 def low_precision_stays_near_float64(subject: Subject, dtype: torch.dtype, t: int) -> None:
-    """Results keep the type of x and are as right as it can be, over many positions too."""
-    # Over many positions in small windows, in which one position more or less is seen.
+    """Results keep the type of x and are as accurate as it allows, over many positions too."""
+    # Over many positions in small windows, where one position more or less shows.
     mixer, x = subject.build(dtype, **NARROW if t > 2048 else {}), subject.inputs(2, t, dtype)
     mask = torch.ones(2, t, dtype=torch.bool)
     mask[0, :7] = mask[1, t - 10 :] = False
@@ -74,20 +74,20 @@ def low_precision_stays_near_float64(subject: Subject, dtype: torch.dtype, t: in
     close(y, copy.deepcopy(mixer).double()(x.double(), mask))
 
 
-def many_positions_are_as_right_as_few(subject: Subject, dtype: torch.dtype) -> None:
-    """After 65,536 positions sums have not lost what is new."""
+def many_positions_are_as_accurate_as_few(subject: Subject, dtype: torch.dtype) -> None:
+    """After 65,536 positions sums still take in new ones."""
     mixer, x = subject.build(dtype, max_length=65536), subject.inputs(1, 65536, dtype)
     with torch.inference_mode():
         y, expected = mixer(x).double(), mixer.double()(x.double())
     # Each stretch is compared at its own size, as some outputs shrink as 1/t.
     size = expected.unflatten(1, (256, 256)).abs().amax((2, 3)).repeat_interleave(256, 1).unsqueeze(-1)
-    # Half precision moves a query near the border of two buckets into the other one.
+    # Half precision moves a query near the boundary of two buckets into the other one.
     tolerance = TOLERANCE[dtype] if dtype == torch.float32 else 0.1
     torch.testing.assert_close(y / size, expected / size, rtol=tolerance, atol=tolerance)
 
 
 def padding_on_either_side_changes_nothing(subject: Subject, dtype: torch.dtype) -> None:
-    """Padding on either side changes nothing: it is in no sum and no normaliser, has no extent, and gives zeros."""
+    """Padding on either side changes nothing: it is in no sum, normaliser or distance, and gives zeros."""
     mixer = subject.build(dtype)
     for left, t, right in ((0, 5, 3), (4, 1, 0), (7, 33, 12), (40, 20, 1)):
         x = subject.inputs(2, t, dtype)
@@ -145,7 +145,7 @@ def rows_of_padding_give_zeros(subject: Subject, dtype: torch.dtype) -> None:
     mask = torch.zeros(2, 9, dtype=torch.bool)
     mask[1, 4] = True
     y = mixer(x, mask)
-    need((y[0] == 0).all(), "a row of padding gives something else than zeros")
+    need((y[0] == 0).all(), "a row of padding gives something other than zeros")
     found = gradient(y, x)
     need(found.isfinite().all(), "gradients are not finite")
     need((found[0] == 0).all(), "a row of padding has a gradient")
@@ -156,10 +156,10 @@ def empty_inputs_give_empty_outputs(subject: Subject) -> None:
     mixer = subject.build()
     for b, t in ((2, 0), (0, 5), (0, 0)):
         x, mask = torch.zeros(b, t, subject.dim), torch.ones(b, t, dtype=torch.bool)
-        need(mixer(x).shape == x.shape and mixer(x, mask).shape == x.shape, f"outputs of another shape for {(b, t)}")
+        need(mixer(x).shape == x.shape and mixer(x, mask).shape == x.shape, f"outputs of the wrong shape for {(b, t)}")
         if subject.kind.capabilities.packing:
             packed = mixer(x, mask, document_ids=torch.zeros(b, t, dtype=torch.long))
-            need(packed.shape == x.shape, f"packed outputs of another shape for {(b, t)}")
+            need(packed.shape == x.shape, f"packed outputs of the wrong shape for {(b, t)}")
 
 
 def packed_documents_are_separate_calls(subject: Subject) -> None:
@@ -181,8 +181,8 @@ def packed_documents_are_separate_calls(subject: Subject) -> None:
     refused(ValueError, "contiguous", lambda: mixer(subject.inputs(1, 3), document_ids=torn))
 
 
-def block_by_block_is_the_whole(subject: Subject) -> None:
-    """What is computed block by block where it is large is what the whole gives, gradients too."""
+def blocks_agree_with_the_whole(subject: Subject) -> None:
+    """Computing large inputs block by block gives the same as all at once, gradients included."""
     t = 90
     for mask in (None, torch.rand(2, t, generator=torch.Generator().manual_seed(3)) > 0.3):
         found = []

@@ -1,4 +1,4 @@
-"""What holds for mixers that go on from a state, and for those that attend to another sequence."""
+"""What holds for mixers that continue from a state, and for those that attend to another sequence."""
 
 import io
 
@@ -21,7 +21,7 @@ def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> 
             state, parts, end = mixer.init_state(b), [], sum(sizes)
             cuts = zip(x[:, :end].split(sizes, 1), mask[:, :end].split(sizes, 1), strict=True)
             for number, (part, real) in enumerate(cuts):
-                # Where nothing is masked, with and without saying so.
+                # Where nothing is masked, with and without a mask.
                 y, state = mixer.step(part, state, None if real.all() and number % 2 else real)
                 parts.append(y)
             close(torch.cat(parts, 1), mixer(x[:, :end], mask[:, :end]))
@@ -37,8 +37,8 @@ def steps_of_no_positions_change_nothing(subject: Subject) -> None:
         torch.testing.assert_close(after, state, rtol=0, atol=0)
 
 
-def rows_that_are_reset_begin_again(subject: Subject, dtype: torch.dtype, holes: bool) -> None:
-    """`reset` lets some rows begin again, and the others go on."""
+def reset_rows_start_over(subject: Subject, dtype: torch.dtype, holes: bool) -> None:
+    """`reset` lets some rows start over, and the others continue."""
     mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
     mask = torch.rand(3, 40, generator=torch.Generator().manual_seed(4)) > (0.3 if holes else -1)
     rows, state, parts = torch.tensor([True, False, True]), mixer.init_state(3), []
@@ -69,13 +69,13 @@ def a_state_is_as_large_as_claimed(subject: Subject) -> None:
                 # A mask adds which positions may be seen.
                 held = sum(leaf.numel() for leaf in leaves)
                 claimed = 2 * mixer.state_size(end)
-                need(held == claimed, f"after {end} positions two rows hold {held} numbers, claimed are {claimed}")
+                need(held == claimed, f"after {end} positions two rows hold {held} numbers, not {claimed} as claimed")
         bounded = kept[1] == kept[2] == kept[3]
         need(bounded == mixer.bounded_state, f"bytes after 20, 21 and 60 positions: {kept[1:]}")
 
 
-def a_state_is_made_where_and_how_it_is_asked_for(subject: Subject) -> None:
-    """`init_state` makes the state on the device and for the type that it is given, without looking at weights."""
+def a_state_has_the_given_device_and_type(subject: Subject) -> None:
+    """`init_state` creates the state on the given device and for the given type, without looking at weights."""
     mixer = subject.build()
     state = mixer.init_state(2, dtype=torch.float64, device="meta")
     floats = [leaf.dtype for leaf in tree_leaves(state) if leaf.is_floating_point()]
@@ -85,7 +85,7 @@ def a_state_is_made_where_and_how_it_is_asked_for(subject: Subject) -> None:
 
 
 def a_state_can_be_detached_saved_and_reordered(subject: Subject) -> None:
-    """A state is tensors, batch first: detached, saved, loaded and reordered, it goes on as before."""
+    """A state is tensors, batch first: detached, saved, loaded and reordered, it continues as before."""
     mixer, x = subject.build(), subject.inputs(2, 12)
     _, state = mixer.step(x[:, :8], mixer.init_state(2))
     file = io.BytesIO()
@@ -97,8 +97,8 @@ def a_state_can_be_detached_saved_and_reordered(subject: Subject) -> None:
     close(y[[1, 0]], mixer(x)[:, 8:])
 
 
-def a_step_leaves_the_state_it_is_given_as_it_was(subject: Subject) -> None:
-    """`step` returns a new state: from the old one, one can go on many times."""
+def a_step_does_not_change_the_given_state(subject: Subject) -> None:
+    """`step` returns a new state: the old one can be continued many times."""
     mixer, x = subject.build(), subject.inputs(2, 12)
     _, state = mixer.step(x[:, :8], mixer.init_state(2))
     before = tree_map(Tensor.clone, state)
@@ -109,14 +109,14 @@ def a_step_leaves_the_state_it_is_given_as_it_was(subject: Subject) -> None:
 
 
 def states_need_a_causal_mixer(subject: Subject) -> None:
-    """A state of a mixer that has none is refused with a sentence."""
+    """A mixer without states refuses to give or take one, and says why."""
     word = "causal=True" if subject.kind.capabilities.streaming else "state"
     refused(UserError, word, lambda: subject.build().init_state(1))
     refused(UserError, word, lambda: subject.build().step(subject.inputs(1, 1), ()))
 
 
-def contexts_are_refused_where_they_cannot_be_had(subject: Subject) -> None:
-    """A context is refused by causal mixers, by those without cross attention, and beside packed documents."""
+def contexts_are_refused_where_unsupported(subject: Subject) -> None:
+    """A context is refused by causal mixers, by those without cross attention, and with packed documents."""
     mixer, x = subject.build(), subject.inputs(1, 4)
     if subject.causal or not subject.kind.capabilities.context:
         refused(UserError, "context", lambda: mixer(x, context=x))
@@ -126,7 +126,7 @@ def contexts_are_refused_where_they_cannot_be_had(subject: Subject) -> None:
 
 
 def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
-    """Cross attention is the formula written out, in float64."""
+    """Cross attention equals the formula written out, in float64."""
     assert subject.naive is not None
     mixer = subject.build(torch.float64)
     for seed, mask in enumerate(random_masks()):
@@ -152,11 +152,11 @@ def what_the_padding_of_a_context_holds_is_never_seen(subject: Subject, dtype: t
         some[0] = False
         given, padded = x.clone().requires_grad_(), padded.requires_grad_()
         y = mixer(given, context=padded, context_mask=some)
-        need((y[0] == 0).all(), "a row with an empty context gives something else than zeros")
+        need((y[0] == 0).all(), "a row with an empty context gives something other than zeros")
         y.sum().backward()
         for found in (given.grad, padded.grad):
             need(found is not None and bool(found.isfinite().all()), "gradients are not finite")
         assert padded.grad is not None
         need((padded.grad[~some] == 0).all(), "padding of the context has a gradient")
     y = mixer(x, context=context[:, :0])
-    need(y.shape == x.shape and bool((y == 0).all()), "a context of no positions gives something else than zeros")
+    need(y.shape == x.shape and bool((y == 0).all()), "a context of no positions gives something other than zeros")

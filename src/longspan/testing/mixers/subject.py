@@ -15,7 +15,7 @@ from longspan.ops import blocks
 
 # Float32 sums in another order differ by a few units in the last place; float16 keeps eleven bits, bfloat16 eight.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
-# Options by which things stay small, of mixers that have them.
+# Options that keep things small, for mixers that have them.
 NARROW: dict[str, Any] = {"radius": 8, "block_size": 4, "memory": 8}
 
 
@@ -39,7 +39,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         return f"{self.kind.__name__}{' (causal)' if self.causal else ''}"
 
     @property
@@ -48,7 +48,7 @@ class Subject:
         return {p.name for p in inspect.signature(self.kind).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
     def build(self, dtype: torch.dtype = torch.float32, **more: Any) -> Mixer:
-        """Return a new mixer, always with the same weights; of the options in `more`, those that it has."""
+        """Return a new mixer, always with the same weights, and with those options in `more` that it has."""
         more = {option: value for option, value in more.items() if option in self.known}
         causal = {"causal": True} if self.causal else {}
         with torch.random.fork_rng(devices=[]):
@@ -56,7 +56,7 @@ class Subject:
             return self.kind(self.dim, **{**self.options, **more, **causal}).to(dtype)
 
     def inputs(self, b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return random inputs, for the same sizes always the same."""
+        """Return random inputs, always the same for the same sizes."""
         generator = torch.Generator().manual_seed(1000 * b + t)
         return torch.randn(b, t, self.dim, generator=generator).to(dtype)
 
@@ -95,23 +95,23 @@ def close(actual: Tensor, expected: Tensor, dtype: torch.dtype | None = None) ->
 
 
 def need(condition: bool | Tensor, otherwise: str) -> None:
-    """Raise AssertionError, saying what is the case `otherwise`, unless the condition holds."""
+    """Raise AssertionError with the message `otherwise` unless the condition holds."""
     if not condition:
         raise AssertionError(otherwise)
 
 
 def refused(error: type[Exception], word: str, call: Callable[[], Any]) -> None:
-    """Raise AssertionError unless `call()` raises such an error with a message that has the word in it."""
+    """Raise AssertionError unless `call()` raises such an error with a message that contains the word."""
     try:
         call()
     except error as raised:
-        need(word in str(raised), f"the message should speak of {word!r}, but says: {raised}")
+        need(word in str(raised), f"the message should mention {word!r}, but says: {raised}")
     else:
-        raise AssertionError(f"nothing was raised, where {error.__name__} should be, with {word!r} in its message")
+        raise AssertionError(f"expected {error.__name__} with {word!r} in its message, but nothing was raised")
 
 
 def gradient(y: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of the sum of `y` by `x`; zeros where `y` does not depend on it."""
+    """Return the gradient of the sum of `y` with respect to `x`; zeros where `y` does not depend on it."""
     if not y.requires_grad:
         return torch.zeros_like(x)
     (found,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
@@ -131,7 +131,7 @@ def without_shape_checks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def small_blocks() -> Iterator[None]:
-    """Let whatever goes block by block where it is large do so for a few hundred numbers."""
+    """Make everything that is computed block by block when large do so for a few hundred numbers."""
     before = blocks.LARGE, blocks.BLOCK
     blocks.LARGE, blocks.BLOCK = 0, 1 << 10
     try:

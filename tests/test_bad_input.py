@@ -128,18 +128,19 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD,
         "model.max_positions=1",
-        r"reach to 1 tokens, but a document has 2: set data.max_length=1, or model.max_positions=2\.",
+        r"at most 1 tokens for learned positions, got 2 in a document; set data.max_length=1, or "
+        r"model.max_positions=2\.",
     ),
     "documents longer than a mixer takes": (
         "a.csv",
         GOOD,
         "model.mixers=linformer model.mixer_options.linformer.max_length=1 model.max_positions=1",
-        r"learned positions reach to 1 tokens and rows of linformer reach to 1 tokens, but a document has 2: set "
+        r"at most 1 tokens for learned positions and at most 1 tokens for rows of linformer, got 2 in a document; set "
         r"data.max_length=1, or model.max_positions=2 and model.mixer_options.linformer.max_length=2\.",
     ),
     "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate'; did you mean 'learning_rate'\?"),
     "an unknown table": ("a.csv", GOOD, "modle.dim=8", r"override 'modle.dim=8' .*did you mean 'model.dim'\?"),
-    "the wrong type": ("a.csv", GOOD, "training.learning_rate=fast", "learning_rate expects a number, not 'fast'"),
+    "the wrong type": ("a.csv", GOOD, "training.learning_rate=fast", "learning_rate expected a number, got 'fast'"),
     "an unknown mixer": ("a.csv", GOOD, "model.mixers=aditive", r"no mixer 'aditive'; did you mean 'additive'\?"),
     "a reporter that is not installed": (
         "a.csv",
@@ -176,9 +177,9 @@ def test_quotes_and_line_breaks_inside_fields_are_no_mistake(tmp_path: Path) -> 
 
 def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tmp_path: Path) -> None:
     given = ["train", "quickstart", f"data.path={animals}", *TINY, "--run"]
-    assert "exists; --resume goes on with it, --overwrite replaces it" in mistake(*given, run)
+    assert "exists; --resume continues it, --overwrite replaces it" in mistake(*given, run)
     assert "is finished" in mistake(*given, run, "--resume")
-    assert "found none; leave out --resume" in mistake(*given, tmp_path / "new", "--resume")
+    assert "got none; leave out --resume" in mistake(*given, tmp_path / "new", "--resume")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.txt").write_text("my only copy")
     assert "not a run folder, so it is not overwritten" in mistake(*given, tmp_path / "thesis", "--overwrite")
@@ -200,7 +201,7 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
         (
             "a.csv",
             b"text,label\n" + b"purr " * 60 + b",cat\n",
-            "reach to 48 tokens, but a document has 60: cut it, or train .* with model.max_positions=60",
+            "at most 48 tokens .*, got 60 in a document; cut it, or train .* with model.max_positions=60",
         ),
     ],
 )
@@ -213,7 +214,9 @@ def test_evaluation(
 
 
 def test_a_split_that_is_none(mistake: Mistake, run: Path) -> None:
-    assert "has no split 'tset' but train, validation, test" in mistake("evaluate", run, "--split", "tset")
+    told = mistake("evaluate", run, "--split", "tset")
+    assert "expected a split 'tset' in " in told
+    assert "got only train, validation, test; name one with --split" in told
 
 
 def spoil(run: Path, how: str) -> None:
@@ -285,7 +288,7 @@ def test_prediction_names_bad_documents_in_their_place(
         "broken UTF-8",
         "not a JSON object (Invalid control character at column 7)",
         "no text",
-        "60 tokens, but learned positions reach to 48 tokens",
+        "expected at most 48 tokens for learned positions, got 60",
         None,
     ]
     assert captured.err == "longspan: there are no predictions for 5 of 7 examples; their lines say why.\n"
@@ -308,7 +311,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Traceback" not in captured.err
-    told = "longspan: interrupted: saved step 3; run the same command with --resume to go on."
+    told = "longspan: interrupted: saved step 3; run the same command with --resume to continue."
     assert captured.err.splitlines()[-1] == told
     assert cli.main([*command, "--resume"]) == 0
     assert (tmp_path / "run/metrics.json").exists()

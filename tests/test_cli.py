@@ -224,7 +224,7 @@ def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path,
     [
         (["trian"], "there is no verb 'trian'; did you mean 'train'?"),
         (["train", "quikstart"], "did you mean 'quickstart'?"),
-        (["train", "imdb"], "recipe 'imdb' needs data.path=FOLDER"),
+        (["train", "imdb"], "recipe 'imdb' expected data.path=FOLDER"),
         (["show", "aditive"], "did you mean 'additive'?"),
         (["evaluate", "nowhere/quickstrt"], "there is no run folder 'nowhere/quickstrt'"),
         (["compare", "quickstart", "--mixers", "additive,softmx"], "did you mean 'softmax'?"),

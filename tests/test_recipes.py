@@ -46,7 +46,7 @@ def test_two_recipes_bring_their_own_data():
         recipe = recipes.load(name)
         if not recipe.data.path:
             what = "FOLDER .a folder with one" if recipe.task.stratify else "FILE .a text file, a folder of"
-            with pytest.raises(UserError, match=f"recipe '{name}' needs data.path={what} .* but neither is set"):
+            with pytest.raises(UserError, match=f"recipe '{name}' expected data.path={what} .* got neither; set one"):
                 recipe.require_data()
         found[name] = recipe.data.path
     assert {name for name, path in found.items() if path} == {"quickstart", "python-code"}
@@ -78,10 +78,12 @@ def test_each_task_has_training_keys_of_its_own():
         # transformers would not know them.
         assert not set(recipe.training) & {"batch_tokens", "segment_length", "carry_states", "word_vectors"}
         assert set(dataclasses.asdict(recipe.options)) <= set(tomllib.loads(recipe.to_toml())["training"])
-    refusal = "training.batch_tokens is not for the task 'language_modelling' but for 'document_classification': take"
+    refusal = "training.batch_tokens is not for the task 'language_modelling' but for 'document_classification'; remove"
     with pytest.raises(UserError, match=refusal):
         recipes.load("shakespeare", ["training.batch_tokens=9"])
-    refusal = "training.segment_length is not for the task 'document_classification' but for 'language_modelling': take"
+    refusal = (
+        "training.segment_length is not for the task 'document_classification' but for 'language_modelling'; remove"
+    )
     with pytest.raises(UserError, match=refusal):
         recipes.load("imdb", ["training.segment_length=9"])
 
@@ -89,10 +91,10 @@ def test_each_task_has_training_keys_of_its_own():
 @pytest.mark.parametrize(
     ("recipe", "override", "message"),
     [
-        ("imdb", "training.batch_tokens=-1", "batch_tokens must be at least 0, but is -1"),
-        ("imdb", "training.batch_tokens=many", "training.batch_tokens expects a whole number, not 'many'"),
+        ("imdb", "training.batch_tokens=-1", "batch_tokens must be at least 0, got -1"),
+        ("imdb", "training.batch_tokens=many", "training.batch_tokens expected a whole number, got 'many'"),
         ("shakespeare", "training.segment_length=0", "needs training.segment_length, .* got 0"),
-        ("shakespeare", "training.carry_states=1", "training.carry_states expects true or false, not 1"),
+        ("shakespeare", "training.carry_states=1", "training.carry_states expected true or false, got 1"),
         ("imdb", "training.batch_token=1", "did you mean 'batch_tokens'"),
     ],
 )
@@ -164,15 +166,15 @@ def test_an_override_may_hold_an_equals_sign():
         ("training.dim=1", r"unknown key 'training.dim'; it belongs in \[model\]"),
         ("data.pth=x", r"did you mean 'path'\?"),
         ("model.poolin=mean", r"did you mean 'pooling'\?"),
-        ("training.learning_rate=fast", r"training.learning_rate expects a number, not 'fast'"),
-        ("training.seed=1.5", r"training.seed expects a whole number, not 1.5"),
-        ("training.seed=true", r"training.seed expects a whole number, not True"),
-        ("training.bf16=1", r"training.bf16 expects true or false, not 1"),
+        ("training.learning_rate=fast", r"training.learning_rate expected a number, got 'fast'"),
+        ("training.seed=1.5", r"training.seed expected a whole number, got 1.5"),
+        ("training.seed=true", r"training.seed expected a whole number, got True"),
+        ("training.bf16=1", r"training.bf16 expected true or false, got 1"),
         ("training.lr_scheduler_type=cosin", r"did you mean 'cosine'\?"),
-        ("model.mixers=[1]", r"model.mixers expects a list"),
+        ("model.mixers=[1]", r"model.mixers expected a list"),
         ("model.vocab_size=5", r"model.vocab_size is set from the data"),
         ("training.output_dir=x", r"name the run folder with --run"),
-        ("data.path.x=1", r"goes below 'path', which holds 'packages'"),
+        ("data.path.x=1", r"expected keys below 'path', got 'packages', which has none"),
         ("model.mixers=aditive", r"did you mean 'additive'\?"),
         ("model.mixer_options.additive.biass=true", r"did you mean 'bias'\?"),
         ("data.tokens=", "tokens"),
@@ -196,10 +198,10 @@ def test_mistyped_recipes_suggest_the_nearest(tmp_path):
     [
         ("[data\n", "is not valid TOML"),
         ("[modle]\ndim = 8\n", r"unknown key 'modle' in recipe 'mine'; did you mean 'model'\?"),
-        ("data = 3\n", "data in recipe 'mine' expects a table"),
+        ("data = 3\n", "data in recipe 'mine' expected a table"),
         ("task = 'document_clasification'\n", r"did you mean 'document_classification'\?"),
-        ("task = 1\n", "task in recipe 'mine' expects a string"),
-        ("[data]\nmax_length = '8'\n", "data.max_length expects a whole number, not '8'"),
+        ("task = 1\n", "task in recipe 'mine' expected a string"),
+        ("[data]\nmax_length = '8'\n", "data.max_length expected a whole number, got '8'"),
         ("[model]\ndim = 30\nheads = 8\n", "heads"),
     ],
 )
@@ -211,7 +213,7 @@ def test_mistakes_in_files_are_named(tmp_path, text, message):
 
 def test_a_file_that_is_not_text(tmp_path):
     (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="not UTF-8"):
+    with pytest.raises(UserError, match="expected UTF-8, got another encoding"):
         recipes.load(str(tmp_path / "mine.toml"))
 
 

@@ -1,6 +1,6 @@
 """The command line: a thin verb for each public function.
 
-Results go to standard output, everything else to standard error. Mistakes a user can mend end with exit code 2 and one
+Results go to standard output, everything else to standard error. Mistakes a user can fix end with exit code 2 and one
 sentence, an interrupt with 130. Nothing heavy is imported before a verb needs it, so that `--help` answers at once.
 """
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = arguments[0]
         if verb not in verbs:
             raise UserError(f"there is no verb {verb!r}; {suggestion(verb, verbs)}")
-        # Intermixed, so that overrides may stand before, between and after the flags.
+        # Intermixed, so that overrides may come before, between and after the flags.
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
             raise _unknown(rest, verbs[verb])
@@ -56,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt as error:
         # Training says what it has saved.
-        told = str(error) or ("the same command goes on where it stopped" if verb == "compare" else "")
+        told = str(error) or ("the same command continues where it stopped" if verb == "compare" else "")
         print(f"longspan: interrupted{': ' if told else ''}{told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has what it wanted. Python would complain once more when it flushes standard output at exit.
+        # The reader has what it wanted. Python would complain again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -97,12 +97,12 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     _add_recipe(verb)
     verb.add_argument("--run", metavar="DIR", type=Path, help="run folder (default: runs/RECIPE)")
     folder = verb.add_mutually_exclusive_group()
-    folder.add_argument("--resume", action="store_true", help="go on from the run folder's last checkpoint")
+    folder.add_argument("--resume", action="store_true", help="continue from the run folder's last checkpoint")
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
     _add_run(verb)
-    # Flags of a task from elsewhere are known once its run is loaded.
+    # Flags of an external task are known once its run is loaded.
     verb.set_defaults(may_have_more=True)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
@@ -126,9 +126,9 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to continue (default: none)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
     add_flags(verb, GenerationOptions)
-    verb.add_argument("--stats", action="store_true", help="say at the end what it took, on standard error")
+    verb.add_argument("--stats", action="store_true", help="print speed and memory at the end, on standard error")
 
-    verb = add("convert", _convert, "make a published Transformer-XL checkpoint a run folder")
+    verb = add("convert", _convert, "convert a published Transformer-XL checkpoint to a run folder")
     verb.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="folder of the checkpoint, or its weights")
     verb.add_argument("out", metavar="OUT", type=Path, help="run folder to write")
     verb.add_argument("--overwrite", action="store_true", help="replace the run folder OUT")
@@ -144,7 +144,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
 
 class _Version(argparse.Action):
-    """Argparse's own needs the version before it is asked for, and reading it takes time."""
+    """Argparse's own action needs the version up front, and reading it takes time."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
@@ -207,7 +207,7 @@ def use_fastest_exact_products() -> None:
 
 
 def quieten_transformers() -> None:
-    """Silence transformers' own bars and remarks, which say nothing to users; our bars and those of downloads stay."""
+    """Silence transformers' own bars and remarks, which do not help users; our bars and those of downloads stay."""
     from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils import logging
 
@@ -256,9 +256,9 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     quieten_transformers()
     use_fastest_exact_products()
     if args.rest and not args.run.is_dir():
-        # What follows a flag that only the run's task knows is taken for the run.
+        # The value of a flag that only the run's task knows is taken for the run.
         raise UserError(
-            f"there is no run folder {str(args.run)!r}: name the run first, then {args.rest[0]}, which only its task "
+            f"there is no run folder {str(args.run)!r}; name the run first, then {args.rest[0]}, which only its task "
             "may know."
         )
     run = load_run(args.run)
@@ -318,7 +318,7 @@ def _read_text(path: str) -> str:
         return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"expected text in UTF-8 from {path!r}, but byte {error.start} is not: save it as UTF-8."
+            f"expected text in UTF-8 from {path!r}, got something else at byte {error.start}; save it as UTF-8."
         ) from None
 
 
@@ -347,7 +347,7 @@ def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None
 
 @contextlib.contextmanager
 def _stdout_for_results() -> Iterator[TextIO]:
-    """Yield standard output and point everybody else's prints to standard error meanwhile."""
+    """Yield standard output, and redirect all other prints to standard error meanwhile."""
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
         # File names need not be Unicode; what is not becomes an escape, which JSON reads.
@@ -357,17 +357,17 @@ def _stdout_for_results() -> Iterator[TextIO]:
 
 
 def _sentence(error: BaseException | None) -> str | None:
-    """Word an error the user can mend; None if it, and what caused it, is a defect of ours."""
+    """Return the message for an error that the user can fix; None if it, and what caused it, is a bug of ours."""
     while error is not None:
         if isinstance(error, UserError):
             return str(error)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return f"no space left on the device{f' for {error.filename}' if error.filename else ''}: free some."
+            return f"no space left on the device{f' for {error.filename}' if error.filename else ''}; free some."
         if isinstance(error, OSError) and error.strerror:
             # A folder that may not be written, a link to itself, a name too long, a folder in place of a file, ...
             return f"{error.strerror.lower()}: {error.filename or error}."
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-            return "there is not enough memory for this model and these data: use smaller ones, or a larger machine."
+            return "there is not enough memory for this model and these data; use smaller ones, or a larger machine."
         # Such as a data set's builder, which wraps what its generator raises.
         error = error.__cause__
     return None

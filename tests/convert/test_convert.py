@@ -330,10 +330,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a number as text": (settings(mem_len="160"), "mem_len in the settings must be of type int, got '160'"),
     "a number as a switch": (settings(mem_len=True), "mem_len in the settings must be of type int, got True"),
     "no ties": (settings(tie_projs=True), "tie_projs in the settings must list true or false"),
-    "nothing to see": (settings(mem_len=0), "expected at least 1, got 0"),
+    "nothing to see": (settings(mem_len=0), "expected mem_len of at least 1 with same_length, got 0"),
     "other cutoffs": (settings(cutoffs=[30, 80]), r"expected cutoffs=\[40, 80\] in the settings, .* got \[30, 80\]"),
     "another width": (settings(d_model=64), "expected d_model=32 in the settings, .* got 64"),
-    "another division": (settings(div_val=2), r"widths \[32, 8, 2\]: expected .* div_val, which is 2"),
+    "another division": (settings(div_val=2), r"expected the width of each .* divided by div_val=2, got \[32, 8, 2\]"),
     "a missing weight": (weights(lambda w: w.pop(BIAS)), "got none for layers.1.dec_attn.r_w_bias"),
     "a weight too many": (
         weights(lambda w: w.update(extra=torch.zeros(1))),

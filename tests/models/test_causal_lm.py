@@ -238,5 +238,5 @@ def test_autocast_follows_float32(changes: dict[str, Any]) -> None:
 
 
 def test_a_model_that_sees_the_future_is_refused() -> None:
-    with pytest.raises(UserError, match="needs a causal model"):
+    with pytest.raises(UserError, match="expected a causal model"):
         build(causal=False)

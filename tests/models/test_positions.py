@@ -84,7 +84,7 @@ def test_documents_longer_than_learned_positions_are_refused() -> None:
     assert encode(torch.zeros(1, 10, 4), count_positions(torch.ones(1, 10))).shape == (1, 10, 4)
     padded = count_positions(torch.tensor([[1] * 10 + [0] * 5]))
     assert encode(torch.zeros(1, 15, 4), padded).shape == (1, 15, 4)
-    with pytest.raises(UserError, match="reach to 10 tokens, got a document of 11"):
+    with pytest.raises(UserError, match="at most 10 tokens for learned positions, got a document of 11"):
         encode(torch.zeros(1, 11, 4), count_positions(torch.ones(1, 11)))
 
 

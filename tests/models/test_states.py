@@ -222,7 +222,7 @@ def test_learned_positions_end_where_their_table_does() -> None:
     model = build(["additive"], position="learned", max_positions=10)
     states = model(tokens(2, 8), use_cache=True).past_key_values
     states = model(tokens(2, 2), past_key_values=states).past_key_values
-    with pytest.raises(UserError, match="learned positions reach to 10 tokens, got token 11"):
+    with pytest.raises(UserError, match="at most 10 tokens for learned positions, got token 11"):
         model(tokens(2, 1), past_key_values=states)
     # Padding after the last position is no position.
     model(tokens(2, 3), attention_mask=torch.zeros(2, 3), past_key_values=states)
@@ -238,17 +238,17 @@ def test_positions_with_a_period_have_no_end() -> None:
         found = model(part, past_key_values=states, use_cache=True)
         states = found.past_key_values
         close(found.last_hidden_state, expected)
-    check_length(model, 10**6, "a document has", "cut it")
+    check_length(model, 10**6, "a document", "cut it")
     short = build(["softmax"], position="learned", max_positions=10, position_period=11)
-    with pytest.raises(UserError, match="learned positions reach to 10 tokens"):
-        check_length(short, 12, "a document has", "cut it")
+    with pytest.raises(UserError, match="at most 10 tokens for learned positions, got 12 in a document; cut it"):
+        check_length(short, 12, "a document", "cut it")
     with pytest.raises(UserError, match="position_period must be at least 1, got 0"):
         build(["softmax"], position_period=0)
 
 
 def test_mistakes_are_named() -> None:
     ids = tokens()
-    with pytest.raises(UserError, match="states need a causal model"):
+    with pytest.raises(UserError, match="expected a causal model for states"):
         LongspanModel(LongspanConfig(**settings(["additive"], causal=False)))(ids, use_cache=True)
     model = build(["additive"])
     states = model.init_states(2)

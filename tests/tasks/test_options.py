@@ -47,8 +47,8 @@ def test_what_is_given_is_taken_and_the_rest_is_as_declared() -> None:
     [
         ({"sise": 3}, r"^scoring has no option 'sise'; did you mean 'size'\?$"),
         ({"nothing": 3}, r"has no option 'nothing'; .*quick, share, size, way, word"),
-        ({"size": 0}, "size must be at least 1, but is 0"),
-        ({"share": -0.5}, r"share must be at least 0, but is -0\.5"),
+        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"share": -0.5}, r"share must be at least 0, got -0\.5"),
         ({"way": "shrt"}, r"there is no way 'shrt'; did you mean 'short'\?"),
     ],
 )
@@ -97,19 +97,19 @@ def test_every_option_has_help(kind: type) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (GenerationOptions, {"max_new_tokens": 0}, "max_new_tokens must be at least 1, but is 0"),
-        (GenerationOptions, {"top_k": -1}, "top_k must be at least 0, but is -1"),
-        (GenerationOptions, {"temperature": math.nan}, "temperature must be above 0, but is nan"),
-        (GenerationOptions, {"temperature": -1}, "for the likeliest tokens, ask for greedy"),
-        (GenerationOptions, {"top_p": 1.5}, r"top_p must be above 0 and at most 1, which is all tokens, but is 1\.5"),
+        (GenerationOptions, {"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        (GenerationOptions, {"top_k": -1}, "top_k must be at least 0, got -1"),
+        (GenerationOptions, {"temperature": math.nan}, "temperature must be above 0, got nan"),
+        (GenerationOptions, {"temperature": -1}, "for the most likely tokens, use greedy"),
+        (GenerationOptions, {"top_p": 1.5}, r"top_p must be above 0 and at most 1, which is all tokens, got 1\.5"),
         (GenerationOptions, {"top_p": math.nan}, "top_p must be above 0"),
-        (EvaluationOptions, {"window": 0}, "window must be at least 1, but is 0"),
-        (EvaluationOptions, {"stride": 0}, "stride must be at least 1, but is 0"),
-        (EvaluationOptions, {"attention_length": -1}, "attention_length must be at least 0, but is -1"),
-        (EvaluationOptions, {"segment_length": 0}, "segment_length must be at least 1, but is 0"),
+        (EvaluationOptions, {"window": 0}, "window must be at least 1, got 0"),
+        (EvaluationOptions, {"stride": 0}, "stride must be at least 1, got 0"),
+        (EvaluationOptions, {"attention_length": -1}, "attention_length must be at least 0, got -1"),
+        (EvaluationOptions, {"segment_length": 0}, "segment_length must be at least 1, got 0"),
         (EvaluationOptions, {"context": "slide"}, r"there is no context 'slide'; did you mean 'sliding'\?"),
         (TrainingOptions, {"segment_length": 0}, r"training\.segment_length, how many tokens .* got 0; 256 suits most"),
-        (LengthTrainingOptions, {"batch_tokens": -1}, "batch_tokens must be at least 0, but is -1"),
+        (LengthTrainingOptions, {"batch_tokens": -1}, "batch_tokens must be at least 0, got -1"),
     ],
 )
 def test_values_out_of_range(kind: type, given: dict[str, Any], message: str) -> None:

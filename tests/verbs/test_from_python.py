@@ -105,7 +105,7 @@ def test_validation_is_scored_once_per_evaluation_and_not_again_at_the_end(
 
 def test_a_recipe_and_overrides_are_not_mixed(animals: Path, tmp_path: Path) -> None:
     recipe = recipes.load("quickstart", small(animals))
-    with pytest.raises(UserError, match=r"expected overrides only beside a recipe"):
+    with pytest.raises(UserError, match=r"expected overrides only with a recipe"):
         train(recipe, ["model.depth=1"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -201,7 +201,7 @@ def test_a_full_disk_at_the_very_end_can_be_resumed(
 
 
 def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
-    with pytest.raises(UserError, match="found none; leave out --resume"):
+    with pytest.raises(UserError, match="got none; leave out --resume"):
         train(recipe(animals), run=tmp_path / "run", resume=True)
     with pytest.raises(UserError, match="is finished"):
         train(recipe(animals), run=whole[0], resume=True)
@@ -212,7 +212,7 @@ def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple
 
 
 def test_documents_longer_than_learned_positions_are_named_before_training(animals: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"reach to 10 tokens, but a document has 40.*data.max_length=10"):
+    with pytest.raises(UserError, match=r"at most 10 tokens .*, got 40 in a document; .*data.max_length=10"):
         train(recipe(animals, "model.position=learned", "model.max_positions=10"), run=tmp_path / "run")
 
 

@@ -201,8 +201,8 @@ def _div_val(rows: Sequence[tuple[int, ...]], source: Source, settings: Mapping[
         if all(width == d_embed // div_val**i for i, (_, width) in enumerate(rows)):
             return div_val
     raise UserError(
-        f"the embeddings in {str(source.path)!r} have widths {[width for _, width in rows]}: expected each to be the "
-        f"one's before divided by div_val{'' if given is None else f', which is {given}'}."
+        f"expected the width of each cluster's embeddings in {str(source.path)!r} to be the previous one's divided by "
+        f"div_val{'' if given is None else f'={given}'}, got {[width for _, width in rows]}; use another file."
     )
 
 
@@ -210,8 +210,8 @@ def _cutoffs(settings: Mapping[str, Any], path: Path) -> list[int]:
     cutoffs = settings.get("cutoffs")
     if not isinstance(cutoffs, list) or not all(isinstance(cutoff, int) for cutoff in cutoffs):
         raise UserError(
-            f"cutoffs in config.json beside {str(path)!r} must list the first token of each cluster but the first, as "
-            f"the weights do not tell them, but it is {cutoffs!r}."
+            f"expected cutoffs in config.json next to {str(path)!r} to list the first token of each cluster but the "
+            f"first, as the weights do not tell, got {cutoffs!r}; correct them."
         )
     return cutoffs
 
@@ -221,13 +221,13 @@ def _memory(settings: Mapping[str, Any], layout: str, path: Path) -> dict[str, A
     missing = [name for name in ("mem_len", "clamp_len", "same_length") if name not in settings]
     if missing:
         raise UserError(
-            f"expected {', '.join(missing)} in a config.json beside {str(path)!r}, as the weights do not tell: write "
-            'them there, like {"mem_len": 1600, "clamp_len": 1000, "same_length": true}.'
+            f"expected {', '.join(missing)} in a config.json next to {str(path)!r}, as the weights do not tell, got "
+            'none; write them there, like {"mem_len": 1600, "clamp_len": 1000, "same_length": true}.'
         )
     memory = _setting(settings, "mem_len", (int,), 0)
     same_length = _setting(settings, "same_length", (bool,), False)
     if memory < same_length:
-        raise UserError(f"same_length lets a position see mem_len positions: expected at least 1, got {memory}.")
+        raise UserError(f"expected mem_len of at least 1 with same_length, got {memory}; correct it.")
     return {
         # A position counts itself among the mem_len that it sees.
         "memory": memory - 1 if same_length else memory,

@@ -134,7 +134,7 @@ class Backbone(nn.Module):
         check_choice("norm", norm, NORMS)
         check_choice("activation", activation, ACTIVATIONS)
         if not mixer_names:
-            raise UserError("a model needs at least one mixer, got an empty list; name one in model.mixers.")
+            raise UserError("expected at least one mixer, got an empty list; name one in model.mixers.")
         for name in mixer_options:
             if name not in mixer_names:
                 raise UserError(

@@ -49,7 +49,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
 
     def __init__(self, config: LongspanConfig) -> None:
         if not config.causal:
-            raise UserError("LongspanForCausalLM needs a causal model, got causal=False; set causal=True.")
+            raise UserError("LongspanForCausalLM expected a causal model, got causal=False; set causal=True.")
         super().__init__(config)
         assert config.embedding_dim is not None
         self.longspan = LongspanModel(config)

@@ -36,7 +36,7 @@ def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) ->
     Args:
         model: A longspan model.
         tokens: The number of tokens.
-        what: What has that many, such as "a document has".
+        what: What has that many, such as "a document".
         advice: What to do, where "{most}" is replaced by the number it takes and "{longer}" by the recipe keys that
             would let it take `tokens`.
     """
@@ -44,18 +44,18 @@ def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) ->
     if short:
         most = min(limit.tokens for limit in short)
         longer = " and ".join(f"{limit.key}={tokens}" for limit in short)
-        raise UserError(f"{_reach(short)}, but {what} {tokens}: {advice.format(most=most, longer=longer)}.")
+        raise UserError(f"expected {_most(short)}, got {tokens} in {what}; {advice.format(most=most, longer=longer)}.")
 
 
 def too_long(model: PreTrainedModel, tokens: int) -> str:
     """Return why `model` does not take `tokens` in one go; empty if it does."""
     short = _too_short(model, tokens)
-    return f"{tokens} tokens, but {_reach(short)}" if short else ""
+    return f"expected {_most(short)}, got {tokens}" if short else ""
 
 
 def _too_short(model: PreTrainedModel, tokens: int) -> list[Limit]:
     return [limit for limit in limits(model) if limit.tokens < tokens]
 
 
-def _reach(short: list[Limit]) -> str:
-    return " and ".join(f"{limit.part} reach to {limit.tokens} tokens" for limit in short)
+def _most(short: list[Limit]) -> str:
+    return " and ".join(f"at most {limit.tokens} tokens for {limit.part}" for limit in short)

@@ -28,9 +28,9 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
 
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
-            raise UserError("LongspanForMaskedLM looks both ways, got causal=True; set causal=False.")
+            raise UserError("LongspanForMaskedLM expected causal=False, got causal=True; set causal=False.")
         if config.cutoffs is not None:
-            raise UserError("LongspanForMaskedLM has one softmax over all tokens, got cutoffs; leave them out.")
+            raise UserError("LongspanForMaskedLM expected no cutoffs, as it has one softmax, got some; leave them out.")
         super().__init__(config)
         assert config.embedding_dim is not None
         self.longspan = LongspanModel(config)

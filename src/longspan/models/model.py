@@ -136,11 +136,13 @@ class LongspanModel(LongspanPreTrainedModel):
         offloaded and therefore on no device, unless `device` is given.
         """
         if not self.config.causal:
-            raise UserError("states need a causal model, got causal=False; build it with causal=True.")
+            raise UserError("expected a causal model for states, got causal=False; build it with causal=True.")
         dtype = self.dtype if dtype is None else dtype
         device = self.device if device is None else device
         if device.type == "meta":
-            raise UserError("expected a device for the states of a model with offloaded weights; give init_states one.")
+            raise UserError(
+                "expected a device for the states of a model with offloaded weights, got none; give init_states one."
+            )
         layers = self.backbone.init_states(batch_size, dtype, device)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
         return MixerStates(layers, seen, 0, [block.mixer for block in self.backbone.layers])

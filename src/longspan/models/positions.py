@@ -81,7 +81,7 @@ class Positions(nn.Module):
         # A batch may be padded beyond what its documents need, so the position numbers decide, not the batch's length.
         if self.name == "learned" and length > self.max_positions and int(positions.max()) >= self.max_positions:
             raise UserError(
-                f"learned positions reach to {self.max_positions} tokens, got a document of "
+                f"expected at most {self.max_positions} tokens for learned positions, got a document of "
                 f"{int(positions.max()) + 1}; set "
                 f"data.max_length={self.max_positions}, or train with a larger model.max_positions or another "
                 "model.position."
@@ -103,7 +103,7 @@ class Positions(nn.Module):
         positions = self._wrapped(positions).expand(embedded.shape[:2])
         if self.name == "learned" and (last := int(positions.max())) >= self.max_positions:
             raise UserError(
-                f"learned positions reach to {self.max_positions} tokens, got token {last + 1} of a sequence; stop "
+                f"expected at most {self.max_positions} tokens for learned positions, got token {last + 1}; stop "
                 "there, or train with a larger model.max_positions or another model.position."
             )
         return self._join(embedded, self._encode(positions, embedded.shape[2]).to(embedded.dtype))

@@ -55,8 +55,8 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
     Args:
         name_or_path: One of `names()`, or the path of a TOML file.
         overrides: Strings such as `training.learning_rate=1e-3` or `model.mixer_options.additive.bias=false`. The
-            value is read as TOML, or else taken as it is where the key holds a string, and lists may be written
-            without quotes (`model.mixers=softmax,additive`), which a shell would eat.
+            value is read as TOML, or taken literally where the key holds a string, and lists may be written without
+            quotes (`model.mixers=softmax,additive`), which a shell would remove.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
 
     Raises:
@@ -75,7 +75,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
             )
         wanted = dict if key in _TABLES else str
         if not isinstance(value, wanted):
-            raise UserError(f"{key} in recipe {name!r} expects {expectation(wanted)}, not {value!r}.")
+            raise UserError(f"{key} in recipe {name!r} expected {expectation(wanted)}, got {value!r}; correct it.")
     with imports.allow(*allow_imports), imports.named_in(name_or_path):
         task = tasks.load(tables.get("task", DEFAULT_TASK))
         for override in overrides:
@@ -109,7 +109,7 @@ def _read(name_or_path: str) -> tuple[str, str]:
     try:
         return path.stem, path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"recipe {name_or_path!r} is not UTF-8 text: expected a TOML file.") from None
+        raise UserError(f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
 
 
 def _override(tables: dict[str, Any], override: str, task: Task) -> None:
@@ -125,7 +125,9 @@ def _override(tables: dict[str, Any], override: str, task: Task) -> None:
     for part in parts[:-1]:
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
-            raise UserError(f"override {override!r} goes below {part!r}, which holds {node!r} and has no keys.")
+            raise UserError(
+                f"override {override!r} expected keys below {part!r}, got {node!r}, which has none; shorten it."
+            )
     node[parts[-1]] = coerce(Raw(raw), hint)
 
 
@@ -134,7 +136,7 @@ def _checked(table: str, values: Mapping[str, Any], task: Task) -> dict[str, Any
         _check_key(table, key, task)
         hint = _known(table, task)[key]
         if not matches(value, hint):
-            raise UserError(f"{table}.{key} expects {expectation(hint, value)}, not {value!r}.")
+            raise UserError(f"{table}.{key} expected {expectation(hint, value)}, got {value!r}; correct it.")
     return dict(values)
 
 
@@ -142,13 +144,13 @@ def _check_key(table: str, key: str, task: Task) -> None:
     if key in _known(table, task):
         return
     if table == "model" and key in _FROM_DATA:
-        raise UserError(f"model.{key} is set from the data: take it out of the recipe.")
+        raise UserError(f"model.{key} is set from the data; remove it from the recipe.")
     if table == "training" and key in _SET_ELSEWHERE:
-        raise UserError(f"training.{key} cannot be set in a recipe: {_SET_ELSEWHERE[key]}.")
+        raise UserError(f"training.{key} cannot be set in a recipe; {_SET_ELSEWHERE[key]}.")
     others = [name for name in tasks.names() if name != task.name and key in _known(table, tasks.load(name))]
     if others:
         raise UserError(
-            f"{table}.{key} is not for the task {task.name!r} but for {others[0]!r}: take it out of the recipe."
+            f"{table}.{key} is not for the task {task.name!r} but for {others[0]!r}; remove it from the recipe."
         )
     homes = [other for other in _TABLES if other != table and key in _known(other, task)]
     hint = f"it belongs in [{homes[0]}]." if homes else suggestion(key, _known(table, task))

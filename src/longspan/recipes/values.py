@@ -25,7 +25,7 @@ def split_override(override: str) -> tuple[list[str], str]:
     key, equals, value = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
-        raise UserError(f"expected an override such as training.seed=1, got {override!r}.")
+        raise UserError(f"expected an override such as training.seed=1, got {override!r}; correct it.")
     return parts, value.strip()
 
 
@@ -88,7 +88,7 @@ def matches(value: Any, hint: Any) -> bool:
 
 
 def _arms(hint: Any) -> list[Any]:
-    """The alternatives of a union; a plain string beside an enumeration means one of its names."""
+    """Return the alternatives of a union; a plain string next to an enumeration means one of its names."""
     arms = typing.get_args(hint)
     listed = any(isinstance(arm, type) and issubclass(arm, enum.Enum) for arm in arms)
     return [arm for arm in arms if not (listed and arm is str)]

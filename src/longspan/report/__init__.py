@@ -31,13 +31,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: str = "s
 
 
 def mixer_table(descriptions: Sequence[Description], width: int | None = None) -> str:
-    """Return what `longspan list` prints, its long columns folded to fit into `width` characters if that is given."""
+    """Return what `longspan list` prints, its long columns wrapped to fit into `width` characters if that is given."""
     rows = []
     for entry in descriptions:
         flags = (entry.causal, entry.streaming, entry.context, entry.packing)
         rows.append([entry.name, *("yes" if flag else "-" for flag in flags), entry.cost, entry.summary])
     headers = ["mixer", "causal", "streaming", "context", "packing", "cost", "what it is"]
-    # Two spaces part the columns, and two more widen each header.
+    # Two spaces separate the columns, and two more widen each header.
     taken = max((len(row[0]) for row in rows), default=0) + sum(len(header) + 4 for header in headers[1:5]) + 4
     folded = None if width is None else [None] * 5 + [max(12, (width - taken) // 2)] * 2
     listed = tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)

@@ -41,9 +41,9 @@ def model_card(
         name: The recipe's name.
         description: The recipe's description, perhaps empty.
         mixers: The mixers of the model.
-        result: What training gave.
+        result: The result of training.
         data_table: The table of splits in Markdown.
-        parts: What only the task knows.
+        parts: What the task contributes.
     """
     head = ["library_name: transformers"]
     head += [f"pipeline_tag: {parts.pipeline_tag}"] if parts.pipeline_tag else []

@@ -77,7 +77,7 @@ def comparison(result: Comparison, path: Path) -> None:
     if result.kind.is_share():
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     axes.grid(alpha=0.3)
-    # Beside the picture: names at the points would cover each other where mixers are equally good.
+    # Next to the picture: names at the points would overlap where mixers are equally good.
     figure.legend(loc="outside right upper", frameon=False)
     save(figure, path)
 

@@ -1,7 +1,7 @@
 """What a model learns: one folder per task, found by its name; a task outside this package by its dotted path.
 
-`longspan.tasks.NAME.task` holds the class, NAME in CamelCase, and `longspan.tasks.NAME.options` its options, which
-import nothing heavy.
+`longspan.tasks.NAME.task` has the class, NAME in CamelCase, and `longspan.tasks.NAME.options` its options, which import
+nothing heavy.
 """
 
 import importlib

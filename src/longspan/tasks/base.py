@@ -1,4 +1,4 @@
-"""What every task is: `Task`, which the verbs hold and never ask for its name."""
+"""What every task is: `Task`, the interface that the verbs use for all tasks alike."""
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ class Prepared:
             holds each example's size in tokens.
         processor: What turned examples into numbers, saved with the model: a tokenizer, or anything else with
             `save_pretrained`.
-        config: Settings of `LongspanConfig` that the data decide, such as the size of the vocabulary.
+        config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
         data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out.
-        details: What else `TrainingResult.details` should say.
+        details: What else `TrainingResult.details` should contain.
     """
 
     splits: dict[str, Dataset]
@@ -47,7 +47,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model with all it takes to use it.
+    """A trained model with everything needed to use it.
 
     Attributes:
         folder: The run folder.
@@ -71,22 +71,22 @@ S = TypeVar("S", bound=Scores)
 
 
 class Task(abc.ABC, Generic[S]):
-    """One thing that models learn, with everything that only it knows; instances hold nothing but their name.
+    """One thing that models learn, with everything specific to it; instances hold nothing but their name.
 
-    The class says what the task reads, what it can be told, and what it measures; `longspan.train`, `evaluate`,
+    The class says what the task reads, which options it has, and what it measures; `longspan.train`, `evaluate`,
     `predict`, `generate` and `compare` do the rest. The docstring says what is learned.
 
     Args:
         name: What recipes call it: the folder's name, or the dotted path of the class.
     """
 
-    #: The `[data]` keys: `DataConfig`, or a subclass with keys of the task's own.
+    #: The `[data]` keys: `DataConfig`, or a subclass with further keys.
     data_config: ClassVar[type[DataConfig]] = DataConfig
     #: The keys of `[training]` that transformers does not have.
     training_options: ClassVar[type[TrainingOptions]] = TrainingOptions
-    #: What `longspan.evaluate` can be told beside run, data and split.
+    #: The options of `longspan.evaluate` besides run, data and split.
     evaluation_options: ClassVar[type] = EvaluationOptions
-    #: What to say when a recipe names no data.
+    #: What error messages tell users to set when a recipe names no data.
     data_hint: ClassVar[str] = "data.path=FILE (a csv, tsv, jsonl or parquet file), or data.train=FILE"
     #: The column of labels by whose classes splits are made, if there is one.
     stratify: ClassVar[str | None] = None
@@ -99,7 +99,7 @@ class Task(abc.ABC, Generic[S]):
         self.name = name
 
     def __eq__(self, other: object) -> bool:
-        # They hold nothing else, and recipes that say the same are equal.
+        # They hold nothing else, and recipes with equal contents are equal.
         return type(self) is type(other) and isinstance(other, Task) and self.name == other.name
 
     def __hash__(self) -> int:
@@ -122,12 +122,12 @@ class Task(abc.ABC, Generic[S]):
     # What is trained
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
-        """Return the configuration that a recipe's `[model]` describes, with what the data decide.
+        """Return the configuration that a recipe's `[model]` describes, with the settings that depend on the data.
 
-        Before any data are read this is called without them, to find mistakes early.
+        This is also called without the latter before any data are read, to find mistakes early.
 
         Raises:
-            UserError: For settings that do not go together, or not with the task.
+            UserError: For settings that do not fit each other, or the task.
         """
         return LongspanConfig(**{**settings, **from_data})
 
@@ -155,7 +155,7 @@ class Task(abc.ABC, Generic[S]):
         """Return what trains `model` on `prepared.splits["train"]` and scores the validation split.
 
         Raises:
-            UserError: Before anything is written, for data that the model or the options do not allow for.
+            UserError: Before anything is written, for data that the model or the options do not allow.
         """
 
     # What a trained model does
@@ -172,17 +172,17 @@ class Task(abc.ABC, Generic[S]):
             folder: Where pictures go.
 
         Returns:
-            The scores, and what else the result should say.
+            The scores, and what else the result should contain.
 
         Raises:
-            UserError: For examples that the model cannot score, or options that do not go with it.
+            UserError: For examples that the model cannot score, or options that do not fit it.
         """
 
     @abc.abstractmethod
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in order, or the error why there is none; memory must not grow with them.
+        """Yield a prediction for each row, in order, or why there is none; memory must not grow with their number.
 
-        The rows have the task's columns but for targets. What `rows` raises is raised after the predictions for what
+        The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
         was read before.
         """
 
@@ -193,8 +193,8 @@ class Task(abc.ABC, Generic[S]):
             UserError: The task's models make no text, or the prompt cannot be continued.
         """
         raise UserError(
-            f"expected a run that continues texts, but {str(run.folder)!r} is one of the task {self.name!r}, whose "
-            "models do not: name a run of language modelling."
+            f"expected a run that continues texts, got {str(run.folder)!r} of the task {self.name!r}, whose models do "
+            "not; name a run of language modelling."
         )
 
     # What is reported
@@ -213,5 +213,5 @@ class Task(abc.ABC, Generic[S]):
             description=f"A model trained with the recipe `{recipe.name}`.",
             made=f", for the task `{self.name}`.",
             use="`longspan predict` applies it to whole files, `longspan evaluate` scores it.",
-            limitations="The scores hold for data like those it was trained on. What is biased there is biased here.",
+            limitations="The scores apply to data like its training data, whose biases it shares.",
         )

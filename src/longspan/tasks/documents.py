@@ -1,7 +1,7 @@
 """Tasks whose examples are whole documents with one answer each: read in batches of similar length.
 
 `DocumentTask` does what they share. A subclass says what the answers are: how a column becomes labels, how a model's
-outputs are scored, and what a prediction says.
+outputs are scored, and what a prediction contains.
 """
 
 import abc
@@ -56,7 +56,7 @@ class DocumentTask(Task[S]):
 
     @abc.abstractmethod
     def head(self, training: Dataset) -> dict[str, Any]:
-        """Return the settings of `LongspanConfig` that the training data decide, such as `id2label`, as JSON."""
+        """Return the settings of `LongspanConfig` that depend on the training data, such as `id2label`, as JSON."""
 
     @abc.abstractmethod
     def target(self, config: LongspanConfig) -> Carried:
@@ -77,7 +77,7 @@ class DocumentTask(Task[S]):
     def draw(self, scores: S, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores into `folder`; by default none."""
 
-    # From here on, the same for all of them.
+    # The rest is the same for all of them.
 
     def prepare(self, recipe: Recipe) -> Prepared:
         columns = self.columns(recipe.data)
@@ -86,7 +86,7 @@ class DocumentTask(Task[S]):
         head = self.head(training)
         tokenizer = build_tokenizer(recipe.data, training[self.text], cache_key=training._fingerprint)
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **head}
-        # Labels depend on nothing of the configuration but what the data decide.
+        # Labels depend on no settings but those that depend on the data.
         made = self.configure(recipe.model, config)
         splits = {
             name: self._tokens(split, tokenizer, recipe.data, made, name) for name, split in loaded.splits.items()
@@ -95,13 +95,13 @@ class DocumentTask(Task[S]):
         return Prepared(splits, tokenizer, config, {**data, "skipped": loaded.skipped}, self.details(made))
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
-        """Return what results should say about the answers, such as the labels."""
+        """Return what results should contain about the answers, such as the labels."""
         return {}
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         model = super().build_model(recipe, prepared)
         longest = max(max(split["length"][:]) for split in prepared.splits.values())
-        check_length(model, longest, "a document has", "set data.max_length={most}, or {longer}")
+        check_length(model, longest, "a document", "set data.max_length={most}, or {longer}")
         return model
 
     def make_trainer(
@@ -121,7 +121,7 @@ class DocumentTask(Task[S]):
     def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
         tokens = self._tokens(examples, run.processor, run.recipe.data, run.model.config, split)
         lengths = tokens["length"][:]
-        check_length(run.model, max(lengths), "a document has", "cut it, or train a model with {longer}")
+        check_length(run.model, max(lengths), "a document", "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)
         found = outputs(
             run.model,
@@ -179,7 +179,7 @@ class DocumentTask(Task[S]):
 
 
 def windows(rows: Iterable[Row], text: str) -> Iterator[list[Row]]:
-    """Yield rows in windows of a limited size, what was read before a failure first, and then raise the failure."""
+    """Yield rows in windows of a limited size; if reading fails, yield what was read before, then raise the failure."""
     window: list[Row] = []
     characters = 0
     failure = None

@@ -17,15 +17,15 @@ Options = TypeVar("Options")
 
 
 def option(default: Any, text: str) -> Any:
-    """Return a field of an options dataclass; `text` is what the help says about it, default not included."""
+    """Return a field of an options dataclass; `text` is its help, without the default."""
     return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Keys of a recipe's `[training]` beside those of `transformers.TrainingArguments`.
+    """Keys of a recipe's `[training]` besides those of `transformers.TrainingArguments`.
 
-    A task with more of them subclasses this. Values are checked in `__post_init__`, which raises UserError.
+    A task with more keys subclasses this. Values are checked in `__post_init__`, which raises UserError.
     """
 
     word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
@@ -33,9 +33,9 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class LengthTrainingOptions(TrainingOptions):
-    """Of tasks whose examples are put into batches of similar length."""
+    """Training options of tasks whose batches have examples of similar length."""
 
-    batch_tokens: int = option(32768, "most tokens in one batch, padding included; 0 is no limit")
+    batch_tokens: int = option(32768, "maximum number of tokens in a batch, padding included; 0 means no limit")
 
     def __post_init__(self) -> None:
         check_at_least(self, batch_tokens=0)
@@ -54,22 +54,22 @@ class GenerationOptions:
         UserError: For values out of range.
     """
 
-    max_new_tokens: int = option(256, "most tokens to generate")
-    temperature: float = option(1.0, "divides the logits: below 1 the likely becomes likelier")
-    top_k: int = option(0, "sample from the K likeliest tokens; 0 is all")
-    top_p: float = option(1.0, "sample from the likeliest tokens whose probabilities add up to P")
-    greedy: bool = option(False, "take the likeliest token each time")
-    seed: int = option(0, "seed of the samples")
-    ignore_end: bool = option(False, "go on after the end of the document")
+    max_new_tokens: int = option(256, "maximum number of tokens to generate")
+    temperature: float = option(1.0, "divides the logits; below 1, likely tokens become likelier")
+    top_k: int = option(0, "sample from the K most likely tokens; 0 means all")
+    top_p: float = option(1.0, "sample from the most likely tokens whose probabilities add up to P")
+    greedy: bool = option(False, "always take the most likely token")
+    seed: int = option(0, "random seed for sampling")
+    ignore_end: bool = option(False, "continue after the end of the document")
 
     def __post_init__(self) -> None:
         check_at_least(self, max_new_tokens=1, top_k=0)
         if not self.temperature > 0:
             raise UserError(
-                f"temperature must be above 0, but is {self.temperature}: for the likeliest tokens, ask for greedy."
+                f"temperature must be above 0, got {self.temperature}; for the most likely tokens, use greedy."
             )
         if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p must be above 0 and at most 1, which is all tokens, but is {self.top_p}.")
+            raise UserError(f"top_p must be above 0 and at most 1, which is all tokens, got {self.top_p}; change it.")
 
 
 def names(kind: type) -> list[str]:
@@ -106,11 +106,11 @@ def check_at_least(options: Any, **least: int) -> None:
     for name, smallest in least.items():
         value = getattr(options, name)
         if value is not None and value < smallest:
-            raise UserError(f"{name} must be at least {smallest}, but is {value}.")
+            raise UserError(f"{name} must be at least {smallest}, got {value}; choose a larger one.")
 
 
 def add_flags(parser: Any, kind: type) -> None:
-    """Add one flag for each option to an argparse parser or group. Flags not given leave no trace in the result."""
+    """Add one flag for each option to an argparse parser or group. Flags not given are absent from the result."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         flag = f"--{field.name.replace('_', '-')}"

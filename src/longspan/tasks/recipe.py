@@ -1,4 +1,4 @@
-"""A recipe as the code holds it: one complete run, its task, and where the data come from."""
+"""A recipe in code: one complete run, its task, and where the data come from."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Recipe:
         name: Name of the recipe, for the run folder and messages.
         task: What is learned.
         data: Where examples come from and how they become tokens, a `task.data_config`.
-        model: Arguments of `LongspanConfig`, without those that the data decide.
+        model: Arguments of `LongspanConfig`, without those that depend on the data.
         training: Arguments of `transformers.TrainingArguments`, defaults filled in.
         options: The keys of `[training]` that longspan and the task add, a `task.training_options`.
         description: One or two sentences for people.
@@ -38,8 +38,8 @@ class Recipe:
 
     def to_toml(self) -> str:
         """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
-        later change of defaults does not change what this run was. `longspan.recipes.load` reads it back to an equal
-        recipe, but for the name, which is the file's."""
+        later change of defaults does not change what this run was. `longspan.recipes.load` reads it back as an equal
+        recipe, except for the name, which is the file's."""
         tables = {
             "task": self.task.name,
             "description": self.description,
@@ -52,11 +52,11 @@ class Recipe:
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""
         if not self.data.path and not self.data.train:
-            raise UserError(f"recipe {self.name!r} needs {self.task.data_hint}, but neither is set.")
+            raise UserError(f"recipe {self.name!r} expected {self.task.data_hint}, got neither; set one of them.")
 
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None, in tables within too: TOML has no null."""
+    """Leave out what is None, also in nested tables: TOML has no null."""
     return {
         key: _without_none(value) if isinstance(value, dict) else value
         for key, value in table.items()

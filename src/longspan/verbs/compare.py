@@ -30,7 +30,7 @@ def compare(
 ) -> Comparison:
     """Train each mixer with seeds 0 to `seeds - 1`, one process after another, and summarise the runs.
 
-    Each run has a process of its own, so that its peak memory is its own. Finished runs are kept and unfinished ones
+    Each run has its own process, so that its peak memory can be measured. Finished runs are kept and unfinished ones
     continue from their checkpoint, so that calling this again completes what was interrupted.
 
     Args:
@@ -57,7 +57,7 @@ def _compare(
     recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None
 ) -> Comparison:
     if not names or seeds < 1:
-        raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}.")
+        raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}; name some.")
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)
@@ -109,14 +109,14 @@ def _is_finished(run_dir: Path, wanted: Recipe) -> bool:
     found = recipes.load(str(run_dir / "recipe.toml"))
     if found.to_toml() != wanted.to_toml():
         raise UserError(
-            f"{str(run_dir)!r} holds a run with other settings than this comparison's: move or delete it, or name "
-            "another folder with --run."
+            f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; move or "
+            "delete it, or name another folder with --run."
         )
     return (run_dir / "metrics.json").exists()
 
 
 def _train(wanted: Recipe, run_dir: Path) -> str | None:
-    """Train in a process of its own; return None, or what ended it."""
+    """Train in a separate process; return None, or the error that ended it."""
     file = run_dir.with_name(f"{run_dir.name}.toml")
     file.write_text(wanted.to_toml(), encoding="utf-8")
     command = [sys.executable, "-P", "-m", "longspan", "train", str(file), "--run", str(run_dir), "--json"]
@@ -124,7 +124,7 @@ def _train(wanted: Recipe, run_dir: Path) -> str | None:
     if (run_dir / "recipe.toml").exists():
         command.append("--resume")
     last: deque[str] = deque(maxlen=50)
-    # In a process group of its own, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
+    # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
         interrupted = False
         while True:
@@ -149,7 +149,7 @@ def _train(wanted: Recipe, run_dir: Path) -> str | None:
 
 
 def _piece(process: subprocess.Popen[bytes]) -> str:
-    """The next piece of what it says, not a line: a progress bar has none; empty at the end."""
+    """Return the next piece of its output, not a line, as a progress bar has none; empty at the end."""
     assert process.stderr is not None
     return os.read(process.stderr.fileno(), 65536).decode("utf-8", errors="replace")
 

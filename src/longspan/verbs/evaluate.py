@@ -28,15 +28,15 @@ def evaluate(
 
     Args:
         run: The run folder, or what `longspan.runs.load_run` returned for it.
-        data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has splits of
-            its own. None is the run's own data.
+        data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
+            splits. None means the run's own data.
         split: Which split to score.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's evaluation options; for language modelling see
             `longspan.tasks.language_modelling.options.EvaluationOptions`.
 
     Returns:
-        The scores, which are also written to `evaluation/metrics.json` in the run folder, beside pictures of them.
+        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to pictures of them.
 
     Raises:
         UserError: No such run or split, options that the task does not have, or data that do not fit the model.
@@ -75,7 +75,7 @@ def load_split(run: Run, data: str | None, split: str) -> tuple[Dataset, dict[st
     if split not in loaded.splits:
         found = ", ".join(loaded.splits)
         raise UserError(
-            f"{data or config.path or 'the data of this run'!r} has no split {split!r} but {found}: name one with "
-            "--split, or other data with --data."
+            f"expected a split {split!r} in {data or config.path or 'the data of this run'!r}, got only {found}; name "
+            "one with --split, or other data with --data."
         )
     return loaded.splits[split], loaded.skipped, split, data or getattr(config, split) or config.path

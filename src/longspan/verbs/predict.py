@@ -17,7 +17,7 @@ def predict(
     stdin: BinaryIO | None = None,
     allow_imports: Iterable[str] = (),
 ) -> Iterator[Prediction]:
-    """Yield what a run's model says about each example: a label, or a document's loss, as the task has it.
+    """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
 
     Args:
         run: The run folder, or what `longspan.runs.load_run` returned for it.
@@ -28,7 +28,7 @@ def predict(
         allow_imports: Packages or modules that dotted paths in the run folder may import.
 
     Yields:
-        For each row, in order, its prediction, or the `error` why there is none.
+        For each row, in order, its prediction, or the `error` that says why there is none.
 
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.

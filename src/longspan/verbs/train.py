@@ -32,7 +32,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was interrupted and has saved what it needs to go on."""
+    """Training was interrupted and has saved what it needs to continue."""
 
 
 def train(
@@ -55,14 +55,14 @@ def train(
         recipe: What to train: a recipe, the name of one that comes with longspan, or the path of a TOML file.
         overrides: Strings such as "training.learning_rate=3e-4"; see `longspan.recipes.load`.
         run: The run folder; by default runs/RECIPE.
-        resume: Go on from the last checkpoint in `run`, with the same result as an uninterrupted run.
+        resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run.
         overwrite: Replace a `run` that exists.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
         progress: Whether to show progress bars on standard error.
 
     Raises:
         UserError: when `run` exists and neither `resume` nor `overwrite` is set, when there is nothing to resume,
-            or when recipe or data are faulty.
+            or when recipe or data are invalid.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     with imports.allow(*allow_imports):
@@ -70,7 +70,7 @@ def train(
             recipe = recipes.load(str(recipe), overrides)
         elif overrides:
             raise UserError(
-                "expected overrides only beside a recipe's name or path, got a Recipe; change the Recipe instead."
+                "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
             )
         recipe.require_data()
         return _train(recipe, Path(run or Path("runs", recipe.name)), resume, overwrite, progress)
@@ -90,7 +90,7 @@ def _train(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool, progres
     processes.on_first(lambda: _open_run(recipe, run_dir, resume))
     checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS)
     if processes.rank():
-        # Other rows, other dropout.
+        # Different rows need different dropout.
         set_seed(arguments.seed + processes.rank())
     bar = _add_callbacks(trainer, task.scores, progress)
     with StopOnSignal() as stop:
@@ -100,7 +100,7 @@ def _train(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool, progres
         rate = processes.total([tokens_per_second(trainer, bar.started)])[0]
         stopped = processes.largest(stop.signal)
     if stopped:
-        raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to go on")
+        raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to continue")
 
     result = TrainingResult(
         task=task.name,
@@ -126,7 +126,7 @@ def _train(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool, progres
 def _prepare(recipe: Recipe) -> Prepared:
     prepared = recipe.task.prepare(recipe)
     if "validation" not in prepared.splits:
-        raise UserError("training needs a validation split, got none; set data.validation or data.validation_fraction.")
+        raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
     return prepared
 
 
@@ -166,7 +166,7 @@ def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> 
     written = run_dir / "recipe.toml"
     if resume:
         if not written.exists():
-            raise UserError(f"expected a run to resume in {run_dir}, found none; leave out --resume to start it.")
+            raise UserError(f"expected a run to resume in {run_dir}, got none; leave out --resume to start it.")
         if (run_dir / "metrics.json").exists():
             raise UserError(f"the run in {run_dir} is finished; see {run_dir / 'metrics.json'}, or --overwrite it.")
         if written.read_text(encoding="utf-8") != recipe.to_toml():
@@ -177,7 +177,7 @@ def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> 
     elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
         if not overwrite:
             raise UserError(
-                f"the run folder {run_dir} exists; --resume goes on with it, --overwrite replaces it, and "
+                f"the run folder {run_dir} exists; --resume continues it, --overwrite replaces it, and "
                 "--run names another."
             )
         if not written.exists():
@@ -207,7 +207,7 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "load_best_model_at_end": evaluated != "no",
         "metric_for_best_model": recipe.task.scores.headline(),
         "greater_is_better": recipe.task.scores.higher_is_better(),
-        # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
+        # The best and the newest: with 1, the newest is deleted unless it is the best, and the run cannot be resumed.
         "save_total_limit": 2,
         "optim": "adamw_torch_fused",
         "report_to": "none",
@@ -229,7 +229,7 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
 
 
 def _add_callbacks(trainer: LongspanTrainer, kind: type[Scores], progress: bool) -> TokensPerSecond:
-    """Replace the Trainer's own bar and printing by ours; return our bar."""
+    """Replace the Trainer's own bar and printing with ours; return our bar."""
     if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
     bar = TokensPerSecond(kind.shown())
@@ -286,8 +286,8 @@ def _write_run(
             path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"expected to write the trained model to {run_dir}, but writing failed ({error}); the checkpoints are "
-            "kept: free some space, then run the same command with --resume."
+            f"expected to write the trained model to {run_dir}, got an error ({error}), with the checkpoints kept; "
+            "free some space, then run the same command with --resume."
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

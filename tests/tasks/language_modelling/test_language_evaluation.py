@@ -120,17 +120,17 @@ def test_an_attention_length(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"context": "slidng"}, r"no context 'slidng'; did you mean 'sliding'\?"),
-        ({"window": 4}, "window and stride are for a sliding context, but .* ask for --context sliding"),
-        ({"context": "sliding", "window": 2, "stride": 3}, "stride=3 would leave tokens out between windows of 2"),
-        ({"context": "sliding", "attention_length": 3}, "are for carried states, but the context is 'sliding'"),
-        ({"context": "sliding", "segment_length": 3}, "are for carried states, but the context is 'sliding'"),
-        ({"attention_length": 3}, "mixers that have a memory, .* but this one has none"),
+        ({"window": 4}, "expected a sliding context with window and stride, got .* use --context sliding"),
+        ({"context": "sliding", "window": 2, "stride": 3}, "a stride of at most the window, 2, got 3; make it smaller"),
+        ({"context": "sliding", "attention_length": 3}, "expected carried states with .* got the context 'sliding'"),
+        ({"context": "sliding", "segment_length": 3}, "expected carried states with .* got the context 'sliding'"),
+        ({"attention_length": 3}, "mixers that have a memory, .* got one without"),
         ({"segment_length": -1}, "segment_length must be at least 1"),
-        ({"window": 0}, "window must be at least 1, but is 0"),
-        ({"context": "sliding", "stride": 0}, "stride must be at least 1, but is 0"),
-        ({"context": "sliding", "window": -3}, "window must be at least 1, but is -3"),
-        ({"attention_length": -1}, "attention_length must be at least 0, but is -1"),
-        ({"split": "tset"}, "has no split 'tset' but train, validation, test"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"context": "sliding", "stride": 0}, "stride must be at least 1, got 0"),
+        ({"context": "sliding", "window": -3}, "window must be at least 1, got -3"),
+        ({"attention_length": -1}, "attention_length must be at least 0, got -1"),
+        ({"split": "tset"}, "expected a split 'tset' in .*, got only train, validation, test"),
         ({"data": "nowhere.txt"}, "there is no file or folder 'nowhere.txt'"),
     ],
 )
@@ -142,10 +142,10 @@ def test_what_cannot_be(run_dir: Path, options: dict[str, Any], message: str) ->
 def test_positions_that_end(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, position="learned", max_positions=12)
     with pytest.raises(
-        UserError, match=r"to 12 tokens, but a document with its end has 1\d\d: score it in smaller windows, "
+        UserError, match=r"at most 12 tokens .*, got 1\d\d in a document with its end; score it in smaller windows, "
     ):
         evaluate(run_dir)
-    with pytest.raises(UserError, match=r"but a window has 13: .* with --context sliding --window 12"):
+    with pytest.raises(UserError, match=r"got 13 in a window; .* with --context sliding --window 12"):
         evaluate(run_dir, context="sliding", window=13)
     assert scored(run_dir, context="sliding", window=12)["window"] == 12
 

@@ -223,12 +223,12 @@ def test_statistics(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, but is 0"),
-        ({"temperature": 0.0}, "temperature must be above 0, but is 0.0: for the likeliest tokens, ask for greedy"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ({"temperature": 0.0}, "temperature must be above 0, got 0.0; for the most likely tokens, use greedy"),
         ({"top_k": -1}, "top_k must be at least 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
-        ({"prompt": "fox{"}, r"the prompt holds a character that this model has never seen: '{'; leave it out"),
-        ({"prompt": "[fox]{"}, r"holds characters that this model has never seen: '\[', '\]', '{'; leave them out"),
+        ({"prompt": "fox{"}, r"expected a prompt of characters that this model has seen, got '{'; leave it out"),
+        ({"prompt": "[fox]{"}, r"a prompt of characters that this model has seen, got '\[', '\]', '{'; leave them out"),
     ],
 )
 def test_what_cannot_be(run: Run, options: dict[str, Any], message: str) -> None:
@@ -240,7 +240,7 @@ def test_what_cannot_be(run: Run, options: dict[str, Any], message: str) -> None
 def test_positions_that_end(tmp_path: Path) -> None:
     made = load_run(make_run(tmp_path / "run", TEXT, position="learned", max_positions=20))
     assert len("".join(generate(made, "the fox", max_new_tokens=13, ignore_end=True))) >= 13
-    with pytest.raises(UserError, match="learned positions reach to 20 tokens, but the prompt has 8 with the start"):
+    with pytest.raises(UserError, match="at most 20 tokens for learned positions, got .* in a prompt of 8 with the start"):
         generate(made, "the fox", max_new_tokens=14)
 
 

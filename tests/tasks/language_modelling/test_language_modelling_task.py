@@ -92,7 +92,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
             "a.txt",
             "some words\n" * 200,
             "data.validation_fraction=0",
-            "training needs a validation split, got none; set data.validation or data.validation_fraction.",
+            "expected a validation split, got none; set data.validation or data.validation_fraction.",
         ),
         ("a.txt", b"words\xff", "", "expected text in UTF-8, got another encoding or no text at a.txt, byte 5"),
         ("texts/a.png", "words", "", "got 1 others (such as a.png); choose another folder"),

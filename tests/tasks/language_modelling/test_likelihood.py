@@ -179,11 +179,11 @@ def test_no_documents() -> None:
     ("options", "message"),
     [
         ({"context": "sldiing"}, r"no context 'sldiing'; did you mean 'sliding'\?"),
-        ({"rows": 0}, "rows must be at least 1, but is 0"),
+        ({"rows": 0}, "rows must be at least 1, got 0"),
         ({"segment_length": 0}, "segment_length must be at least 1"),
         ({"context": "sliding", "window": -1}, "window must be at least 0"),
-        ({"context": "sliding", "window": 4, "stride": 5}, "stride=5 would leave tokens out between windows of 4"),
-        ({"window": 4}, "window=4 and stride=0 are for context='sliding', but the context is 'carried'"),
+        ({"context": "sliding", "window": 4, "stride": 5}, "a stride of at most the window, 4, got 5; make it smaller"),
+        ({"window": 4}, "expected context='sliding' with window=4 and stride=0, got 'carried'"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], message: str) -> None:

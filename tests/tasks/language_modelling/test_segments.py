@@ -231,9 +231,9 @@ def test_too_little_text_for_one_batch() -> None:
         "expected at least 16,384 tokens to train on, 32 rows (training.per_device_train_batch_size) of 512 "
         "(training.segment_length), but there are 901: lower one of the two, or use more text."
     )
-    with pytest.raises(UserError, match=r"at least 32,768 tokens .* in each of 2 processes of 512 .* there are 16,385"):
+    with pytest.raises(UserError, match=r"at least 32,768 tokens .* in each of 2 processes of 512 .* got 16,385"):
         SegmentBatches([16_384], 32, 512, shuffle=False, world=2)
-    with pytest.raises(UserError, match="segment_length must be at least 1, but is 0"):
+    with pytest.raises(UserError, match="segment_length must be at least 1, got 0"):
         SegmentBatches([16_384], 32, 0, shuffle=False)
-    with pytest.raises(UserError, match="per_device_train_batch_size must be at least 1, but is 0"):
+    with pytest.raises(UserError, match="per_device_train_batch_size must be at least 1, got 0"):
         check_enough([16_384], 0, 4)

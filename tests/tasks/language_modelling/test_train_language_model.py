@@ -181,11 +181,11 @@ class Forgetful(Mixer):
         (["model.mixers=bigbird", "model.mixer_options={}"], "no causal form"),
         (
             ["model.position=learned", "model.max_positions=30"],
-            r"document with its end has \d+: set model.max_positions=\d+",
+            r"got \d+ in a document with its end; set model.max_positions=\d+",
         ),
         (
             ["model.position=learned", "model.max_positions=6", "model.mixers=softmax", "model.mixer_options={}"],
-            "reach to 6 tokens, but a segment has 8: set model.max_positions=8",
+            "at most 6 tokens for learned positions, got 8 in a segment; set model.max_positions=8",
         ),
     ],
 )

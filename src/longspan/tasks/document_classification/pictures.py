@@ -69,5 +69,5 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
 
 def _short(name: str) -> str:
     line = " ".join(name.split())
-    # Names that differ only at one end stay different.
+    # Names that differ only at one end remain distinct.
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS // 2]}…{line[1 - _CHARACTERS // 2 :]}"

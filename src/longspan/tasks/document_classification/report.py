@@ -44,7 +44,7 @@ def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
     kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
     return CardParts(
         description=f"A text classifier trained with the recipe `{recipe.name}`.",
-        made=f". It tells apart {named}{more}.",
+        made=f". It distinguishes {named}{more}.",
         results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy.",
         use=_USE.format(left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),
@@ -66,6 +66,5 @@ print(classify("Some text."{cut}))
 `longspan predict` labels whole files."""
 
 _LIMITATIONS = """\
-The scores hold for documents like those it was trained on, and {kept}. It always answers with one of its
-classes, also for documents of no such class or in another language. What is biased in the training data is biased
-here."""
+The scores apply to documents like those it was trained on, and {kept}. It always answers with one of its
+classes, even for documents of no such class or in another language. It shares the biases of its training data."""

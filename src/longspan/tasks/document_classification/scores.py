@@ -21,13 +21,13 @@ class ClassificationScores(Scores):
     """How well a classifier tells classes apart.
 
     Attributes:
-        accuracy: Share of documents whose likeliest class is the right one.
+        accuracy: Share of documents whose most likely class is the right one.
         macro_f1: Mean of F1 over the classes that occur in the labels or the predictions.
         calibration_error: The expected calibration error of the top class over `CALIBRATION_BINS` bins (Guo et al.
             2017, https://arxiv.org/abs/1706.04599).
         loss: Mean negative log probability of the right class.
         per_class: For each name its `precision`, `recall`, `f1` and `support` (number of labels), 0 where undefined.
-        reliability: For each bin that holds anything its `from`, `to`, `count`, `confidence` and `accuracy`.
+        reliability: For each bin that is not empty its `from`, `to`, `count`, `confidence` and `accuracy`.
         confusion: Counts, rows true and columns predicted.
     """
 
@@ -57,10 +57,10 @@ def classification_scores(
     if logits.ndim != 2 or logits.shape != (len(labels), len(names)):
         raise ValueError(
             f"expected logits of shape ({len(labels)}, {len(names)}) for {len(labels)} labels and {len(names)} names, "
-            f"but got {tuple(logits.shape)}."
+            f"got {tuple(logits.shape)}; give a row per label and a column per name."
         )
     if not len(labels):
-        raise UserError("expected at least one labelled document to score, got none.")
+        raise UserError("expected at least one labelled document to score, got none; choose other data.")
     check_finite(logits, "documents")
     classes = len(names)
     probabilities = logits.softmax(-1)
@@ -74,7 +74,7 @@ def classification_scores(
             classification.multiclass_f1_score,
         )
     )
-    # torchmetrics gives a confidence of exactly 1 a bin of its own, and takes softmax again of anything above 1.
+    # torchmetrics gives a confidence of exactly 1 a separate bin, and applies softmax again to anything above 1.
     inside = probabilities.clamp(max=1 - torch.finfo(torch.float32).eps)
     error = classification.multiclass_calibration_error(inside, labels, classes, CALIBRATION_BINS)
     return ClassificationScores(
@@ -96,8 +96,8 @@ def check_finite(values: Tensor, what: str) -> None:
     broken = int((~values.flatten(1).isfinite().all(-1)).sum())
     if broken:
         raise UserError(
-            f"the model's outputs are not finite for {broken:,} of {len(values):,} {what}, as after a training run "
-            "that diverged: lower training.learning_rate."
+            f"expected finite outputs of the model, got some that are not finite for {broken:,} of {len(values):,} "
+            f"{what}, as after a training run that diverged; lower training.learning_rate."
         )
 
 

@@ -22,7 +22,7 @@ from longspan.tasks.recipe import Recipe
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """The likeliest label of a document, and the probabilities of all labels."""
+    """The most likely label of a document, and the probabilities of all labels."""
 
     label: str | None = None
     probabilities: dict[str, float] | None = None

@@ -17,7 +17,7 @@ class ContextLength:
     Attributes:
         length: The relative effective context length in tokens.
         at_least: Whether it was still gaining at the largest length tried, which `length` then is.
-        gains: For each context length but the largest, the relative gain of going on to the next one.
+        gains: For each context length but the largest, the relative gain of moving to the next one.
     """
 
     length: int
@@ -45,7 +45,7 @@ def relative_context_lengths(
         threshold: Least relative gain in perplexity that counts.
 
     Raises:
-        UserError: Fewer than two lengths, models whose lengths or tokens differ, or a share that is none.
+        UserError: Fewer than two lengths, models whose lengths or tokens differ, or an impossible share.
     """
     if not 0 < share <= 1:
         raise UserError(f"expected a share of the tokens above 0 and at most 1, got {share}; 0.1 is a tenth.")
@@ -54,7 +54,8 @@ def relative_context_lengths(
     if len(lengths) < 2 or len(sizes) != 1 or any(sorted(by_length) != lengths for by_length in losses.values()):
         raise UserError(
             f"expected losses of the same tokens at the same two or more context lengths from each model, got "
-            f"lengths {', '.join(str(sorted(by_length)) for by_length in losses.values())} and {sorted(sizes)} tokens."
+            f"lengths {', '.join(str(sorted(by_length)) for by_length in losses.values())} and {sorted(sizes)} tokens; "
+            "score all models alike."
         )
     hardest = math.ceil(share * sizes.pop())
     gains: dict[str, dict[int, float]] = {name: {} for name in losses}

@@ -1,6 +1,6 @@
 """Continue a text, at constant memory and constant time per token: `generate`.
 
-The loop is our own: transformers' `generate` keeps every id, here only the mixers' states remain of what was read.
+The loop is our own: transformers' `generate` keeps every id, this one only the mixers' states after what was read.
 """
 
 import time
@@ -26,9 +26,9 @@ from longspan.tasks.options import GenerationOptions
 
 #: Tokens before the text that decide how it begins.
 _CONTEXT = 16
-#: Bytes of the longest character, and so the most tokens it has.
+#: Bytes of the longest character, and therefore the maximum number of its tokens.
 _LONGEST = 4
-#: What bytes that are no character, or not yet, are shown as.
+#: How bytes that are not a character, or not yet, are shown.
 _BROKEN = "\ufffd"
 
 
@@ -49,7 +49,7 @@ def generate(
         model: A `LongspanForCausalLM`.
         tokenizer: Its tokenizer.
         prompt: The text to continue.
-        options: How.
+        options: How to continue it.
         segment_length: Tokens of the prompt that are read at a time.
         statistics: Filled in as the text is made.
 
@@ -65,8 +65,7 @@ def generate(
     check_length(
         model,
         len(tokens) + options.max_new_tokens,
-        f"the prompt has {len(tokens) + 1} with the start of the document, and {options.max_new_tokens} are to "
-        "follow, in all",
+        f"a prompt of {len(tokens) + 1} with the start of the document and {options.max_new_tokens} to follow",
         "shorten the prompt or ask for fewer",
     )
     choose = _Greedy() if options.greedy else _Sampler(_warpers(options), model.device, options.seed)
@@ -84,7 +83,7 @@ def read(model: PreTrainedModel, tokens: Sequence[int], segment_length: int, sta
         model: A `LongspanForCausalLM`.
         tokens: Token ids, at least one.
         segment_length: How many are read at a time.
-        states: The states after what was read before; None before anything was.
+        states: The states after what was read before; None at the beginning.
 
     Returns:
         The scores of the token that follows, (1, vocab_size), and the states after these.
@@ -144,7 +143,7 @@ class _Sampler:
 
 
 class _Text:
-    """Turns tokens into text as they come, in whole characters; tokenizers written in Python give it at the end."""
+    """Turns tokens into text as they come, in whole characters; tokenizers written in Python return it at the end."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
         self.tokenizer = tokenizer
@@ -155,7 +154,7 @@ class _Text:
         self.shown = 0
 
     def add(self, token: int) -> str:
-        """Return the text that has become certain by this token."""
+        """Return the text that has become certain with this token."""
         self.pending.append(token)
         if self.stream is None:
             return ""
@@ -187,7 +186,7 @@ class _Text:
 
 
 def _warpers(options: GenerationOptions) -> LogitsProcessorList:
-    """Return transformers' own ways to narrow a choice down, as far as they are asked for."""
+    """Return those of transformers' filters of the next token's scores that are requested."""
     warpers = LogitsProcessorList()
     if options.temperature != 1:
         warpers.append(TemperatureLogitsWarper(float(options.temperature)))
@@ -206,6 +205,6 @@ def check_characters(tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
     found = sorted(symbol for symbol in set(prompt) if unknown in tokenizer.encode(symbol, add_special_tokens=False))
     named = ", ".join(map(repr, found[:20])) + (", ..." if len(found) > 20 else "")
     raise UserError(
-        f"the prompt holds {'a character' if len(found) == 1 else 'characters'} that this model has never seen: "
-        f"{named}; leave {'it' if len(found) == 1 else 'them'} out."
+        f"expected a prompt of characters that this model has seen, got {named}; leave "
+        f"{'it' if len(found) == 1 else 'them'} out."
     )

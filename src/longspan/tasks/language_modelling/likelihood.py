@@ -38,7 +38,7 @@ def token_losses(
     target.
 
     Args:
-        model: A `LongspanForCausalLM`. It is in evaluation mode meanwhile, and keeps no states of these documents.
+        model: A `LongspanForCausalLM`, put into evaluation mode for the call. It keeps no states of these documents.
         documents: Token ids of each document, without end tokens; long and short ones share batches.
         rows: Documents, or windows, in a batch. Sets the memory needed and the speed, not the losses.
         segment_length: Tokens read at a time with carried states.
@@ -51,13 +51,13 @@ def token_losses(
         For each document the losses of its n + 1 targets in nats, float32, in token order.
 
     Raises:
-        UserError: Numbers that cannot be, or a model without an end token.
+        UserError: Impossible numbers, or a model without an end token.
     """
     window, stride = _check(rows, segment_length, context, window, stride)
     end = getattr(model.config, "eos_token_id", None)
     if end is None:
         raise UserError(
-            "expected a model whose config.json has an eos_token_id, which ends documents, but it has none."
+            "expected a model whose config.json has an eos_token_id, which ends documents, got one without; add it."
         )
     tokens = [np.asarray(document) for document in documents]
     losses = [np.empty(len(document) + 1, dtype=np.float32) for document in tokens]
@@ -70,7 +70,7 @@ def token_losses(
     was_training = model.training
     model.eval()
     try:
-        # Below the bar of a training run it goes away when it is full.
+        # Below the bar of a training run, this one disappears when it is full.
         with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", leave=None, disable=not progress) as bar:
             for document, start, found in scored:
                 losses[document][start : start + len(found)] = found
@@ -83,25 +83,25 @@ def token_losses(
 def set_attention_length(model: PreTrainedModel, length: int) -> None:
     """Let every mixer of `model` with a memory remember the last `length` positions of what `step` has seen.
 
-    Transformer-XL is evaluated with longer memories than it was trained with. It holds for states made from now on.
+    Transformer-XL is evaluated with longer memories than it was trained with. States created from now on have it.
 
     Raises:
         UserError: `length` is negative, or the model has no such mixer.
     """
     found = [module for module in model.modules() if isinstance(module, Mixer) and module.memory is not None]
     if length < 0:
-        raise UserError(f"expected an attention length of 0 or more, got {length}.")
+        raise UserError(f"expected an attention length of 0 or more, got {length}; choose a larger one.")
     if not found:
         raise UserError(
-            "an attention length needs a model with mixers that have a memory, such as `relative`, but this one has "
-            "none: leave it out."
+            "expected a model with mixers that have a memory, such as `relative`, for an attention length, got one "
+            "without; leave it out."
         )
     for mixer in found:
         mixer.set_memory(length)
 
 
 def attention_length(model: PreTrainedModel) -> int | None:
-    """Return how many positions the mixers with a memory remember, at most; None if there are none."""
+    """Return the largest number of positions that a mixer with a memory remembers; None if there is none."""
     lengths = [module.memory for module in model.modules() if isinstance(module, Mixer)]
     return max((length for length in lengths if length is not None), default=None)
 
@@ -116,27 +116,27 @@ def _check(rows: int, segment_length: int, context: str, window: int, stride: in
         ("stride", stride, 0),
     ):
         if value < least:
-            raise UserError(f"{name} must be at least {least}, but is {value}.")
+            raise UserError(f"{name} must be at least {least}, got {value}; choose a larger one.")
     if context == "carried":
         if window or stride:
             raise UserError(
-                f"window={window} and stride={stride} are for context='sliding', but the context is 'carried': leave "
-                "them out, or slide."
+                f"expected context='sliding' with window={window} and stride={stride}, got 'carried'; leave them out, "
+                "or change the context."
             )
         return 0, 0
     window = window or segment_length
     if stride > window:
-        raise UserError(f"stride={stride} would leave tokens out between windows of {window}: make it smaller.")
+        raise UserError(f"expected a stride of at most the window, {window}, got {stride}; make it smaller.")
     return window, stride or (window + 1) // 2
 
 
 class _Texts:
-    """Documents as what is fed, [end] t1 .. tn, and what is to be predicted, t1 .. tn [end]."""
+    """Documents as inputs, [end] t1 .. tn, and targets, t1 .. tn [end]."""
 
     def __init__(self, documents: Sequence[np.ndarray], end: int) -> None:
         self.documents = documents
         self.end = end
-        # The longest first, so that those side by side are of similar length.
+        # The longest first, so that documents in one batch are of similar length.
         self.order = sorted(range(len(documents)), key=lambda number: -len(documents[number]))
 
     def length(self, number: int) -> int:
@@ -155,7 +155,7 @@ _Scored = Iterator[tuple[int, int, np.ndarray]]  # document, offset of the first
 
 
 def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _Scored:
-    """Read `rows` documents side by side, from the start; one that has ended leaves the others to go on.
+    """Read `rows` documents side by side, from the start; when one ends, the others continue.
 
     As documents come in the order of their lengths, this takes at most twice the steps of rows that are never empty,
     and no row begins in the middle of another's memory, which would otherwise grow with all that is read.
@@ -228,12 +228,12 @@ def _forward(
         mask[row, : len(given)] = 1
     output = model(
         input_ids=ids.to(model.device),
-        # Without padding no mask: mixers then take their shorter way.
+        # No mask without padding: mixers then take a shorter path.
         attention_mask=None if bool(mask.all()) else mask.to(model.device),
         shift_labels=wanted.to(model.device),
         past_key_values=states,
         use_cache=carry,
-        # Else the scores of a large vocabulary would all be held at once.
+        # Otherwise the scores of a large vocabulary would all be held at once.
         logits_to_keep=1,
     )
     return output.losses.float().cpu().numpy(), output.past_key_values

@@ -14,7 +14,7 @@ from longspan.tasks.language_modelling.trainer import carries
 
 @dataclass(frozen=True)
 class Reading:
-    """Arguments of `token_losses`, with nothing left open.
+    """Arguments of `token_losses`, with all defaults filled in.
 
     Attributes:
         context: "carried" or "sliding".
@@ -31,7 +31,7 @@ class Reading:
     stride: int
 
     def at_once(self, length: int) -> int:
-        """Return how many positions of a document of `length` tokens, its end included, are counted in one go."""
+        """Return how many positions of a document of `length` tokens, its end included, are counted at once."""
         return min(self.window, length) if self.window else length
 
     def told(self, model: PreTrainedModel) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def reading(run: Run, options: EvaluationOptions) -> Reading:
     model.
 
     Raises:
-        UserError: Options that do not go together, or not with the model.
+        UserError: Options that do not fit each other, or the model.
     """
     training = run.recipe.options
     assert isinstance(training, TrainingOptions)
@@ -61,19 +61,19 @@ def reading(run: Run, options: EvaluationOptions) -> Reading:
     if context == "carried":
         if (options.window, options.stride) != (None, None):
             raise UserError(
-                "window and stride are for a sliding context, but this model's states are carried: leave them out, or "
-                "ask for --context sliding."
+                "expected a sliding context with window and stride, got a model whose states are carried; leave them "
+                "out, or use --context sliding."
             )
         if options.attention_length is not None:
             set_attention_length(run.model, options.attention_length)
         return Reading(context, rows, options.segment_length or training.segment_length, 0, 0)
     if (options.segment_length, options.attention_length) != (None, None):
         raise UserError(
-            "segment length and attention length are for carried states, but the context is 'sliding': give --window "
-            "instead, or --context carried."
+            "expected carried states with a segment length or an attention length, got the context 'sliding'; give "
+            "--window instead, or --context carried."
         )
     window = options.window or training.segment_length
     stride = options.stride or (window + 1) // 2
     if stride > window:
-        raise UserError(f"stride={stride} would leave tokens out between windows of {window}: make it smaller.")
+        raise UserError(f"expected a stride of at most the window, {window}, got {stride}; make it smaller.")
     return Reading(context, rows, training.segment_length, window, stride)

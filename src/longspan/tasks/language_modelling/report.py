@@ -1,4 +1,4 @@
-"""Results of language models: tables, the model card, and what a generation took."""
+"""Results of language models: tables and the model card."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -86,5 +86,5 @@ print(tokenizer.decode(ids[0, 1:]))
 ```"""
 
 _LIMITATIONS = """\
-The scores hold for text like that it was trained on. It continues text plausibly, not truthfully, and repeats what is
-biased or private in its training data."""
+The scores apply to text like its training data. It continues text plausibly, not truthfully, and repeats what is biased
+or private in its training data."""

@@ -17,7 +17,7 @@ class LanguageScores(Scores):
     Attributes:
         loss: Mean nats per target.
         perplexity: e to the power of that.
-        bits_per_byte: All losses over the bytes of the documents in UTF-8: their ends cost, but have no bytes.
+        bits_per_byte: All losses over the bytes of the documents in UTF-8; their ends have losses, but no bytes.
         bits_per_character: Likewise over their characters.
     """
 
@@ -40,12 +40,12 @@ def language_scores(losses: Sequence[np.ndarray], characters: int, size: int) ->
     """
     targets = sum(map(len, losses))
     if not targets or not characters or not size:
-        raise UserError("expected at least one document with text to score, got none.")
+        raise UserError("expected at least one document with text to score, got none; choose other data.")
     broken = sum(int((~np.isfinite(row)).sum()) for row in losses)
     if broken:
         raise UserError(
-            f"the model's losses are not finite for {broken:,} of {targets:,} tokens, as after a training run "
-            "that diverged: lower training.learning_rate."
+            f"expected finite losses, got some that are not finite for {broken:,} of {targets:,} tokens, as after a "
+            "training run that diverged; lower training.learning_rate."
         )
     nats = sum(float(row.sum(dtype=np.float64)) for row in losses)
     loss, bits = nats / targets, nats / math.log(2)
@@ -58,7 +58,7 @@ def language_scores(losses: Sequence[np.ndarray], characters: int, size: int) ->
 
 
 def loss_by_position(losses: Sequence[np.ndarray]) -> list[dict[str, float]]:
-    """Return the mean loss at positions 1, 2 to 3, 4 to 7, ... of documents, as far as the longest one goes.
+    """Return the mean loss at positions 1, 2 to 3, 4 to 7, ... of documents, up to the end of the longest.
 
     Args:
         losses: Nats of each target of each document.

@@ -1,10 +1,10 @@
-"""Documents as streams of segments, for models whose states go on from one step to the next.
+"""Documents as streams of segments, for models whose states carry over from one step to the next.
 
-A document of tokens t₁ … tₙ is fed as `[end] t₁ … tₙ` and asked for `t₁ … tₙ [end]`: n + 1 positions, in which every
-token and the end are predicted once. The positions are cut into segments of equal length; only a document's last one is
-shorter, and padded on the right. `SegmentBatches` says which segments stand side by side at each step, `SegmentData`
-turns them into tensors; a `torch.utils.data.DataLoader(data, batch_sampler=batches)` joins the two. The batch sampler
-knows its rank itself: Accelerate must not shard it again.
+A document of tokens t₁ … tₙ has the inputs `[end] t₁ … tₙ` and the targets `t₁ … tₙ [end]`: n + 1 positions, in which
+every token and the end are predicted once. The positions are cut into segments of equal length; only a document's last
+one is shorter, and padded on the right. `SegmentBatches` says which segments are read together in each step,
+`SegmentData` turns them into tensors; `torch.utils.data.DataLoader(data, batch_sampler=batches)` joins the two. The
+batch sampler knows its rank itself: Accelerate must not shard it again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ class Segment(NamedTuple):
     Attributes:
         document: The document's number.
         start: The first of the positions, from 0.
-        length: How many positions; 0 in a row that has come to its end, where only padding is left.
-        reset: Whether the row forgets its state before: a document begins, or an epoch.
+        length: How many positions; 0 in a row that has ended, where only padding is left.
+        reset: Whether the row first forgets its state: a document begins, or an epoch.
     """
 
     document: int
@@ -43,14 +43,14 @@ def token_arrays(dataset: datasets.Dataset) -> list[np.ndarray]:
     """Return the column `input_ids` as one int32 array per document, `(n,)`, which stays in the data set's file."""
     found: list[np.ndarray] = []
     for chunk in dataset.with_format("arrow")[:]["input_ids"].chunks:
-        # Not `flatten`: offsets count from the start of all values, also where the chunk is a part of a longer one.
+        # Not `flatten`: offsets count from the start of all values, even where the chunk is a part of a longer one.
         values, offsets = chunk.values.to_numpy(), chunk.offsets.to_numpy()
         found += [values[start:end] for start, end in pairwise(offsets.tolist())]
     return found
 
 
 def count_segments(lengths: Sequence[int] | np.ndarray, segment_length: int) -> np.ndarray:
-    """Return how many segments each document has, `(d,)`, by its length in tokens without the end."""
+    """Return how many segments each document has, `(d,)`, given its length in tokens without the end."""
     return np.asarray(lengths, dtype=np.int64) // segment_length + 1
 
 
@@ -58,29 +58,29 @@ def check_enough(lengths: Sequence[int] | np.ndarray, rows: int, segment_length:
     """Raise UserError if there is less to train on than one batch of full segments.
 
     Args:
-        lengths: `(d,)` documents' lengths in tokens without the end, of which each has one more.
+        lengths: `(d,)` documents' lengths in tokens without the end, which adds one to each.
         rows: Rows of one process.
         segment_length: Positions in a segment.
         world: Processes.
     """
     for name, value in (("per_device_train_batch_size", rows), ("segment_length", segment_length)):
         if value < 1:
-            raise UserError(f"training.{name} must be at least 1, but is {value}.")
+            raise UserError(f"training.{name} must be at least 1, got {value}; choose a larger one.")
     tokens = int(np.sum(lengths, dtype=np.int64)) + len(lengths)
     needed = rows * world * segment_length
     if tokens < needed:
         processes = f" in each of {world} processes" if world > 1 else ""
         raise UserError(
             f"expected at least {needed:,} tokens to train on, {rows} rows (training.per_device_train_batch_size)"
-            f"{processes} of {segment_length} (training.segment_length), but there are {tokens:,}: lower one of the "
-            "two, or use more text."
+            f"{processes} of {segment_length} (training.segment_length), got {tokens:,}; lower one of the two, or use "
+            "more text."
         )
 
 
 class SegmentData(Dataset[dict[str, Tensor]]):
     """The tensors of segments.
 
-    An item is asked for by its `Segment` and has `input_ids` (segment_length,) and `attention_mask` (segment_length,)
+    An item is indexed by its `Segment` and has `input_ids` (segment_length,) and `attention_mask` (segment_length,)
     int64, `shift_labels` (segment_length,) int64, the targets, -100 at padding, and `reset` () bool. PyTorch's own
     collation makes batches of them.
 
@@ -125,10 +125,10 @@ class SegmentData(Dataset[dict[str, Tensor]]):
 class SegmentBatches(Sampler[list[Segment]]):
     """Which segments the rows of a batch read at each step.
 
-    All segments, in document order, are dealt out to the rows in runs: as even as can be, so that only the last step
-    has rows without text. Each row reads its run from step to step; where a document begins, and at its very first
-    step, it forgets. With shuffling, documents (not segments) come in an order that `seed` and the epoch decide. Every
-    epoch has the same number of steps, and passing over steps reads no text, so training can go on from any of them.
+    All segments, in document order, are dealt out to the rows in runs, as evenly as possible, so that only the last
+    step has rows without text. Each row reads its run from step to step; where a document begins, and at its very first
+    step, it forgets. With shuffling, documents (not segments) come in an order that depends on `seed` and the epoch.
+    Every epoch has the same number of steps, and skipping steps reads no text, so training can resume at any of them.
 
     Args:
         lengths: `(d,)` documents' lengths in tokens, without the end.

@@ -62,7 +62,7 @@ class LanguageModelling(Task[LanguageScores]):
         if data.max_length:
             raise UserError(
                 f"data.max_length={data.max_length} cuts documents, but language modelling reads them whole, "
-                "training.segment_length tokens at a time: leave it out."
+                "training.segment_length tokens at a time; leave it out."
             )
         loaded = load(data, self.columns(data))
         training = loaded.splits["train"]
@@ -71,7 +71,7 @@ class LanguageModelling(Task[LanguageScores]):
             name: tokenize_documents(split, tokenizer, data, f"Tokenising {name}")
             for name, split in loaded.splits.items()
         }
-        # Documents begin with what ends them.
+        # Documents begin with the token that ends them.
         end = tokenizer.eos_token_id
         config = {
             "vocab_size": len(tokenizer),
@@ -84,8 +84,8 @@ class LanguageModelling(Task[LanguageScores]):
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if not settings.get("causal", True):
-            raise UserError("model.causal=false would show the model the tokens that it is to predict: leave it out.")
-        # Before the data are read, any vocabulary will do that holds the clusters.
+            raise UserError("model.causal=false would show the model the tokens that it is to predict; leave it out.")
+        # Before the data are read, any vocabulary will do that is large enough for the clusters.
         vocab_size = 1 + max([LongspanConfig.vocab_size, *(settings.get("cutoffs") or [])])
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
 
@@ -94,14 +94,14 @@ class LanguageModelling(Task[LanguageScores]):
     ) -> SegmentTrainer:
         assert isinstance(recipe.options, TrainingOptions)
         segment_length = recipe.options.segment_length
-        # States cannot be dealt out to several GPUs by one process; torchrun starts one for each.
+        # One process cannot distribute states over several GPUs; torchrun starts one for each.
         arguments._n_gpu = min(1, arguments.n_gpu)
         lengths = {name: split["length"][:] for name, split in prepared.splits.items()}
         check_enough(lengths["train"], arguments.train_batch_size, segment_length, arguments.world_size)
         carried = carries(model, recipe.options)
-        longest, what = 1 + max(map(max, lengths.values())), "a document with its end has"
+        longest, what = 1 + max(map(max, lengths.values())), "a document with its end"
         if not carried and segment_length < longest:
-            longest, what = segment_length, "a segment has"
+            longest, what = segment_length, "a segment"
         check_length(model, longest, what, "set {longer}, or choose what has no such limit")
         return SegmentTrainer(
             model,
@@ -121,7 +121,7 @@ class LanguageModelling(Task[LanguageScores]):
         counts = summary(tokens)
         how = reading(run, options)
         length = how.at_once(counts["longest"] + 1)
-        what = "a window has" if length == how.window else "a document with its end has"
+        what = "a window" if length == how.window else "a document with its end"
         check_length(run.model, length, what, "score it in smaller windows, with --context sliding --window {most}")
         losses = token_losses(run.model, token_arrays(tokens), **asdict(how), progress=True)
         by_position = loss_by_position(losses)

@@ -1,4 +1,4 @@
-"""Training a language model on streams of segments, with states that go on from one to the next."""
+"""Training a language model on streams of segments, with states that carry over from one to the next."""
 
 from pathlib import Path
 from typing import Any
@@ -24,29 +24,29 @@ from longspan.training.base import Loader, LongspanTrainer
 class SegmentTrainer(LongspanTrainer):
     """A `Trainer` whose rows read documents segment by segment and remember what they have read.
 
-    Each step goes on from the states that the step before left, cut off from its gradients: what a segment costs does
-    not depend on how many came before. Where a row begins a document its state is empty. It is at the beginning of an
-    epoch, too, even with a single document: a row begins where the row before it ends, so its past is in the state of
+    Each step continues from the states of the previous one, detached from its gradients: what a segment costs does not
+    depend on how many came before. Where a row begins a document its state is empty, and also at the beginning of an
+    epoch, even with a single document: a row begins where the row before it ends, so its past is in the state of
     another row, perhaps of another process. Without `carries` each segment is read from an empty state.
 
-    The loss is the mean over the targets of all rows, processes and accumulated batches. Each process has rows of its
-    own; with the rows of all, one process makes the same steps. Validation reads documents from their beginning, in
-    states of its own, and draws no random numbers, so when and whether it takes place changes nothing else.
+    The loss is the mean over the targets of all rows, processes and accumulated batches. Each process has its own rows;
+    one process with the rows of all takes the same steps. Validation reads documents from their beginning, in separate
+    states, and draws no random numbers, so when and whether it takes place changes nothing else.
 
     Each process adds a file with its states to each checkpoint, so that a run resumed in the middle of an epoch
-    goes on as if never interrupted.
+    continues as if never interrupted.
 
     Args:
         segment_length: tokens that a row reads in one step.
-        carries: whether states go on from one segment to the next; the function of that name says for which models
+        carries: whether states carry over from one segment to the next; the function of that name says for which models
             their size has a limit.
         end_id: the token around documents.
-        pad_id: the token that fills up the last segment of a document.
+        pad_id: the token that pads the last segment of a document.
         kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
             those of `longspan.data.pieces.tokenize_documents`.
 
     Raises:
-        UserError: from `train`, when a checkpoint lacks states that fit.
+        UserError: from `train`, when a checkpoint lacks matching states.
     """
 
     def __init__(self, *args: Any, segment_length: int, carries: bool, end_id: int, pad_id: int, **kwargs: Any) -> None:
@@ -144,7 +144,7 @@ class SegmentTrainer(LongspanTrainer):
         return Path(checkpoint) / f"states-{self.args.process_index}.safetensors"
 
     def _read_states(self, path: Path) -> MixerStates:
-        """Return the saved states. Raises UserError unless they are those of this training."""
+        """Return the saved states. Raises UserError unless they match this training run."""
         try:
             with safe_open(path, "pt") as file:
                 saved_by = int((file.metadata() or {}).get("processes", 0))
@@ -167,7 +167,7 @@ def carries(model: PreTrainedModel, options: TrainingOptions) -> bool:
     """Say whether a model's states are carried from segment to segment in training with these options.
 
     They are unless `carry_states` is false or their size has no limit: softmax attention remembers everything, which in
-    a long document soon costs more than the rest of the training.
+    a long document soon costs more than the rest of training.
 
     Raises:
         UserError: A mixer has no states at all.

@@ -105,7 +105,7 @@ def test_an_unknown_label(run_dir, tmp_path):
 
 
 def test_an_unknown_split(run_dir):
-    with pytest.raises(UserError, match="expected a split 'tset' in .*, got only train, "):
+    with pytest.raises(UserError, match=r"expected a split 'tset' in .*, got only train, "):
         evaluate(run_dir, split="tset")
 
 

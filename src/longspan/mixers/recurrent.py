@@ -45,7 +45,7 @@ class SteppedUnit(nn.Module):
         """Continue from `state`; masked positions come last, do not change it, and have meaningless outputs."""
         # oneDNN's LSTM repacks the weights in every call, which costs too much for one position of a stream. Compilers
         # unroll loops of cells themselves, and transforms support nothing but the cells.
-        read = self._together if x.shape[1] > 1 and by_hand() else self._one_by_one
+        read = self._read_runs if x.shape[1] > 1 and by_hand() else self._read_steps
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
@@ -54,7 +54,7 @@ class SteppedUnit(nn.Module):
             y, state = read(x.to(dtype), state, weights, mask)
         return y.to(x.dtype), state
 
-    def _one_by_one(
+    def _read_steps(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
         outs = []
@@ -67,7 +67,7 @@ class SteppedUnit(nn.Module):
             outs.append(state.hidden)
         return torch.stack(outs, 1), state
 
-    def _together(
+    def _read_runs(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
         if mask is None:

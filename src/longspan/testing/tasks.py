@@ -82,27 +82,29 @@ class _Checks:
 
     def declares_itself(self) -> None:
         task = self._task()
-        _say(bool((type(task).__doc__ or "").strip()), f"{self.name} needs a docstring that says what it is")
+        _need(bool((type(task).__doc__ or "").strip()), f"{self.name} needs a docstring that says what it is")
         scores = getattr(task, "scores", None)
-        _say(
+        _need(
             isinstance(scores, type) and issubclass(scores, Scores),
             f"{self.name}.scores must be a subclass of longspan.scores.Scores, but is {scores!r}",
         )
-        _say(bool(task.scores.shown()), f"{self.name}.scores must show at least one score")
+        _need(bool(task.scores.shown()), f"{self.name}.scores must show at least one score")
         for kind in (task.training_options, task.evaluation_options, task.data_config):
-            _say(dataclasses.is_dataclass(kind), f"{kind.__name__} must be a dataclass")
+            _need(dataclasses.is_dataclass(kind), f"{kind.__name__} must be a dataclass")
             for field in dataclasses.fields(kind):
                 given = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-                _say(given, f"{kind.__name__}.{field.name} must have a default, for recipes that do not say")
+                _need(given, f"{kind.__name__}.{field.name} must have a default, for recipes that do not say")
             kind()
         for kind in (task.training_options, task.evaluation_options):
             for field in dataclasses.fields(kind):
-                _say("help" in field.metadata, f"{kind.__name__}.{field.name} must be made with `option`, for its help")
+                _need(
+                    "help" in field.metadata, f"{kind.__name__}.{field.name} must be made with `option`, for its help"
+                )
         found = self._columns()
-        _say(any(not column.target for column in found), f"{self.name} must read a column that is not a target")
+        _need(any(not column.target for column in found), f"{self.name} must read a column that is not a target")
         settings = {field.name for field in dataclasses.fields(task.data_config)}
         for column in found:
-            _say(
+            _need(
                 column.setting in settings,
                 f"column {column.name!r} names the setting {column.setting!r}, which {task.data_config.__name__} lacks",
             )
@@ -121,25 +123,25 @@ class _Checks:
         again.write_text(recipe.to_toml(), encoding="utf-8")
         with imports.allow(*self.consent):
             loaded = recipes.load(str(again))
-        _say(loaded.to_toml() == recipe.to_toml(), "a recipe must read back from its file as it was")
+        _need(loaded.to_toml() == recipe.to_toml(), "a recipe must read back from its file as it was")
 
     def trains(self) -> None:
         result = self._trained()
         kind = self._task().scores
-        _say("validation" in result.scores, "training must score the validation split")
+        _need("validation" in result.scores, "training must score the validation split")
         for split, scores in result.scores.items():
-            _say(isinstance(scores, kind), f"the scores of {split} must be {kind.__name__}, but are {scores!r}")
+            _need(isinstance(scores, kind), f"the scores of {split} must be {kind.__name__}, but are {scores!r}")
             stored = json.loads(json.dumps(scores.to_dict()))
             try:
                 survives = kind.from_dict(stored) == scores
             except UserError as error:
                 raise AssertionError(f"the scores of {split} must survive JSON, but {error}") from error
-            _say(survives, f"the scores of {split} must survive JSON, but {stored} gives others than {scores!r}")
+            _need(survives, f"the scores of {split} must survive JSON, but {stored} gives others than {scores!r}")
         written = json.loads((Path(result.folder) / "metrics.json").read_text(encoding="utf-8"))
-        _say(written == json.loads(json.dumps(result.to_dict())), "metrics.json must hold what training returned")
+        _need(written == json.loads(json.dumps(result.to_dict())), "metrics.json must hold what training returned")
         card = (Path(result.folder) / "README.md").read_text(encoding="utf-8")
-        _say(card.startswith("---\n"), "the model card must begin as the Hugging Face Hub reads it")
-        _say(bool(self._task().data_table(result.data).strip()), "data_table must show the splits")
+        _need(card.startswith("---\n"), "the model card must begin as the Hugging Face Hub reads it")
+        _need(bool(self._task().data_table(result.data).strip()), "data_table must show the splits")
 
     def resumes_to_the_same_weights(self) -> None:
         whole = self._trained()
@@ -148,12 +150,14 @@ class _Checks:
         # As if killed after the first epoch.
         (stopped / "metrics.json").unlink()
         found = sorted((stopped / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-        _say(len(found) > 1, "training must save a checkpoint per epoch")
+        _need(len(found) > 1, "training must save a checkpoint per epoch")
         shutil.rmtree(found[-1])
         train(self._recipe(), run=stopped, resume=True, progress=False, allow_imports=self.consent)
         first, second = (load_file(Path(run, "model.safetensors")) for run in (whole.folder, stopped))
         for name, weight in first.items():
-            _say(torch.equal(weight, second[name]), f"a resumed run must end with the same weights, but {name} differs")
+            _need(
+                torch.equal(weight, second[name]), f"a resumed run must end with the same weights, but {name} differs"
+            )
 
     def evaluates_as_in_training(self) -> None:
         result = self._trained()
@@ -161,26 +165,30 @@ class _Checks:
         for name, value in result.scores["validation"].numbers().items():
             again = evaluation.scores.numbers()[name]
             # Different batches: sums in another order.
-            _say(abs(again - value) <= 1e-4 * max(1, abs(value)), f"{name} must be {value} as in training, got {again}")
+            _need(
+                abs(again - value) <= 1e-4 * max(1, abs(value)), f"{name} must be {value} as in training, got {again}"
+            )
         json.dumps(evaluation.to_dict())
-        _say(bool(self._task().evaluation_report(evaluation).strip()), "evaluation_report must say something")
+        _need(bool(self._task().evaluation_report(evaluation).strip()), "evaluation_report must say something")
 
     def predicts_each_row_in_order(self) -> None:
         rows = self._rows()
         found = list(predict(self._run(), rows))
-        _say([one.where for one in found] == [row.where for row in rows], "predictions must come row by row, in order")
+        _need([one.where for one in found] == [row.where for row in rows], "predictions must come row by row, in order")
         for one in found:
-            _say(one.error is None, f"{one.where} must have a prediction, but has the error {one.error!r}")
+            _need(one.error is None, f"{one.where} must have a prediction, but has the error {one.error!r}")
             json.dumps(one.to_dict())
-        _say(not list(predict(self._run(), [])), "no rows must give no predictions")
+        _need(not list(predict(self._run(), [])), "no rows must give no predictions")
 
     def bad_rows_keep_their_place(self) -> None:
         good = self._rows()[:2]
         bad = Row({}, "the bad row", "broken UTF-8")
         found = list(predict(self._run(), [good[0], bad, good[1]]))
-        _say([one.where for one in found] == [good[0].where, "the bad row", good[1].where], "bad rows keep their place")
-        _say(found[1].error == "broken UTF-8", "a bad row must have its problem as the error")
-        _say(found[0].error is None and found[2].error is None, "a bad row must not spoil others")
+        _need(
+            [one.where for one in found] == [good[0].where, "the bad row", good[1].where], "bad rows keep their place"
+        )
+        _need(found[1].error == "broken UTF-8", "a bad row must have its problem as the error")
+        _need(found[0].error is None and found[2].error is None, "a bad row must not spoil others")
 
     def other_rows_change_nothing(self) -> None:
         rows, run = self._rows(), self._run()
@@ -218,7 +226,7 @@ class _Checks:
         ]
 
 
-def _say(holds: bool, promise: str) -> None:
+def _need(holds: bool, promise: str) -> None:
     if not holds:
         raise AssertionError(f"{promise}.")
 
@@ -226,17 +234,17 @@ def _say(holds: bool, promise: str) -> None:
 def _same(one: Any, other: Any, where: str) -> None:
     """Compare predictions; numbers may differ by rounding, as sums are in another order."""
     if isinstance(one, dict):
-        _say(one.keys() == other.keys(), f"{where}: a prediction must have the same fields alone and among others")
+        _need(one.keys() == other.keys(), f"{where}: a prediction must have the same fields alone and among others")
         for key, value in one.items():
             _same(value, other[key], where)
     elif isinstance(one, list | tuple):
-        _say(len(one) == len(other), f"{where}: a prediction must be as long alone as among others")
+        _need(len(one) == len(other), f"{where}: a prediction must be as long alone as among others")
         for value, its in zip(one, other, strict=True):
             _same(value, its, where)
     elif isinstance(one, float):
-        _say(
+        _need(
             abs(one - other) <= 1e-4 * max(1, abs(other)),
             f"{where}: a prediction must not depend on other rows, but was {one} alone and {other} among others",
         )
     else:
-        _say(one == other, f"{where}: a prediction must not depend on other rows, but was {one!r} and {other!r}")
+        _need(one == other, f"{where}: a prediction must not depend on other rows, but was {one!r} and {other!r}")

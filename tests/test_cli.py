@@ -96,7 +96,7 @@ def test_the_flags_of_generate_are_its_options_with_their_defaults(capsys):
     for option in dataclasses.fields(GenerationOptions):
         assert f"--{option.name.replace('_', '-')} " in text
         assert option.metadata["help"] in text
-    assert "most tokens to generate (default: 256)" in text
+    assert "maximum number of tokens to generate (default: 256)" in text
     assert "(default: False)" not in text
 
 

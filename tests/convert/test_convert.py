@@ -296,7 +296,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no weights": (only("config.json", "vocab.txt"), "expected weights, model.safetensors, pytorch_model.bin or mod"),
     "no vocabulary": (only("config.json", "pytorch_model.bin"), "expected a vocabulary, vocab.pkl, vocab.bin or voc"),
     "no settings": (only("pytorch_model.bin", "vocab.txt"), "expected mem_len, clamp_len, same_length in a config.jso"),
-    "half a setting": (settings(clamp_len=None), "expected clamp_len in a config.json beside"),
+    "half a setting": (settings(clamp_len=None), "expected clamp_len in a config.json next to"),
     "truncated weights": (shorten("pytorch_model.bin"), "is damaged or not a file of torch.save; get"),
     "empty weights": (replace("pytorch_model.bin", b""), "is damaged or not a file of torch.save; get"),
     "text": (

@@ -56,7 +56,11 @@ def test_saved_models_come_back_through_the_auto_class(tied: bool, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"causal": True}, "looks both ways"), ({"cutoffs": [5]}, "one softmax over all tokens")]
+    ("changes", "message"),
+    [
+        ({"causal": True}, "expected causal=False, got causal=True"),
+        ({"cutoffs": [5]}, "expected no cutoffs, as it has one softmax, got some"),
+    ],
 )
 def test_other_configurations_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):

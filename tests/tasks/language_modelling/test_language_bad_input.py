@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["generate", "{run}", "--prompt-file", "-"], "expected text in UTF-8 from '-', got something else at byte 1"),
         (["generate", "{run}", "--max-new-tokens", "0"], "max_new_tokens must be at least 1"),
         (["generate", "{run}", "--temperature", "0"], "for the most likely tokens, use greedy"),
-        (["generate", "{run}", "--temperature", "nan"], "temperature must be above 0, but is nan"),
+        (["generate", "{run}", "--temperature", "nan"], "temperature must be above 0, got nan"),
         (["generate", "{run}", "--top-p", "2"], "top_p must be above 0 and at most 1"),
         (["generate", "{tmp}/rum"], "there is no run folder '{tmp}/rum'"),
         (["evaluate", "{run}", "--context", "slided"], "there is no context 'slided'; did you mean 'sliding'?"),

@@ -86,7 +86,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
             "some words\n" * 90,
             "",
             "expected at least 1,024 tokens to train on, 4 rows (training.per_device_train_batch_size) of 256 "
-            "(training.segment_length), but there are 892: lower one of the two, or use more text.",
+            "(training.segment_length), got 892; lower one of the two, or use more text.",
         ),
         (
             "a.txt",

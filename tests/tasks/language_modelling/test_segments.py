@@ -229,7 +229,7 @@ def test_too_little_text_for_one_batch() -> None:
         SegmentBatches([900], 32, 512, shuffle=False)
     assert str(error.value) == (
         "expected at least 16,384 tokens to train on, 32 rows (training.per_device_train_batch_size) of 512 "
-        "(training.segment_length), but there are 901: lower one of the two, or use more text."
+        "(training.segment_length), got 901; lower one of the two, or use more text."
     )
     with pytest.raises(UserError, match=r"at least 32,768 tokens .* in each of 2 processes of 512 .* got 16,385"):
         SegmentBatches([16_384], 32, 512, shuffle=False, world=2)

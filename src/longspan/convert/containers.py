@@ -1,7 +1,7 @@
 """Loading pickled dictionaries, lists and strings, without running anything that the file asks for.
 
 A pickle is a program: it names functions to be called. Here it can name only the containers below. Objects of the
-libraries that `TransfoXLTokenizer` saves beside its vocabulary become empty placeholders; any other name is refused.
+libraries that `TransfoXLTokenizer` saves with its vocabulary become empty placeholders; any other name is refused.
 """
 
 import pickle

@@ -89,7 +89,7 @@ def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False,
     """Convert a Transformer-XL checkpoint to a run folder, whose model predicts the same probabilities.
 
     The checkpoint was written by transformers' `TransfoXLLMHeadModel.save_pretrained`, or is a state dict of the
-    authors' PyTorch code beside a config.json. Pickles are read without running anything that they ask for.
+    authors' PyTorch code next to a config.json. Pickles are read without running anything that they ask for.
 
     Args:
         checkpoint: A folder with weights (model.safetensors, pytorch_model.bin or model.pt), settings (config.json or

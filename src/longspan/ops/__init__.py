@@ -1,1 +1,1 @@
-"""Pure tensor functions without parameters, each beside the naive form it is tested against."""
+"""Pure tensor functions without parameters, each next to the naive form it is tested against."""

@@ -126,7 +126,7 @@ class Scores:
         if left.is_cuda and left.dtype != self.exact:
             return torch.bmm(left, right, out_dtype=self.exact)
         room = self.room(name, *left.shape[:2], right.shape[2], dtype=self.exact)
-        # The factors are small beside the product; nothing is lost and little is spent by widening them.
+        # The factors are small compared to the product; nothing is lost and little is spent by widening them.
         return torch.bmm(left.to(self.exact), right.to(self.exact), out=room)
 
     def weights(self, part: Part) -> Tensor:

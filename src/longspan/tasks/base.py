@@ -190,7 +190,7 @@ class Task(abc.ABC, Generic[S]):
         """Yield the text that continues `prompt`, in pieces, and fill in `statistics`.
 
         Raises:
-            UserError: The task's models make no text, or the prompt cannot be continued.
+            UserError: The task's models generate no text, or the prompt cannot be continued.
         """
         raise UserError(
             f"expected a run that continues texts, got {str(run.folder)!r} of the task {self.name!r}, whose models do "

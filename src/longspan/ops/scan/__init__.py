@@ -47,7 +47,7 @@ def lerp_scan(
         return values, initial
     wide, gates = values.to(dtype), gates.to(dtype)
     if t == 1:
-        # A step of a stream: not worth a kernel.
+        # A step of a stream: a kernel would not pay off.
         final = torch.lerp(initial, wide[:, 0], gates[:, 0] if gates.ndim == 4 else gates[:, 0].unsqueeze(-1))
         return final.unsqueeze(1).to(values.dtype), final
     scan = plain.lerp_scan if transformed() else operators.lerp_scan
@@ -88,7 +88,7 @@ def softmax_gates(
     if t == 0:
         return logits, initial
     starts = logits.new_empty(b, 0, dtype=torch.bool) if starts is None else starts
-    # A step of a stream is not worth a kernel.
+    # For a step of a stream, a kernel would not pay off.
     find = plain.softmax_gates if t == 1 or transformed() else operators.softmax_gates
     gates, final = find(logits, initial.to(plain.exact_dtype(logits.device)), starts)
     return gates, final.to(initial.dtype)

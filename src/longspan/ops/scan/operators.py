@@ -1,7 +1,7 @@
 """The scans as PyTorch operators: torch.compile and torch.export see them as such, and each device has its kernel.
 
 The kernel of every device is the plain one; a CPU has compiled loops where Numba is installed. A kernel for another
-device is registered likewise, beside those of `_register_loops`.
+device is registered likewise, next to those of `_register_loops`.
 """
 
 import importlib.util

@@ -70,7 +70,7 @@ def low_precision_stays_near_float64(subject: Subject, dtype: torch.dtype, t: in
     mask = torch.ones(2, t, dtype=torch.bool)
     mask[0, :7] = mask[1, t - 10 :] = False
     y = mixer(x, mask)
-    need(y.dtype == dtype, f"{dtype} came in and {y.dtype} out")
+    need(y.dtype == dtype, f"{dtype} in, but {y.dtype} out")
     close(y, copy.deepcopy(mixer).double()(x.double(), mask))
 
 

@@ -159,7 +159,7 @@ def test_an_option_of_its_own_is_a_flag(tolerant: Path, command: Command) -> Non
     ("arguments", "told"),
     [
         ("runs/tolerant --tolerance many", "argument --tolerance: invalid float value: 'many'"),
-        ("runs/tolerant --tolerance -1", "tolerance must be at least 0, got -1.0."),
+        ("runs/tolerant --tolerance -1", "tolerance must be at least 0, got -1.0; choose a larger one."),
         ("runs/tolerant --nonsense 1", "unrecognized argument '--nonsense'; known names are"),
         ("runs/tolerant --window 4", "'tolerant.Tolerant' of 'runs/tolerant' has no option 'window'; known names are"),
         ("--tolerance 4 runs/tolerant", "no run folder '4'; name the run first, then --tolerance"),

@@ -127,7 +127,7 @@ def test_nothing_is_trained_when_something_is_wrong(trained, tmp_path):
         ("quickstart", ["additive", "softmx"], 1, [], r"did you mean 'softmax'\?"),
         ("quickstart", ["additive"], 0, [], "at least one mixer and one seed"),
         ("quickstart", ["additive"], 1, ["model.dept=1"], r"did you mean 'depth'\?"),
-        ("imdb", ["additive"], 1, [], "needs data.path"),
+        ("imdb", ["additive"], 1, [], "expected data.path=FOLDER .* got neither"),
     ):
         with pytest.raises(UserError, match=message):
             compare(recipe, names, seeds, overrides, tmp_path)

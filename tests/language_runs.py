@@ -6,10 +6,9 @@ from typing import Any
 import torch
 
 from longspan import LongspanConfig, LongspanForCausalLM, tasks
-from longspan.data.config import DataConfig
 from longspan.data.tokens import build_tokenizer
 from longspan.recipes import TRAINING_DEFAULTS
-from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.recipe import Recipe
 
 
@@ -26,7 +25,9 @@ def make_run(
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / "text.txt"
     path.write_text(text, encoding="utf-8")
-    data = DataConfig(path=str(path), tokens=tokens, vocab_size=300, validation_fraction=0.2, test_fraction=0.3)
+    data = LanguageModellingData(
+        path=str(path), tokens=tokens, vocab_size=300, validation_fraction=0.2, test_fraction=0.3
+    )
     settings: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "mixers": [mixer], "causal": True, **model}
     recipe = Recipe(
         folder.name,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan import LongspanConfig, recipes, tasks
-from longspan.data.config import DataConfig
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.recipe import Recipe
 
 
@@ -223,12 +223,19 @@ nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.
 
 @given(st.dictionaries(st.text(), nested))
 def test_any_value_survives_being_written(table):
-    written = Recipe("mine", tasks.load("document_classification"), DataConfig(), table)
+    written = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
     assert tomllib.loads(written.to_toml())["model"] == table
 
 
 def test_none_is_left_out():
     """TOML has no null, in tables within tables neither."""
     table = {"a": None, "b": {"c": None, "d": 1}}
-    written = Recipe("mine", tasks.load("document_classification"), DataConfig(), table)
+    written = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
     assert tomllib.loads(written.to_toml())["model"] == {"b": {"d": 1}}
+
+
+def test_columns_are_checked_before_any_data(tmp_path):
+    with pytest.raises(UserError, match=r"data.text_column and data.label_column must name two columns, got 'x' for"):
+        recipes.load("imdb", ["data.text_column=x", "data.label_column=x"])
+    with pytest.raises(UserError, match=r"data.join_rows is not for the task 'document_classification' but for"):
+        recipes.load("imdb", ["data.join_rows=true"])

@@ -17,7 +17,6 @@ def test_defaults_are_valid() -> None:
     [
         ({"path": "a", "train": "b"}, "set only one"),
         ({"tokens": ""}, "data.tokens must be a name"),
-        ({"text_column": "label"}, "must name two columns, got 'label' for both"),
         ({"validation_fraction": 1.0}, "at least 0 and below 1, got 1.0"),
         ({"test_fraction": -0.1}, "at least 0 and below 1, got -0.1"),
         (

@@ -16,9 +16,9 @@ from longspan.data.columns import Label, Text
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 
-TEXT = [Text("text", "text_column")]
-LABELLED = [*TEXT, Label("label", "label_column")]
+LABELLED = [Text("text", "text_column"), Label("label", "label_column")]
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def load(path: Path | str = "", *, training: bool = True, **settings: Any) -> Splits:
-    return loading.load(DataConfig(path=str(path), **settings), TEXT, training=training)
+def load(path: Path | str = "", *, training: bool = True, lines: bool = False, **settings: Any) -> Splits:
+    columns = [Text("text", "text_column", lines=lines)]
+    return loading.load(DataConfig(path=str(path), **settings), columns, training=training)
 
 
 def write(path: Path, content: str | bytes = "some text\n") -> Path:
@@ -166,7 +167,7 @@ def test_rows_of_tables_and_data_sets_are_documents_or_lines(
         content = "".join(f'1{separator}"{row}"\n' for row in rows).encode()
         path = str(write(tmp_path / f"a.{form}", f"other{separator}body\n".encode() + content))
     settings: dict[str, Any] = {"text_column": "body", "validation_fraction": 0.0}
-    joined = load(path, join_rows=True, **settings)
+    joined = load(path, lines=True, **settings)
     assert texts(joined) == {"train": ["= Title =\n\nfirst line\nsecond\n"]}
     with pytest.raises(UserError, match=r"expected text in every row, in UTF-8, got .* with no text in 1 row"):
         load(path, **settings)
@@ -183,7 +184,7 @@ def test_hub_data_sets_have_splits(monkeypatch: pytest.MonkeyPatch) -> None:
         return DatasetDict({name: Dataset.from_dict({"text": [f"{name} {i}" for i in range(2)]}) for name in names})
 
     monkeypatch.setattr(finding, "load_dataset", load_dataset)
-    assert texts(load("hub:owner/name", join_rows=True)) == {
+    assert texts(load("hub:owner/name", lines=True)) == {
         name: [f"{name} 0\n{name} 1\n"] for name in ("train", "validation", "test")
     }
 
@@ -210,7 +211,7 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
 
 def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
-    config = DataConfig(path=str(path))
+    config = ClassificationData(path=str(path))
     for _ in range(2):
         labelled = loading.load(config, LABELLED, stratify="label").splits["train"]
         assert labelled.column_names == ["text", "label", "where"]
@@ -274,7 +275,7 @@ def test_broken_documents_of_a_folder_stop_or_are_dropped_and_counted(tmp_path: 
     assert sum(map(len, found.splits.values())) == 4
 
 
-def test_rows_are_joined_for_language_modelling_only(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
-    with pytest.raises(UserError, match=r"data.join_rows needs rows of text alone, .* got a column for the"):
-        loading.load(DataConfig(path=str(path), join_rows=True), LABELLED)
+def test_only_a_text_by_itself_has_lines(tmp_path: Path) -> None:
+    columns = [Text("text", "text_column", lines=True), Label("label", "label_column")]
+    with pytest.raises(ValueError, match="column 'text' has lines of one document, and must be the only one"):
+        loading.load(ClassificationData(path=str(write(tmp_path / "a.csv", "text,label\na,x\n"))), columns)

@@ -12,9 +12,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from longspan.data import finding, loading
 from longspan.data.columns import Label, Text
-from longspan.data.config import DataConfig
 from longspan.data.loading import Splits
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 
 COLUMNS = [Text("text", "text_column"), Label("label", "label_column")]
 
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(path: Path | str = "", *, training: bool = True, **settings: Any) -> Splits:
-    return loading.load(DataConfig(path=str(path), **settings), COLUMNS, training=training, stratify="label")
+    return loading.load(ClassificationData(path=str(path), **settings), COLUMNS, training=training, stratify="label")
 
 
 def write_rows(path: Path, rows: list[tuple[str | None, Any]]) -> Path:

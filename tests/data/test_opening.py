@@ -18,10 +18,10 @@ import pytest
 
 from longspan.data import opening
 from longspan.data.columns import Column, Label, Text
-from longspan.data.config import DataConfig
 from longspan.data.loading import load
 from longspan.data.rows import Row, read_rows
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 
 TEXT: list[Column] = [Text("text", "text_column")]
 LABELLED: list[Column] = [*TEXT, Label("label", "label_column")]
@@ -59,7 +59,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def rows(path: Path | str, columns: list[Column] = TEXT, **settings: Any) -> list[Row]:
-    return list(read_rows(path, columns, DataConfig(**settings)))
+    return list(read_rows(path, columns, ClassificationData(**settings)))
 
 
 def texts(path: Path, columns: list[Column] = TEXT, **settings: Any) -> list[Any]:
@@ -79,9 +79,9 @@ def test_packed_files_of_every_kind(tmp_path: Path, packed: str) -> None:
     assert rows(tmp_path / "books") == [Row({"text": "Grüße\r\n"}, f"b.txt{packed}")]
     write(tmp_path / "classes" / "good" / f"b.txt{packed}", pack(b"fine"))
     assert rows(tmp_path / "classes", LABELLED) == [Row({"text": "fine", "label": "good"}, f"good/b.txt{packed}")]
-    assert load(DataConfig(path=str(tmp_path / "books"), validation_fraction=0.0), TEXT).splits["train"]["text"][:] == [
-        "Grüße\r\n"
-    ]
+    assert load(ClassificationData(path=str(tmp_path / "books"), validation_fraction=0.0), TEXT).splits["train"][
+        "text"
+    ][:] == ["Grüße\r\n"]
 
 
 @pytest.mark.parametrize("packed", PACK)
@@ -144,7 +144,7 @@ def test_small_files_that_unpack_to_large_ones_do_not_fill_the_memory(
     monkeypatch.setattr(opening, "LARGEST_DOCUMENT", 1 << 20)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_rows(table, TEXT, DataConfig())) == count
+        assert sum(1 for _ in read_rows(table, TEXT, ClassificationData())) == count
         with pytest.raises(
             UserError, match=rf"fewer than 1,048,576 characters in a line, got more in b.csv{packed}, line 2"
         ):
@@ -171,7 +171,7 @@ def test_encodings(tmp_path: Path, name: str, encoding: str) -> None:
     for mark in ("", "\ufeff") if encoding.startswith("utf-16-") else ("",):
         content = (mark + TABLES.get(name, "Grüße,€\nb")).encode(encoding)
         if name == "-":
-            found = list(read_rows("-", TEXT, DataConfig(encoding=encoding), stdin=io.BytesIO(content)))
+            found = list(read_rows("-", TEXT, ClassificationData(encoding=encoding), stdin=io.BytesIO(content)))
             assert [row.values["text"] for row in found] == ["Grüße,€", "b"]
             continue
         path = write(tmp_path / name, content)
@@ -190,7 +190,7 @@ def test_damaged_bytes_in_other_encodings(tmp_path: Path, name: str, encoding: s
     errors = "surrogatepass" if encoding == "utf-16" else "surrogateescape"
     content_bytes = content.format(damage).encode(encoding, errors)
     if name == "-":
-        found = list(read_rows("-", TEXT, DataConfig(encoding=encoding), stdin=io.BytesIO(content_bytes)))[1:]
+        found = list(read_rows("-", TEXT, ClassificationData(encoding=encoding), stdin=io.BytesIO(content_bytes)))[1:]
     else:
         found = rows(write(tmp_path / name, content_bytes), encoding=encoding)
     broken = f"broken {encoding}"
@@ -201,7 +201,7 @@ def test_damaged_bytes_in_other_encodings(tmp_path: Path, name: str, encoding: s
             UserError,
             match=f"expected text in {encoding}, got another encoding or no text at a.txt, byte {before}; save",
         ):
-            load(DataConfig(path=str(tmp_path / name), encoding=encoding), TEXT)
+            load(ClassificationData(path=str(tmp_path / name), encoding=encoding), TEXT)
         return
     place = {"a.csv": "a.csv, row 2", "a.jsonl": "a.jsonl, line 2", "-": "standard input, line 3"}[name]
     assert [row.problem for row in found] == ["", broken, ""]
@@ -223,13 +223,13 @@ def test_other_encodings_than_named(tmp_path: Path) -> None:
     (row,) = rows(write(tmp_path / "a.txt", "even"), encoding="utf-16")
     assert row == Row({}, "a.txt, byte 0", "broken utf-16")
     with pytest.raises(UserError, match=r"expected text in every row, in ascii, got b.csv with broken ascii in 1 row"):
-        load(DataConfig(path=str(write(tmp_path / "b.csv", content)), encoding="ascii"), TEXT)
+        load(ClassificationData(path=str(write(tmp_path / "b.csv", content)), encoding="ascii"), TEXT)
 
 
 def test_what_is_cached_depends_on_the_encoding(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "Grüße".encode("cp1252"))
     for encoding, text in (("cp1252", "Grüße"), ("cp437", "Gr\u207f\u2580e"), ("cp1252", "Grüße")):
-        config = DataConfig(path=str(path), encoding=encoding, validation_fraction=0.0)
+        config = ClassificationData(path=str(path), encoding=encoding, validation_fraction=0.0)
         assert load(config, TEXT).splits["train"]["text"][:] == [text]
 
 
@@ -240,7 +240,7 @@ def test_what_is_cached_depends_on_the_encoding(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_names_that_are_no_encodings(encoding: str, hint: str) -> None:
     with pytest.raises(UserError, match=rf"data.encoding must be the name of a text encoding, got .*; ({hint})"):
-        DataConfig(encoding=encoding)
+        ClassificationData(encoding=encoding)
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_what_is_not_a_file_is_refused(special: dict[str, Path], tmp_path: Path)
         for columns in (TEXT, LABELLED):
             with pytest.raises(UserError, match=message):
                 rows(path, columns)
-            for config in (DataConfig(path=str(path)), DataConfig(train=str(path))):
+            for config in (ClassificationData(path=str(path)), ClassificationData(train=str(path))):
                 with pytest.raises(UserError, match=f"data.(path|train): .*{message}"):
                     load(config, columns)
 
@@ -291,7 +291,7 @@ def test_what_is_not_a_file_among_the_documents(special: dict[str, Path], tmp_pa
         with pytest.raises(UserError, match=rf"{name}' is a |got a .* at .*{name}'"):
             rows(tmp_path / "all", columns)
         with pytest.raises(UserError, match=rf"{name}' is a |got a .* at .*{name}'"):
-            load(DataConfig(path=str(tmp_path / "all")), columns)
+            load(ClassificationData(path=str(tmp_path / "all")), columns)
     # Where it is not one of the documents it does not matter.
     message = {"loop.txt": "leads back to itself", "lost.txt": "which does not exist"}.get(name, "use a regular file")
     with pytest.raises(UserError, match=message):
@@ -329,7 +329,7 @@ def test_files_that_cannot_be_opened_or_vanish(
         monkeypatch.setattr(owner, attribute, fail)
     if name == "a.parquet":
         monkeypatch.setattr("pyarrow.parquet.ParquetFile", fail)
-    for call in (lambda: rows(path), lambda: load(DataConfig(path=str(path)), TEXT)):
+    for call in (lambda: rows(path), lambda: load(ClassificationData(path=str(path)), TEXT)):
         with pytest.raises(UserError, match=rf"{os.strerror(code)}") as error:
             call()
         assert name in str(error.value)
@@ -345,4 +345,4 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "scandir", fail)
     for columns in (TEXT, LABELLED):
         with pytest.raises(UserError, match=r"expected to read the folder '.*all', got an error \(Permission denied\)"):
-            load(DataConfig(path=str(tmp_path / "all")), columns)
+            load(ClassificationData(path=str(tmp_path / "all")), columns)

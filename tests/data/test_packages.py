@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from longspan.data.columns import Label, Text
-from longspan.data.config import DataConfig
 from longspan.data.packages import SMALLEST, list_packages, read_packages, site_folders
 from longspan.data.schema import schema_of
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 
-SCHEMA = schema_of([Text("text", "text_column"), Label("label", "label_column")], DataConfig())
+SCHEMA = schema_of([Text("text", "text_column"), Label("label", "label_column")], ClassificationData())
 
 
 @pytest.fixture

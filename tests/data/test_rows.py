@@ -16,11 +16,11 @@ import pytest
 
 from longspan.data.cells import label_text
 from longspan.data.columns import Column, Label, Text, Words
-from longspan.data.config import DataConfig
 from longspan.data.folders import document_file, list_classes, read_files
 from longspan.data.rows import Row, read_rows
 from longspan.data.schema import schema_of
 from longspan.errors import UserError
+from longspan.tasks.document_classification.options import ClassificationData
 
 BROKEN = "broken UTF-8"
 TEXT = Text("text", "text_column")
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def rows(path: Path, columns: Sequence[Column] = LABELLED, **settings: Any) -> list[Found]:
-    found = read_rows(path, columns, DataConfig(**settings))
+    found = read_rows(path, columns, ClassificationData(**settings))
     return [Found(row.values.get("text"), row.values.get("label"), row.where, row.problem) for row in found]
 
 
@@ -244,7 +244,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
         write(path, ("text,label\n" if name == "a.csv" else "") + line * count)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_rows(path, LABELLED, DataConfig())) == count
+        assert sum(1 for _ in read_rows(path, LABELLED, ClassificationData())) == count
         # A parquet file comes in pieces of 64 rows.
         assert tracemalloc.get_traced_memory()[1] < len(text) * count * 0.25
     finally:
@@ -264,7 +264,7 @@ def test_folder_of_classes(tmp_path: Path) -> None:
         ("b", "train/b/1.txt"),
         ("b", "train/b/2.txt"),
     ]
-    schema = schema_of(LABELLED, DataConfig())
+    schema = schema_of(LABELLED, ClassificationData())
     assert next(read_files(files, schema)) == ({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x", "")
 
 
@@ -279,7 +279,7 @@ def test_ratings_in_file_names(tmp_path: Path) -> None:
 def test_broken_utf8_in_a_folder_has_file_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "a" / "1.txt", b"abc\xff")
     file = document_file(path, "a/1.txt", "a")
-    assert list(read_files([file], schema_of(LABELLED, DataConfig()))) == [({}, "a/1.txt, byte 3", BROKEN)]
+    assert list(read_files([file], schema_of(LABELLED, ClassificationData()))) == [({}, "a/1.txt, byte 3", BROKEN)]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_folders_without_classes(tmp_path: Path, names: list[str], column: str, 
 
 
 def lines(content: bytes, columns: Sequence[Column] = (TEXT,), **settings: Any) -> list[Row]:
-    return list(read_rows("-", columns, DataConfig(**settings), stdin=io.BytesIO(content)))
+    return list(read_rows("-", columns, ClassificationData(**settings), stdin=io.BytesIO(content)))
 
 
 def test_standard_input() -> None:
@@ -334,7 +334,7 @@ def test_standard_input_of_several_columns_is_json() -> None:
 def test_standard_input_stays_open_and_is_read_as_it_comes() -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as stdin, open(writing, "wb", buffering=0) as other:  # noqa: PTH123
-        found = read_rows("-", [TEXT], DataConfig(), stdin=stdin)
+        found = read_rows("-", [TEXT], ClassificationData(), stdin=stdin)
         other.write(b"first\n")
         assert next(found).values == {"text": "first"}
         other.write(b"second\n")
@@ -347,7 +347,7 @@ def test_standard_input_stays_open_and_is_read_as_it_comes() -> None:
 def test_a_dash_is_a_file_where_there_is_no_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="there is no file or folder '-'; check the path"):
-        read_rows("-", [TEXT], DataConfig())
+        read_rows("-", [TEXT], ClassificationData())
 
 
 def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
@@ -356,12 +356,12 @@ def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
     write(tmp_path / "all" / "c.txt", "")
     write(tmp_path / "all" / "picture.png", b"\xff")
     whole = Row({"text": "two\nlines"}, "b.txt")
-    assert list(read_rows(tmp_path / "all" / "b.txt", [TEXT], DataConfig())) == [whole]
-    assert list(read_rows(tmp_path / "all", [TEXT], DataConfig())) == [
+    assert list(read_rows(tmp_path / "all" / "b.txt", [TEXT], ClassificationData())) == [whole]
+    assert list(read_rows(tmp_path / "all", [TEXT], ClassificationData())) == [
         whole,
         Row({"text": ""}, "c.txt", "no text"),
         Row({}, "inner/a.md, byte 3", BROKEN),
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"expected text files .* in the folder '.*', got an empty folder"):
-        read_rows(tmp_path / "empty", [TEXT], DataConfig())
+        read_rows(tmp_path / "empty", [TEXT], ClassificationData())

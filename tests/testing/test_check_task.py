@@ -160,7 +160,7 @@ BROKEN: list[tuple[type[Task[Any]], str, str]] = [
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
     (OptionWithoutDefault, "declares_itself", "Demanding.limit must have a default"),
     (NoScores, "declares_itself", "NoScores.scores must be a subclass of longspan.scores.Scores"),
-    (OtherSetting, "declares_itself", "'text' names the setting 'words_column', which DataConfig lacks"),
+    (OtherSetting, "declares_itself", "'text' names the setting 'words_column', which ClassificationData lacks"),
     (OnlyTargets, "declares_itself", "must read a column that is not a target"),
     (ForgetsAScore, "trains", "the scores of validation must survive JSON, but .*got none for extra"),
     (ScoresOfAnotherClass, "trains", "the scores of validation must be Short"),

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
-from longspan.data.config import DataConfig
 from longspan.data.rows import Row, read_rows
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
 from longspan.runs import load_run
 from longspan.tasks import documents
+from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.report import card_parts
 from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
 
@@ -128,7 +128,7 @@ def test_what_was_read_before_a_failure_is_labelled(run):
 
 def read(path, stdin=b""):
     """What the task's columns make of a source: the text, None where there is none, and its place."""
-    config = DataConfig()
+    config = ClassificationData()
     columns = [column for column in DocumentClassification("mine").columns(config) if not column.target]
     found = read_rows(str(path), columns, config, stdin=io.BytesIO(stdin))
     return [(None if row.problem else row.values["text"], row.where) for row in found]

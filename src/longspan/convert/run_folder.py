@@ -15,12 +15,11 @@ from longspan import tasks
 from longspan.convert.transformer_xl import TransformerXL, read_transformer_xl
 from longspan.convert.vocabulary import Vocabulary, build_tokenizer, load_vocabulary
 from longspan.convert.weights import load_settings, load_tensors
-from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.report import count
-from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.recipe import Recipe
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pt")
@@ -211,7 +210,7 @@ def _model(found: TransformerXL, vocabulary: Vocabulary) -> LongspanForCausalLM:
 
 def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: dict[str, Any]) -> Recipe:
     """Return the recipe for using the model, and for training another one of its shape."""
-    data = DataConfig(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
+    data = LanguageModellingData(tokens="whitespace", vocab_size=len(vocabulary.words), lowercase=vocabulary.lowercase)
     model = {key: value for key, value in found.config.items() if key not in ("vocab_size", "pad_token_id")}
     length = settings.get("tgt_len")
     segment_length = length if isinstance(length, int) and length > 0 else 128

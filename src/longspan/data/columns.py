@@ -78,8 +78,13 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Text(Column):
-    """A document, or one of a pair: a string. Empty text and mere white space count as missing."""
+    """A document, or one of a pair: a string. Empty text and mere white space count as missing.
 
+    Attributes:
+        lines: Whether `load` takes the rows of a table for the lines of one document; only for a column by itself.
+    """
+
+    lines: bool = field(default=False, kw_only=True)
     kind = "text"
 
     @property
@@ -275,6 +280,8 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
         raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, got {names}")
     found: dict[str, str] = {}
     for column in columns:
+        if isinstance(column, Text) and column.lines and len(columns) > 1:
+            raise ValueError(f"column {column.name!r} has lines of one document, and must be the only one: {names}")
         if isinstance(column, WordLabels) and not any(
             isinstance(other, Words) and other.name == column.of for other in columns
         ):

@@ -28,8 +28,6 @@ class DataConfig:
         test: A file or a folder for testing; replaces the test split of `path`.
         encoding: The encoding of text files, csv, tsv and JSON lines, such as "utf-8", "utf-16" or "latin-1".
         text_column: The column with the documents.
-        join_rows: Language modelling only: the rows of a table or Hub data set are the lines of one document.
-        label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no
             validation split; 0 for none. A single document is cut, and its end used.
         test_fraction: The same for the test split.
@@ -52,8 +50,6 @@ class DataConfig:
     test: str = ""
     encoding: str = "utf-8"
     text_column: str = "text"
-    join_rows: bool = False
-    label_column: str = "label"
     validation_fraction: float = 0.1
     test_fraction: float = 0.0
     split_seed: int = 0
@@ -72,14 +68,8 @@ class DataConfig:
                 f"expected training data from either data.path or data.train, got both ({self.path!r} and "
                 f"{self.train!r}); set only one."
             )
-        for name in ("text_column", "label_column", "tokens"):
-            if not getattr(self, name):
-                raise UserError(f"data.{name} must be a name, got an empty text; leave it out to use the default.")
-        if self.text_column == self.label_column:
-            raise UserError(
-                f"data.text_column and data.label_column must name two columns, got {self.text_column!r} for both; "
-                "change one."
-            )
+        if not self.tokens:
+            raise UserError("data.tokens must be a name, got an empty text; leave it out to use the default.")
         for name in ("validation_fraction", "test_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(

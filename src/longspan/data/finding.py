@@ -12,7 +12,7 @@ from typing import Any
 from datasets import ClassLabel, Dataset, List, load_dataset
 from datasets.exceptions import DatasetsError
 
-from longspan.data.columns import File, Text
+from longspan.data.columns import File
 from longspan.data.folders import (
     SPLIT_NAMES,
     DocumentFile,
@@ -60,18 +60,10 @@ def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
     Raises:
         UserError: There are no data, no training data, or a column is missing.
     """
-    joined = getattr(config, "join_rows", False)
-    if joined and not (len(schema.columns) == 1 and isinstance(schema.columns[0], Text)):
-        other = next(column.name for column in schema.columns if not isinstance(column, Text))
-        raise UserError(
-            "data.join_rows needs rows of text alone, as it joins them into one document, got a column for the "
-            f"{other} "
-            "of each row; leave it out."
-        )
-    found = _find_path(config, schema, joined) if config.path else {}
+    found = _find_path(config, schema) if config.path else {}
     for split in SPLITS:
         if path := getattr(config, split):
-            found[split] = _find_file(expand(path), f"data.{split}", schema, joined)
+            found[split] = _find_file(expand(path), f"data.{split}", schema)
     if "train" not in found and (training or not found):
         names = " and ".join(found)
         given = f"only {names} data" + (f" in {config.path!r}" if config.path else "")
@@ -82,7 +74,7 @@ def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
     return found
 
 
-def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
+def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     if config.path == "packages":
         schema.document_columns("'packages'")
         files = list_packages(site_folders(), config.classes)
@@ -91,10 +83,10 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
         return {"train": Source("the installed packages", facts, rows)}
     if config.path.startswith("hub:"):
         hub = _find_hub(config.path.removeprefix("hub:"), schema)
-        return {split: _joined(source, schema) if joined else source for split, source in hub.items()}
+        return {split: _joined(source, schema) if schema.joined else source for split, source in hub.items()}
     path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
-        return {"train": _find_file(path, "data.path", schema, joined)}
+        return {"train": _find_file(path, "data.path", schema)}
     _, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)
@@ -108,7 +100,7 @@ def _find_path(config: Any, schema: Schema, joined: bool) -> dict[str, Source]:
     return {"train": _classes(path, schema)}
 
 
-def _find_file(path: Path, setting: str, schema: Schema, joined: bool) -> Source:
+def _find_file(path: Path, setting: str, schema: Schema) -> Source:
     facts = examine(path, setting)
     if stat.S_ISDIR(facts.st_mode):
         _, label = schema.document_columns(f"the folder {str(path)!r}")
@@ -124,7 +116,7 @@ def _find_file(path: Path, setting: str, schema: Schema, joined: bool) -> Source
     rows = partial(read_table, path, schema)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
     source = Source(path.name, table, rows)
-    return _joined(source, schema) if joined else source
+    return _joined(source, schema) if schema.joined else source
 
 
 def _files(path: Path, files: Sequence[DocumentFile], schema: Schema) -> Source:

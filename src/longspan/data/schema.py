@@ -54,6 +54,11 @@ class Schema:
         """The names of the required columns in the source, in order."""
         return [self.names[column.name] for column in self.columns if column.required]
 
+    @property
+    def joined(self) -> bool:
+        """Whether the rows of a table are the lines of one document."""
+        return any(isinstance(column, Text) and column.lines for column in self.columns)
+
     def of(self, kind: type[Column]) -> list[Column]:
         """Return the columns of one kind."""
         return [column for column in self.columns if isinstance(column, kind)]

@@ -14,7 +14,8 @@ State = TypeVar("State")
 
 def zero_padding(y: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
     """Return `y` with zeros where `mask` is False."""
-    return y if mask is None else y.masked_fill(~mask.unsqueeze(-1), 0)
+    # In one pass, where filling takes two.
+    return y if mask is None else torch.where(mask.unsqueeze(-1), y, 0)
 
 
 def left_aligned(

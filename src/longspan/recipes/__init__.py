@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import imports, tasks
+from longspan.data.columns import source_names
 from longspan.errors import UserError, suggestion
 from longspan.recipes.values import Raw, coerce, expectation, matches, split_override
 from longspan.tasks import options
@@ -82,13 +83,16 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
             _override(tables, override, task)
         for table in _TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task)
+        data = task.data_config(**tables["data"])
+        # Two columns of one name are a mistake whatever the data are.
+        source_names(task.columns(data), data)
         if tables["model"]:
             task.check(tables["model"])
     own = {key: value for key, value in tables["training"].items() if key in options.names(task.training_options)}
     return Recipe(
         name=name,
         task=task,
-        data=task.data_config(**tables["data"]),
+        data=data,
         model=tables["model"],
         training=TRAINING_DEFAULTS | {key: value for key, value in tables["training"].items() if key not in own},
         options=task.training_options(**own),

@@ -100,7 +100,7 @@ class _Checks:
                 _need(
                     "help" in field.metadata, f"{kind.__name__}.{field.name} must be made with `option`, for its help"
                 )
-        found = self._columns()
+        found = list(task.columns(task.data_config()))
         _need(any(not column.target for column in found), f"{self.name} must read a column that is not a target")
         settings = {field.name for field in dataclasses.fields(task.data_config)}
         for column in found:

@@ -7,10 +7,9 @@ import datasets
 import pytest
 
 from longspan import cli, tasks
-from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.tasks.base import Prepared
-from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.recipe import Recipe
 
 TASK = tasks.load("language_modelling")
@@ -24,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recipe(folder: Path, model: dict[str, Any] | None = None, **settings: Any) -> Recipe:
-    data = DataConfig(path=str(folder), tokens="characters", **settings)
+    data = LanguageModellingData(path=str(folder), tokens="characters", **settings)
     return Recipe("mine", TASK, data, model or {}, options=TrainingOptions())
 
 

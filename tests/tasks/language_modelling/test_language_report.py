@@ -9,10 +9,9 @@ from huggingface_hub import ModelCard
 from language_runs import make_run
 
 from longspan import generate, report, tasks
-from longspan.data.config import DataConfig
 from longspan.report.card import model_card
 from longspan.results import Evaluation, Statistics, TrainingResult
-from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.recipe import Recipe
 
@@ -35,7 +34,9 @@ RESULT = TrainingResult(
     word_vectors_found=None,
     data={"train": ROW, "test": ROW, "skipped": {}},
 )
-RECIPE = Recipe("mine", TASK, DataConfig(), {"mixers": ["relative"]}, options=TrainingOptions(segment_length=512))
+RECIPE = Recipe(
+    "mine", TASK, LanguageModellingData(), {"mixers": ["relative"]}, options=TrainingOptions(segment_length=512)
+)
 
 
 def card() -> str:

@@ -45,14 +45,13 @@ class Windows(Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: Sliding | Chosen
     ) -> tuple[Tensor, Tensor]:
         b, h, n, block, _ = query.shape
-        scaled = _scaled(query)
         layout = Layout(query, visible, source.banded)
         # Stored position by position, so that merging the heads moves nothing.
         out = query.new_empty(b, n, block, h, value.shape[3]).permute(0, 3, 1, 2, 4)
         peak, total = query.new_empty(2, b, h, n, block, 1)
         keys, values, space = source.open(key), source.open(value), layout.space(query)
         for at in layout.chunks():
-            scores = layout.scores(scaled[at], source.take(keys, at), at, space)
+            scores = layout.scores(_scaled(query[at]).flatten(0, 2), source.take(keys, at), at, space)
             highest = scores.amax(-1, keepdim=True)
             scores.sub_(highest).exp2_()
             norm = scores.sum(-1, keepdim=True)
@@ -72,29 +71,30 @@ class Windows(Function):
         if differentiated_further():
             given = (query, key, value, visible, source)
             return plain_gradients(in_plain_operations, given, (grad_out, grad_normaliser))
-        query = _scaled(query)
-        # Weights are exp2(score - peak) / total; the division is made here, once.
-        grad_out = grad_out / total
-        along = (grad_out * out).sum(-1, keepdim=True) - grad_normaliser.unsqueeze(-1) / total
         keys, values = source.open(key), source.open(value)
         space, slopes = layout.space(query), layout.space(query)
+        root = query.shape[4] ** -0.5
         grad_query, grad_key, grad_value = torch.empty_like(query), source.room(keys), source.room(values)
         for at in layout.chunks():
             window, shape = source.take(keys, at), query[at].shape[:3]
-            rows, upstream = query[at].flatten(0, 2), grad_out[at].flatten(0, 2)
-            weights = layout.scores(query[at], window, at, space).sub_(peak[at].flatten(0, 2)).exp2_()
+            rows = _scaled(query[at]).flatten(0, 2)
+            # Weights are exp2(score - peak) / total; the division is made here, once.
+            upstream = grad_out[at] / total[at]
+            along = (upstream * out[at]).sum(-1, keepdim=True) - grad_normaliser[at].unsqueeze(-1) / total[at]
+            upstream, along = upstream.flatten(0, 2), along.flatten(0, 2)
+            weights = layout.scores(rows, window, at, space).sub_(peak[at].flatten(0, 2)).exp2_()
             source.fold(grad_value, torch.bmm(weights.mT, upstream), at)
             slope = slopes[: len(weights)]
-            torch.baddbmm(along[at].flatten(0, 2), upstream, source.take(values, at).mT, beta=-1, out=slope)
+            torch.baddbmm(along, upstream, source.take(values, at).mT, beta=-1, out=slope)
             slope.mul_(weights)
-            grad_query[at] = torch.bmm(slope, window).unflatten(0, shape)
+            grad_query[at] = torch.bmm(slope, window).mul_(root).unflatten(0, shape)
             source.fold(grad_key, torch.bmm(slope.mT, rows), at)
-        grad_query *= query.shape[4] ** -0.5
         grad_key *= math.log(2)
         return grad_query, source.close(grad_key, key), source.close(grad_value, value), None, None
 
 
 def _scaled(query: Tensor) -> Tensor:
+    """Return queries for scores in base 2."""
     return query * (query.shape[4] ** -0.5 / math.log(2))
 
 
@@ -126,8 +126,7 @@ class Layout:
         return like.new_empty(rows * heads * blocks, self.block, self.width)
 
     def scores(self, query: Tensor, window: Tensor, at: At, space: Tensor) -> Tensor:
-        """Return a chunk's scores in `space`, those of unseen keys far below all others."""
-        query = query.flatten(0, 2)
+        """Return the scores of scaled queries (windows, q, e) in `space`, those of unseen keys far below all others."""
         scores = torch.bmm(query, window.mT, out=space[: len(query)])
         if self.corners:
             scores[:, :, : self.block] += self.corners[0]

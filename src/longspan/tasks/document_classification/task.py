@@ -15,6 +15,7 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.document_classification import pictures, report
+from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.recipe import Recipe
@@ -31,6 +32,7 @@ class ClassPrediction(Prediction):
 class DocumentClassification(DocumentTask[ClassificationScores]):
     """One label for each document, of any length."""
 
+    data_config = ClassificationData
     scores = ClassificationScores
     model_class = LongspanForSequenceClassification
     stratify = "label"

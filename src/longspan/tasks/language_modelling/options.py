@@ -3,9 +3,21 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from longspan.data.config import DataConfig
 from longspan.errors import UserError, check_choice
 from longspan.tasks import options
 from longspan.tasks.options import check_at_least, option
+
+
+@dataclass(frozen=True)
+class LanguageModellingData(DataConfig):
+    """Documents.
+
+    Attributes:
+        join_rows: Whether the rows of a table or Hub data set are the lines of one document.
+    """
+
+    join_rows: bool = False
 
 
 @dataclass(frozen=True)

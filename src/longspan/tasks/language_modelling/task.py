@@ -23,7 +23,7 @@ from longspan.tasks.base import Prepared, Run, Task
 from longspan.tasks.documents import windows
 from longspan.tasks.language_modelling import generation, pictures, report
 from longspan.tasks.language_modelling.likelihood import token_losses
-from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
+from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.reading import reading
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough, token_arrays
@@ -46,6 +46,7 @@ class LossPrediction(Prediction):
 class LanguageModelling(Task[LanguageScores]):
     """The next token of documents, with memory that outlives the segment."""
 
+    data_config = LanguageModellingData
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = LanguageScores
@@ -55,7 +56,8 @@ class LanguageModelling(Task[LanguageScores]):
     )
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
-        return [Text("text", "text_column")]
+        assert isinstance(data, LanguageModellingData)
+        return [Text("text", "text_column", lines=data.join_rows)]
 
     def prepare(self, recipe: Recipe) -> Prepared:
         data = recipe.data

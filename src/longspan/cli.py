@@ -97,11 +97,17 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     _add_recipe(verb)
     verb.add_argument("--run", metavar="DIR", type=Path, help="run folder (default: runs/RECIPE)")
     folder = verb.add_mutually_exclusive_group()
-    folder.add_argument("--resume", action="store_true", help="continue from the run folder's last checkpoint")
+    folder.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue from the run folder's last checkpoint, with more epochs if you like",
+    )
+    folder.add_argument("--finish", action="store_true", help="end it with the last checkpoint: score and write that")
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
     _add_run(verb)
+    _add_checkpoint(verb)
     # Flags of an external task are known once its run is loaded.
     verb.set_defaults(may_have_more=True)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
@@ -112,6 +118,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     _add_run(verb)
+    _add_checkpoint(verb)
     verb.add_argument(
         "file",
         metavar="FILE",
@@ -122,6 +129,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
     _add_run(verb)
+    _add_checkpoint(verb)
     prompt = verb.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to continue (default: none)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
@@ -165,7 +173,7 @@ def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser) -> Use
 
 
 def _add_recipe(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("recipe", metavar="RECIPE", help="name of a recipe that comes with longspan, or a TOML file")
+    verb.add_argument("recipe", metavar="RECIPE", help="a recipe that comes with longspan, a TOML file, or a run")
     verb.add_argument("overrides", metavar="key=value", nargs="*", help="such as training.learning_rate=3e-4")
     _add_consent(verb)
 
@@ -173,6 +181,12 @@ def _add_recipe(verb: argparse.ArgumentParser) -> None:
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
     _add_consent(verb)
+
+
+def _add_checkpoint(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--checkpoint", metavar="STEP", help="use the model saved after this step, or the `last`, as of unfinished runs"
+    )
 
 
 def _add_consent(verb: argparse.ArgumentParser) -> None:
@@ -241,10 +255,13 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe.require_data()
     from longspan import report, train
     from longspan.training import processes
+    from longspan.verbs.run_folders import default_folder, how
 
     quieten_transformers()
     use_fastest_exact_products()
-    result = train(recipe, run=args.run, resume=args.resume, overwrite=args.overwrite)
+    flags = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
+    run = args.run or default_folder(recipe, args.recipe, how(**flags))
+    result = train(recipe, run=run, **flags)
     if processes.rank() == 0:
         _emit(args, out, result.to_dict(), report.training_summary(result, recipe.task.data_table(result.data)))
 
@@ -261,7 +278,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             f"there is no run folder {str(args.run)!r}; name the run first, then {args.rest[0]}, which only its task "
             "may know."
         )
-    run = load_run(args.run)
+    run = load_run(args.run, checkpoint=args.checkpoint)
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}
     if args.rest:
@@ -281,7 +298,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     quieten_transformers()
     use_fastest_exact_products()
     failed = total = 0
-    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer):
+    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer, checkpoint=args.checkpoint):
         total += 1
         failed += prediction.error is not None
         print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
@@ -299,7 +316,7 @@ def _generate(args: argparse.Namespace, out: TextIO) -> None:
     use_fastest_exact_products()
     statistics = Statistics()
     options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
-    pieces = generate(args.run, prompt, statistics=statistics, **options)
+    pieces = generate(args.run, prompt, statistics=statistics, checkpoint=args.checkpoint, **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)

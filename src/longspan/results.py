@@ -5,7 +5,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from longspan.scores import Scores
 
@@ -21,12 +21,17 @@ class TrainingResult:
         history: Losses and scores in the order they were logged, with `epoch` and `step`.
         kept_epoch: The epoch whose model was kept.
         steps: Optimizer steps taken.
+        epochs: Epochs trained.
+        planned_steps: Optimizer steps that were planned.
+        stopped: Why fewer steps were taken than planned: "early", as validation scores no longer improved, or
+            "interrupted", if training was stopped and `finish` made a complete run of its last checkpoint.
         processes: How many processes shared the training.
-        tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted.
+        tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted. This
+            and `seconds` are over all sessions of a run that was resumed.
         padding_fraction: Share of padding in an epoch's batches, from 0 to 1.
         peak_memory_bytes: Largest memory use so far: of the GPU where there is one, otherwise of the process.
         parameters: Number of parameters, tied ones counted once.
-        seconds: Time from start to end.
+        seconds: Time from start to end, without that between sessions.
         word_vectors_found: Tokens that pretrained word vectors were found for; None without such vectors.
         data: What was read, by split, and under "skipped" the rows left out by reason.
         details: What else the task reports, such as its labels.
@@ -47,6 +52,9 @@ class TrainingResult:
     word_vectors_found: int | None
     data: dict[str, Any]
     details: dict[str, Any] = field(default_factory=dict)
+    epochs: float = 0.0
+    planned_steps: int = 0
+    stopped: Literal["early", "interrupted"] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, with the scores of each split under its name and the details beside them."""
@@ -65,6 +73,7 @@ class Evaluation:
         details: What else the task reports.
         skipped: Rows left out, by reason.
         folder: Where pictures and numbers were written.
+        checkpoint: The step after which the model was saved, if it is that of a checkpoint.
     """
 
     task: str
@@ -74,6 +83,7 @@ class Evaluation:
     details: dict[str, Any]
     skipped: dict[str, int]
     folder: str
+    checkpoint: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, scores and details beside the rest."""

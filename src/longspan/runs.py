@@ -22,6 +22,7 @@ from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.recipes.values import expectation, matches
 from longspan.tasks.base import Run
+from longspan.training import checkpoints
 
 #: Fields of a config.json besides those that `LongspanConfig` declares itself, with their types.
 _INHERITED: dict[str, Any] = {
@@ -47,41 +48,83 @@ _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _BLOCKS_WITHOUT_WEIGHTS = 1000
 
 
-def load_run(folder: Path | str, *, allow_imports: Iterable[str] = ()) -> Run:
+def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_imports: Iterable[str] = ()) -> Run:
     """Load a run folder. Nothing in it is executed.
 
     Args:
         folder: The run folder.
+        checkpoint: The model saved after this step, or "last", also of a run that is unfinished; by default, the
+            final model.
         allow_imports: Packages or modules that may be imported for classes that the run names, in addition to those
             of `longspan.imports.allow`.
 
     Raises:
-        UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, or
-            it names code that has not been imported and may not be.
+        UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, it
+            has no such checkpoint, or it names code that has not been imported and may not be.
     """
     folder = Path(folder)
-    _check_files(folder)
-    config = _config(folder)
+    _check_files(folder, unfinished=checkpoint is not None)
+    source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
+    _check_model_files(source, "run folder" if source == folder else "checkpoint")
+    config = _config(source)
     with allow(*allow_imports):
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
-        with named_in(folder / "config.json"):
-            model = _model(folder, config, recipe.task.model_class)
-    return Run(folder, model.to(_device()).eval(), _tokenizer(folder), recipe)
+        with named_in(source / "config.json"):
+            model = _model(source, config, recipe.task.model_class)
+    step = None if checkpoint is None else checkpoints.step(source)
+    return Run(folder, model.to(_device()).eval(), _tokenizer(source), recipe, step)
 
 
-def _check_files(folder: Path) -> None:
+def as_run(run: Run | Path | str, checkpoint: int | str | None, allow_imports: Iterable[str]) -> Run:
+    """Return a run that is loaded, or load it; see `load_run`.
+
+    Raises:
+        UserError: It is loaded, and a checkpoint is asked for; or from `load_run`.
+    """
+    if not isinstance(run, Run):
+        return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports)
+    if checkpoint is not None:
+        raise UserError(
+            f"expected the checkpoint {checkpoint!r} beside the path of a run, got a run that is loaded; give it to "
+            "load_run."
+        )
+    return run
+
+
+def _check_files(folder: Path, *, unfinished: bool) -> None:
+    """Raise UserError unless this is the folder of a run; an `unfinished` one may lack a model."""
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         raise UserError(f"there is no run folder {str(folder)!r}; {suggestion(folder.name, siblings)}")
+    _check_kinds(folder)
+    if unfinished and not (folder / "recipe.toml").is_file():
+        raise UserError(f"expected recipe.toml in the run folder {str(folder)!r}, got none; name a run folder.")
+    if not unfinished and (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
+        raise UserError(
+            f"the run in {str(folder)!r} is unfinished; continue it with `longspan train ... --resume`, end it with "
+            "--finish, or name one of its checkpoints with --checkpoint."
+        )
+
+
+def _check_kinds(folder: Path) -> None:
     for path in folder.iterdir():
         # Reading a pipe waits for a writer, and a device may be endless.
         if path.exists() and not path.is_file() and not path.is_dir():
             raise UserError(f"expected files and folders, got neither in {str(path)!r}; remove it from the run folder.")
-    if (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
-        raise UserError(f"the run in {str(folder)!r} is unfinished; continue it with `longspan train ... --resume`.")
-    for name in ("config.json", "recipe.toml", "model.safetensors", "tokenizer_config.json"):
+
+
+def _check_model_files(folder: Path, what: str) -> None:
+    """Raise UserError unless a "run folder" or "checkpoint" has a model and what goes with it."""
+    if what == "run folder" and (folder / "trainer_state.json").is_file():
+        run, step = folder.parent.parent, folder.name.removeprefix("checkpoint-")
+        raise UserError(
+            f"expected a run folder, got a checkpoint in {str(folder)!r}; name its run {str(run)!r} and --checkpoint "
+            f"{step}."
+        )
+    needed = ["config.json", "model.safetensors", "tokenizer_config.json"]
+    for name in needed if what == "checkpoint" else [*needed[:1], "recipe.toml", *needed[1:]]:
         if not (folder / name).is_file():
-            raise UserError(f"expected {name} in the run folder {str(folder)!r}, got none; name a run folder.")
+            raise UserError(f"expected {name} in the {what} {str(folder)!r}, got none; name another {what}.")
     if (folder / "adapter_config.json").exists():
         # It may name code to import and weights to download.
         raise UserError(

@@ -207,7 +207,7 @@ def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple
         train(recipe(animals), run=whole[0], resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/recipe.toml").write_text(recipe(animals).to_toml())
-    with pytest.raises(UserError, match="started with, got another"):
+    with pytest.raises(UserError, match=r"started with, but training\.seed is 7 \(0 before\); with"):
         train(recipe(animals, "training.seed=7"), run=tmp_path / "other", resume=True)
 
 

@@ -54,7 +54,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
     """Read a recipe and apply `overrides`.
 
     Args:
-        name_or_path: One of `names()`, or the path of a TOML file.
+        name_or_path: One of `names()`, the path of a TOML file, or a run folder, for the recipe of that run.
         overrides: Strings such as `training.learning_rate=1e-3` or `model.mixer_options.additive.bias=false`. The
             value is read as TOML, or taken literally where the key holds a string, and lists may be written without
             quotes (`model.mixers=softmax,additive`), which a shell would remove.
@@ -105,15 +105,21 @@ def _read(name_or_path: str) -> tuple[str, str]:
         file = resources.files("longspan.recipes") / f"{name_or_path}.toml"
         return name_or_path, file.read_text(encoding="utf-8")
     path = Path(name_or_path)
+    if (path / "recipe.toml").is_file():
+        return path.resolve().name, _text(path / "recipe.toml")
     if not path.is_file():
         if path.suffix == ".toml":
             raise UserError(f"there is no recipe file {name_or_path!r}; {suggestion(path.stem, names())}")
         hint = suggestion(name_or_path, names())
         raise UserError(f"there is no recipe {name_or_path!r} (the path of a TOML file works too); {hint}")
+    return path.stem, _text(path)
+
+
+def _text(path: Path) -> str:
     try:
-        return path.stem, path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
+        raise UserError(f"recipe {str(path)!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
 
 
 def _override(tables: dict[str, Any], override: str, task: Task) -> None:

@@ -71,7 +71,19 @@ def training_summary(result: TrainingResult, data_table: str) -> str:
         f"{count(result.parameters)} parameters, {count(result.tokens_per_second)} tokens/s, "
         f"{size(result.peak_memory_bytes)} peak memory, {duration(result.seconds)}"
     )
-    return "\n\n".join([data_table, scores_table(result.scores), cost, f"run folder: {result.folder}"])
+    ended = [f"training {told}"] if (told := stopped(result)) else []
+    return "\n\n".join([data_table, scores_table(result.scores), *ended, cost, f"run folder: {result.folder}"])
+
+
+def stopped(result: TrainingResult) -> str:
+    """Say where and why training, of which this is said, ended before its last planned step; "" if it did not."""
+    if result.stopped is None:
+        return ""
+    place = f"epoch {result.epochs:.4g} (step {count(result.steps)} of {count(result.planned_steps)})"
+    kept = "" if result.kept_epoch is None else f"; the model kept is that after epoch {result.kept_epoch:.4g}"
+    if result.stopped == "early":
+        return f"stopped early after {place}, as validation scores no longer improved{kept}"
+    return f"was interrupted after {place} and finished with its last checkpoint{kept}"
 
 
 def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longspan.report import count, duration, scores_table, size
+from longspan.report import count, duration, scores_table, size, stopped
 from longspan.results import TrainingResult
 
 
@@ -58,6 +58,7 @@ def model_card(
         scores="\n\n".join([scores_table(result.scores, "github"), *([parts.results] if parts.results else [])]),
         use=parts.use,
         data=data_table,
+        stopped=f" It {ended}." if (ended := stopped(result)) else "",
         seconds=duration(result.seconds),
         speed=count(result.tokens_per_second),
         memory=size(result.peak_memory_bytes),
@@ -92,8 +93,8 @@ Made with longspan: {mixers}, {parameters} parameters{made}
 
 {data}
 
-Training took {seconds} at {speed} tokens/s, with a peak memory of {memory}. `recipe.toml` holds every setting and
-`environment.json` the versions and the machine; `longspan train recipe.toml` repeats the run.
+Training took {seconds} at {speed} tokens/s, with a peak memory of {memory}.{stopped} `recipe.toml` holds
+every setting and `environment.json` the versions and the machine; `longspan train recipe.toml` repeats the run.
 
 ## Limitations
 

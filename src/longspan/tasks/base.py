@@ -54,12 +54,14 @@ class Run:
         model: The model, in evaluation mode, on the accelerator if there is one.
         processor: What turns examples into its inputs.
         recipe: The resolved recipe it was trained with.
+        checkpoint: The step after which the model was saved, if it is that of a checkpoint.
     """
 
     folder: Path
     model: PreTrainedModel
     processor: PreTrainedTokenizerBase
     recipe: Recipe
+    checkpoint: int | None = None
 
     @property
     def task(self) -> "Task":

@@ -25,10 +25,15 @@ def option(default: Any, text: str) -> Any:
 class TrainingOptions:
     """Keys of a recipe's `[training]` besides those of `transformers.TrainingArguments`.
 
-    A task with more keys subclasses this. Values are checked in `__post_init__`, which raises UserError.
+    A task with more keys subclasses this. Values are checked in `__post_init__`, which raises UserError; one of a
+    subclass calls that of its base.
     """
 
     word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
+    early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 is never")
+
+    def __post_init__(self) -> None:
+        check_at_least(self, early_stopping_patience=0)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class LengthTrainingOptions(TrainingOptions):
     batch_tokens: int = option(32768, "maximum number of tokens in a batch, padding included; 0 means no limit")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_at_least(self, batch_tokens=0)
 
 

@@ -12,13 +12,17 @@ import torch
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerControl
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerControl
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
 from longspan.errors import UserError
 from longspan.scores import Scores
 from longspan.training import checkpoints, processes
+from longspan.training.sessions import Sessions
+from longspan.training.stopping import EarlyStopping
 
 
 class LongspanTrainer(Trainer, abc.ABC):
@@ -31,7 +35,10 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     Attributes:
         real_tokens: number of tokens trained on so far in this process, without padding.
-        seconds_not_training: seconds spent on evaluations and saves so far.
+        seconds_not_training: seconds spent on evaluations and saves so far in this process.
+        sessions: what the run has taken so far, what it took before it was resumed included.
+        processor: what is saved with each checkpoint, so that it can be used by itself; None for nothing.
+        finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
         scored: the validation scores by the step after which they were measured, since this process started.
     """
 
@@ -41,7 +48,12 @@ class LongspanTrainer(Trainer, abc.ABC):
         super().__init__(*args, **kwargs)
         self.real_tokens = 0
         self.seconds_not_training = 0.0
+        self.sessions = Sessions()
+        self.add_callback(self.sessions)
+        self.processor: PreTrainedTokenizerBase | None = None
+        self.finishing = False
         self.scored: dict[int, Scores] = {}
+        self._total_steps = 0
 
     @abc.abstractmethod
     def score(self, dataset: Dataset) -> Scores:
@@ -60,22 +72,73 @@ class LongspanTrainer(Trainer, abc.ABC):
         loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 
-    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        started: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+    def count_sessions(self) -> None:
+        """Bring `sessions` up to date. All processes call this."""
+        self.sessions.count(self.real_tokens, self.seconds_not_training)
+
+    def _init_training_state(self, max_steps: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        self._total_steps = max_steps
+        started: tuple[int, int] = super()._init_training_state(max_steps, *args, **kwargs)
+        self._find_best_model()
+        return started
+
+    def _find_best_model(self) -> None:
         # The Trainer looks for the best model where it was saved, and loses it if the run folder has been moved.
         best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
         if self.state.best_global_step and best.is_dir():
             self.state.best_model_checkpoint = str(best)
-        return started
+
+    def _load_callback_state(self) -> None:
+        """Restore callbacks in place from a checkpoint; `Trainer` would replace them, and only if asked to."""
+        longer = self._total_steps > self.state.max_steps
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ExportableState):
+                own = callback.state()
+                # A checkpoint of an earlier version lacks it, and the Trainer will look for it when it saves.
+                saved = self.state.stateful_callbacks.setdefault(type(callback).__name__, own)
+                for name in own["attributes"]:
+                    setattr(callback, name, saved["attributes"].get(name, own["attributes"][name]))
+            if longer and isinstance(callback, EarlyStopping):
+                callback.go_on()
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        # The optimizer's learning rate is that of the schedule with which the checkpoint was saved. If the run was
+        # given more steps, the next one would still be taken with it, which at the end of a schedule is zero.
+        if checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR):
+            scheduler = self.lr_scheduler
+            for group, base, factor in zip(
+                scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+            ):
+                group["lr"] = base * factor(scheduler.last_epoch)
+
+    def _load_best_model(self) -> None:
+        with self.not_training():
+            super()._load_best_model()
 
     def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
+        if self.finishing or self.control.should_training_stop:
+            # A callback has decided so when training began; the Trainer asks only after its first step.
+            self.control.should_training_stop = True
+            return
         if self.state.global_step >= self.state.max_steps:
             # Resumed after the last step, in the middle of an epoch: the Trainer would take one more.
             num_update_steps_per_epoch = 0
-            if any(row["step"] == self.state.global_step and "eval_runtime" in row for row in self.state.log_history):
+            if self._was_evaluated():
                 self.control.should_training_stop = True
                 return
         super()._run_epoch(num_update_steps_per_epoch=num_update_steps_per_epoch, **kwargs)
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        if self.finishing and self.args.eval_strategy != "no" and not self._was_evaluated():
+            # Where training was stopped, the model may be better than at the last evaluation.
+            self._determine_best_metric(metrics=self.evaluate(), trial=None)
+            self._find_best_model()
+        return super()._finalize_training(*args, **kwargs)
+
+    def _was_evaluated(self) -> bool:
+        """Return whether the model has been evaluated after the last step."""
+        return any(row["step"] == self.state.global_step and "eval_runtime" in row for row in self.state.log_history)
 
     def evaluate(
         self,
@@ -126,7 +189,10 @@ class LongspanTrainer(Trainer, abc.ABC):
             with self.not_training(), processes.sharing():
                 # A checkpoint saved earlier at this step would keep its seal if this save were cut short.
                 processes.on_first(lambda: (checkpoint / checkpoints.SEAL).unlink(missing_ok=True))
+                self.count_sessions()
                 super()._save_checkpoint(model, trial)
+                if self.processor is not None and self.args.should_save:
+                    self.processor.save_pretrained(str(checkpoint))
                 processes.wait()
                 processes.on_first(lambda: checkpoints.seal(checkpoint))
                 if self.args.should_save:

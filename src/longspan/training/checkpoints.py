@@ -41,11 +41,46 @@ def last_checkpoint(folder: Path) -> Path | None:
     return next(iter(complete(folder)), None)
 
 
-def to_resume_from(folder: Path) -> Path | None:
+def find(folder: Path, step: int | str) -> Path:
+    """Return an undamaged checkpoint in `folder`.
+
+    Args:
+        folder: Where the checkpoints of a run are.
+        step: The step after which it was saved, or "last" for the newest whose save was not cut short.
+
+    Raises:
+        UserError: There is none, or it is damaged.
+    """
+    sealed = {checkpoint.name.removeprefix("checkpoint-"): checkpoint for checkpoint in complete(folder)}
+    if not sealed:
+        raise UserError(f"expected a checkpoint in {folder}, got none; leave out --checkpoint.")
+    wanted = next(iter(sealed)) if step == "last" else str(step)
+    if wanted not in sealed:
+        steps = " and ".join(sorted(sealed, key=int))
+        raise UserError(f"expected a checkpoint in {folder}, got {step!r}; choose from {steps}, or last.")
+    if damage := _damage(sealed[wanted]):
+        others = [name for name in sealed if name != wanted]
+        raise UserError(
+            f"{sealed[wanted]} is damaged ({damage}); "
+            + (f"choose from {' and '.join(sorted(others, key=int))}." if others else "there is no other.")
+        )
+    return sealed[wanted]
+
+
+def step(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was saved."""
+    return int(_step(checkpoint))
+
+
+def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
     """Return the newest undamaged checkpoint in `folder`, the same in all processes; None if none is complete.
 
     The first process reports damaged and incomplete ones on standard error, and removes them, as they would be in the
     way of later checkpoints.
+
+    Args:
+        folder: Where the checkpoints are.
+        any_processes: Whether it may have been saved by another number of processes, as for what only reads its model.
 
     Raises:
         UserError: All checkpoints are damaged, or the one with the best model so far is, or the checkpoint was saved by
@@ -55,7 +90,7 @@ def to_resume_from(folder: Path) -> Path | None:
 
     def choose() -> None:
         nonlocal found
-        chosen = _choose(folder)
+        chosen = _choose(folder, any_processes)
         found = -1 if chosen is None else int(_step(chosen))
 
     processes.on_first(choose)
@@ -63,7 +98,7 @@ def to_resume_from(folder: Path) -> Path | None:
     return None if step < 0 else folder / f"checkpoint-{step}"
 
 
-def _choose(folder: Path) -> Path | None:
+def _choose(folder: Path, any_processes: bool) -> Path | None:
     sealed = complete(folder)
     damages: dict[Path, str] = {}
     chosen = None
@@ -79,7 +114,7 @@ def _choose(folder: Path) -> Path | None:
             f"{' and '.join(damages.values())}; start again with --overwrite."
         )
     if chosen is not None:
-        _check(chosen)
+        _check(chosen, any_processes)
         if damages:
             print(f"longspan: {' and '.join(damages.values())}; resuming from {chosen.name}.", file=sys.stderr)
     unsealed = sorted(set(folder.glob("checkpoint-*")) - set(sealed), key=lambda path: (len(path.name), path.name))
@@ -95,10 +130,10 @@ def _choose(folder: Path) -> Path | None:
     return chosen
 
 
-def _check(checkpoint: Path) -> None:
+def _check(checkpoint: Path, any_processes: bool) -> None:
     """Raise UserError unless training can resume from `checkpoint` and end as if never interrupted."""
     saved_by = _read(checkpoint / SEAL).get("processes")
-    if saved_by != processes.count():
+    if not any_processes and saved_by != processes.count():
         raise UserError(
             f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}; resume with as "
             "many as before, or start again with --overwrite."
@@ -120,12 +155,14 @@ def _damage(checkpoint: Path) -> str:
     written = _read(checkpoint / SEAL).get("sha256")
     if not isinstance(written, dict) or "trainer_state.json" not in written:
         return f"{SEAL} cannot be read"
+    # Names that lead elsewhere could lead to a pipe, and reading it would wait forever.
+    found = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
     for name, digest in written.items():
+        if name not in found:
+            return f"{name} is missing"
         try:
             if _digest(checkpoint / name) != digest:
                 return f"{name} has changed"
-        except FileNotFoundError:
-            return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
     return ""

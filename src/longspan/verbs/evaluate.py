@@ -11,7 +11,7 @@ from datasets import Dataset
 from longspan.data.loading import load
 from longspan.errors import UserError
 from longspan.results import Evaluation
-from longspan.runs import load_run
+from longspan.runs import as_run
 from longspan.tasks.base import Run
 from longspan.tasks.options import make
 
@@ -21,6 +21,7 @@ def evaluate(
     data: str | None = None,
     split: str = "test",
     *,
+    checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     **options: Any,
 ) -> Evaluation:
@@ -31,24 +32,29 @@ def evaluate(
         data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
             splits. None means the run's own data.
         split: Which split to score.
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's evaluation options; for language modelling see
             `longspan.tasks.language_modelling.options.EvaluationOptions`.
 
     Returns:
-        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to pictures of them.
+        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to pictures of them;
+        those of a checkpoint to `evaluation/checkpoint-STEP`.
 
     Raises:
         UserError: No such run or split, options that the task does not have, or data that do not fit the model.
     """
-    loaded = run if isinstance(run, Run) else load_run(run, allow_imports=allow_imports)
+    loaded = as_run(run, checkpoint, allow_imports)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     examples, skipped, split, source = load_split(loaded, data, split)
     folder = loaded.folder / "evaluation"
-    folder.mkdir(exist_ok=True)
+    if loaded.checkpoint is not None:
+        # Beside the scores of the final model, not in their place.
+        folder /= f"checkpoint-{loaded.checkpoint}"
+    folder.mkdir(parents=True, exist_ok=True)
     scores, details = task.evaluate(loaded, examples, split, chosen, folder)
-    result = Evaluation(task.name, split, source, scores, details, skipped, str(folder))
+    result = Evaluation(task.name, split, source, scores, details, skipped, str(folder), loaded.checkpoint)
     text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
     (folder / "metrics.json").write_text(text, encoding="utf-8")
     return result

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.results import Statistics
-from longspan.runs import load_run
+from longspan.runs import as_run
 from longspan.tasks.base import Run
 from longspan.tasks.options import GenerationOptions, make
 
@@ -15,6 +15,7 @@ def generate(
     prompt: str = "",
     *,
     statistics: Statistics | None = None,
+    checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     **options: Any,
 ) -> Iterator[str]:
@@ -24,6 +25,7 @@ def generate(
         run: The run folder of a language model, or what `longspan.runs.load_run` returned for it.
         prompt: The text to continue.
         statistics: Filled in as the text is made.
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: Any of `longspan.tasks.options.GenerationOptions`: `max_new_tokens`, `temperature`, `top_k`, `top_p`,
             `greedy`, `seed`, `ignore_end`.
@@ -35,6 +37,6 @@ def generate(
         UserError: A run whose models make no text, options out of range, a text longer than learned positions reach,
             or a prompt with characters that a model of characters does not know.
     """
-    loaded = run if isinstance(run, Run) else load_run(run, allow_imports=allow_imports)
+    loaded = as_run(run, checkpoint, allow_imports)
     chosen = make(GenerationOptions, options, "generating")
     return loaded.task.generate(loaded, prompt, chosen, Statistics() if statistics is None else statistics)

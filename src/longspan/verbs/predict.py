@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from longspan.data.rows import Row, read_rows
 from longspan.results import Prediction
-from longspan.runs import load_run
+from longspan.runs import as_run
 from longspan.tasks.base import Run
 
 
@@ -15,6 +15,7 @@ def predict(
     source: Path | str | Iterable[Row],
     *,
     stdin: BinaryIO | None = None,
+    checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
 ) -> Iterator[Prediction]:
     """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
@@ -25,6 +26,7 @@ def predict(
             `longspan.data.rows.read_rows`, which reads them. Rows from there may be given instead. A limited number of
             them is read ahead.
         stdin: Standard input as bytes, for "-".
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
 
     Yields:
@@ -33,7 +35,7 @@ def predict(
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = run if isinstance(run, Run) else load_run(run, allow_imports=allow_imports)
+    loaded = as_run(run, checkpoint, allow_imports)
     if isinstance(source, Path | str):
         data = loaded.recipe.data
         columns = [column for column in loaded.task.columns(data) if not column.target]

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import imports, recipes
-from longspan.environment import environment, peak_memory
+from longspan.environment import peak_memory
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
 from longspan.report import pictures
@@ -25,10 +25,11 @@ from longspan.tasks.base import Prepared
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
-from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond, tokens_per_second
+from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.reporting import check_reporters
-
-CHECKPOINTS = "checkpoints"
+from longspan.training.stopping import EarlyStopping, check_early_stopping
+from longspan.verbs import run_folders
+from longspan.verbs.run_folders import CHECKPOINTS, Start
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,6 +43,7 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    finish: bool = False,
     allow_imports: Iterable[str] = (),
     progress: bool = True,
 ) -> TrainingResult:
@@ -52,69 +54,91 @@ def train(
     calls this: they share the work, and the first one alone reads the data from scratch and writes the run folder.
 
     Args:
-        recipe: What to train: a recipe, the name of one that comes with longspan, or the path of a TOML file.
+        recipe: What to train: a recipe, the name of one that comes with longspan, the path of a TOML file, or that of
+            a run folder, for the recipe of that run.
         overrides: Strings such as "training.learning_rate=3e-4"; see `longspan.recipes.load`.
-        run: The run folder; by default runs/RECIPE.
-        resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run.
+        run: The run folder; by default runs/RECIPE, or `recipe` if that is the folder of a run to continue.
+        resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run. The recipe may
+            have more epochs or steps than before, even if the run is finished: from the checkpoint on, the learning
+            rate is that of the schedule over the new number of steps, and early stopping has all its patience again.
         overwrite: Replace a `run` that exists.
+        finish: Make a complete run of the last checkpoint in `run`, without further training steps. With
+            `load_best_model_at_end` the model where training was stopped is scored, too, and the best so far is kept.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
         progress: Whether to show progress bars on standard error.
 
     Raises:
-        UserError: when `run` exists and neither `resume` nor `overwrite` is set, when there is nothing to resume,
-            or when recipe or data are invalid.
+        UserError: when `run` exists and none of `resume`, `overwrite` and `finish` is set, or more than one, when
+            there is nothing to resume or to finish, or when recipe or data are invalid.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     with imports.allow(*allow_imports):
-        if not isinstance(recipe, Recipe):
-            recipe = recipes.load(str(recipe), overrides)
-        elif overrides:
+        start = run_folders.how(resume=resume, overwrite=overwrite, finish=finish)
+        loaded = recipe if isinstance(recipe, Recipe) else recipes.load(str(recipe), overrides)
+        if overrides and isinstance(recipe, Recipe):
             raise UserError(
                 "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
             )
-        recipe.require_data()
-        return _train(recipe, Path(run or Path("runs", recipe.name)), resume, overwrite, progress)
+        loaded.require_data()
+        return _train(loaded, Path(run or run_folders.default_folder(loaded, recipe, start)), start, progress)
 
 
-def _train(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool, progress: bool) -> TrainingResult:
+def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:
     began = time.perf_counter()
     task = recipe.task
     processes.connect()
     arguments = _arguments(recipe, run_dir, progress)
-    processes.on_first(lambda: _check_run(recipe, run_dir, resume, overwrite))
+    processes.on_first(lambda: run_folders.check(recipe, run_dir, start))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
     model, words = processes.in_each(lambda: _build_model(recipe, prepared))
     trainer = _make_trainer(recipe, model, arguments, prepared)
+    trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
+    trainer.processor = prepared.processor
+    checkpoint = None
+    if start in ("resume", "finish"):
+        checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS, any_processes=start == "finish")
+        trainer.finishing = start == "finish"
+        processes.on_first(lambda: _check_checkpoint(trainer, recipe, checkpoint, run_dir))
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
-    processes.on_first(lambda: _open_run(recipe, run_dir, resume))
-    checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS)
+    processes.on_first(lambda: run_folders.open_folder(recipe, run_dir, start))
     if processes.rank():
         # Different rows need different dropout.
         set_seed(arguments.seed + processes.rank())
     bar = _add_callbacks(trainer, task.scores, progress)
+    patience = recipe.options.early_stopping_patience
+    early = EarlyStopping(patience) if patience else None
+    if early:
+        trainer.add_callback(early)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         bar.started = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        rate = processes.total([tokens_per_second(trainer, bar.started)])[0]
-        stopped = processes.largest(stop.signal)
-    if stopped:
-        raise Interrupted(f"saved step {trainer.state.global_step}; run the same command with --resume to continue")
+        interrupted = processes.largest(stop.signal)
+    if interrupted:
+        raise Interrupted(
+            f"saved step {trainer.state.global_step}; run the same command with --resume to continue, or with --finish "
+            "to end here with a complete run"
+        )
 
+    scores = _final_scores(trainer, prepared)
+    trainer.count_sessions()
     result = TrainingResult(
         task=task.name,
         folder=str(run_dir),
-        scores=_final_scores(trainer, prepared),
+        scores=scores,
         history=_history(trainer.state.log_history),
         kept_epoch=_kept_epoch(trainer),
         steps=trainer.state.global_step,
+        epochs=trainer.state.epoch,
+        planned_steps=trainer.state.max_steps,
+        stopped=_stopped(trainer, early),
         processes=processes.count(),
-        tokens_per_second=rate,
+        tokens_per_second=trainer.sessions.tokens_per_second(),
         padding_fraction=trainer.padding_fraction(),
-        peak_memory_bytes=peak_memory(),
+        peak_memory_bytes=trainer.sessions.peak_memory_bytes,
         parameters=model.num_parameters(),
-        seconds=time.perf_counter() - began,
+        seconds=trainer.sessions.seconds,
         word_vectors_found=words,
         data=prepared.data,
         details=prepared.details,
@@ -152,6 +176,25 @@ def _make_trainer(
         raise
 
 
+def _check_checkpoint(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
+    """Raise UserError unless training can go on, or end, with the checkpoint."""
+    if checkpoint is None and trainer.finishing:
+        raise UserError(
+            f"expected a checkpoint to finish in {run_dir / CHECKPOINTS}, got none; start again with --resume, which "
+            "keeps the run folder, or --overwrite."
+        )
+    if checkpoint is not None and not trainer.finishing:
+        *_, total = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
+        run_folders.check_steps(total, recipe, checkpoint, run_dir)
+
+
+def _stopped(trainer: LongspanTrainer, early: EarlyStopping | None) -> Literal["early", "interrupted"] | None:
+    """Return why training ended before its last planned step; None if it did not."""
+    if trainer.state.global_step >= trainer.state.max_steps:
+        return None
+    return "early" if early is not None and early.has_stopped else "interrupted"
+
+
 def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Scores]:
     """Return the scores of the model that was kept, those of the validation split from when it was evaluated."""
     return {
@@ -159,40 +202,6 @@ def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Sco
         for name, split in prepared.splits.items()
         if name != "train"
     }
-
-
-def _check_run(recipe: Recipe, run_dir: Path, resume: bool, overwrite: bool) -> None:
-    """Raise UserError unless `run_dir` may be written."""
-    written = run_dir / "recipe.toml"
-    if resume:
-        if not written.exists():
-            raise UserError(f"expected a run to resume in {run_dir}, got none; leave out --resume to start it.")
-        if (run_dir / "metrics.json").exists():
-            raise UserError(f"the run in {run_dir} is finished; see {run_dir / 'metrics.json'}, or --overwrite it.")
-        if written.read_text(encoding="utf-8") != recipe.to_toml():
-            raise UserError(
-                f"expected the recipe that {run_dir} was started with, got another; give the same recipe and "
-                f"overrides, or `longspan train {written} --run {run_dir} --resume`."
-            )
-    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        if not overwrite:
-            raise UserError(
-                f"the run folder {run_dir} exists; --resume continues it, --overwrite replaces it, and "
-                "--run names another."
-            )
-        if not written.exists():
-            raise UserError(f"{run_dir} is not a run folder, so it is not overwritten; name another with --run.")
-
-
-def _open_run(recipe: Recipe, run_dir: Path, resume: bool) -> None:
-    """Make an empty run folder in place of what is there, unless that is to be resumed."""
-    if resume:
-        return
-    if run_dir.exists():
-        shutil.rmtree(run_dir)
-    run_dir.mkdir(parents=True)
-    (run_dir / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-    _write_json(run_dir / "environment.json", environment())
 
 
 def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
@@ -224,6 +233,7 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         arguments = TrainingArguments(output_dir=str(run_dir / CHECKPOINTS), **{**defaults, **chosen})
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
+    check_early_stopping(recipe.options.early_stopping_patience, arguments)
     check_reporters(arguments.report_to)
     return arguments
 
@@ -260,9 +270,9 @@ def _history(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 def _kept_epoch(trainer: LongspanTrainer) -> float | None:
     """Return the epoch whose model the trainer holds."""
-    if not trainer.args.load_best_model_at_end:
-        return trainer.state.epoch
     best = trainer.state.best_global_step
+    if not trainer.args.load_best_model_at_end or not best:
+        return trainer.state.epoch
     return next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
 
 
@@ -286,8 +296,8 @@ def _write_run(
             path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"expected to write the trained model to {run_dir}, got an error ({error}), with the checkpoints kept; "
-            "free some space, then run the same command with --resume."
+            f"expected to write the trained model to {run_dir}, but writing failed ({error}); the checkpoints are "
+            f"kept: free some space, then run the same command with {'--finish' if trainer.finishing else '--resume'}."
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

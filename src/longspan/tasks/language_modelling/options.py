@@ -28,6 +28,7 @@ class TrainingOptions(options.TrainingOptions):
     carry_states: bool = option(True, "whether a segment continues from the states of the one before")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.segment_length < 1:
             raise UserError(
                 "language modelling needs training.segment_length, how many tokens a row reads in one step, got "

@@ -137,7 +137,7 @@ class SegmentTrainer(LongspanTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.carries:
+        if self.carries and not self.finishing:
             self._states = self._read_states(self._states_file(resume_from_checkpoint))
 
     def _states_file(self, checkpoint: str) -> Path:

@@ -1,0 +1,127 @@
+"""Training that stops once validation scores no longer improve, also when it is resumed in between."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interruptions import interrupted, same_result
+
+from longspan import cli, recipes, train
+from longspan.errors import UserError
+from longspan.scores import Scores
+from longspan.tasks.recipe import Recipe
+from longspan.training.base import LongspanTrainer
+
+SETTINGS = [
+    "data.tokens=words",
+    "data.vocab_size=60",
+    "model.dim=8",
+    "model.heads=2",
+    "model.depth=1",
+    "training.per_device_train_batch_size=64",
+    "training.early_stopping_patience=2",
+    "training.num_train_epochs=9",
+]
+#: The best epoch is the second one, so that patience ends with the fourth.
+ACCURACIES = [0.5, 0.8, 0.7, 0.8, 0.9, 0.6, 0.6, 0.6, 0.6]
+
+
+def recipe(animals: Path, *more: str) -> Recipe:
+    return recipes.load("quickstart", [f"data.path={animals}", *SETTINGS, *more])
+
+
+@pytest.fixture(autouse=True)
+def accuracies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations find the accuracies above."""
+    usual = LongspanTrainer.evaluate
+
+    def evaluate(self: LongspanTrainer, *args: Any, **kwargs: Any) -> dict[str, float]:
+        score = self.score
+
+        def found(dataset: Any) -> Scores:
+            made: Any = score(dataset)
+            object.__setattr__(made, "accuracy", ACCURACIES[round(self.state.epoch) - 1])
+            return made
+
+        with monkeypatch.context() as patch:
+            patch.setattr(self, "score", found)
+            logs = usual(self, *args, **kwargs)
+        # The scores of the model that is kept are measured as usual.
+        self.scored.clear()
+        return logs
+
+    monkeypatch.setattr(LongspanTrainer, "evaluate", evaluate)
+
+
+def epochs(result: dict[str, Any]) -> list[float]:
+    return [row["epoch"] for row in result["history"] if "validation_accuracy" in row]
+
+
+def test_training_stops_early_and_says_so(animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "quickstart", f"data.path={animals}", *SETTINGS, "--run", str(tmp_path / "run")]
+    assert cli.main(arguments) == 0
+    shown = capsys.readouterr().out
+    result = json.loads((tmp_path / "run/metrics.json").read_text())
+    steps, planned = result["steps"], result["planned_steps"]
+    assert planned == 9 * steps / 4
+    assert (
+        f"training stopped early after epoch 4 (step {steps} of {planned}), as validation scores no longer improved; "
+        "the model kept is that after epoch 2\n" in shown
+    )
+    assert (result["stopped"], result["epochs"], result["kept_epoch"]) == ("early", 4, 2)
+    assert epochs(result) == [1, 2, 3, 4]
+    card = " ".join((tmp_path / "run/README.md").read_text().split())
+    assert "It stopped early after epoch 4 " in card
+
+
+def test_patience_survives_being_resumed(animals: Path, tmp_path: Path) -> None:
+    """It is interrupted in the fourth epoch of three steps, after one evaluation without improvement."""
+    mine = recipe(animals)
+    assert train(mine, run=tmp_path / "whole", progress=False).steps == 12
+    interrupted(mine, tmp_path / "run", 10)
+    train(mine, run=tmp_path / "run", resume=True, progress=False)
+    same_result(tmp_path / "run", tmp_path / "whole")
+
+
+def test_what_has_stopped_early_stays_stopped_unless_it_is_given_more(animals: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    mine = recipe(animals)
+    train(mine, run=run, progress=False)
+    again = shutil.copytree(run, tmp_path / "again")
+    # As if it had been killed before it was written.
+    (again / "metrics.json").unlink()
+    result = train(mine, run=again, resume=True, progress=False)
+    assert (result.stopped, result.steps) == ("early", 12)
+    same_result(again, run)
+    (again / "metrics.json").unlink()
+    assert train(mine, run=again, finish=True, progress=False).stopped == "early"
+    with pytest.raises(UserError, match="is finished"):
+        train(mine, run=run, resume=True)
+    # With more epochs it has its patience again: the fifth is better, the next two are not.
+    result = train(recipe(animals, "training.num_train_epochs=10"), run=run, resume=True, progress=False)
+    assert (result.stopped, result.epochs, result.kept_epoch) == ("early", 7, 5)
+    assert epochs(result.to_dict()) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_running_out_of_patience_with_the_last_step_is_no_early_stop(animals: Path, tmp_path: Path) -> None:
+    result = train(recipe(animals, "training.num_train_epochs=4"), run=tmp_path / "run", progress=False)
+    assert (result.stopped, result.steps, result.planned_steps) == (None, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.early_stopping_patience=-1", "early_stopping_patience must be at least 0, but is -1"),
+        ("training.eval_strategy=no", r"needs evaluations during training, but training\.eval_strategy is 'no'; set"),
+        (
+            "training.load_best_model_at_end=false",
+            r"best model, but training\.load_best_model_at_end is false; set",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(override: str, message: str, animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        train(recipe(animals, override), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

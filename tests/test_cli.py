@@ -179,7 +179,7 @@ def test_train_passes_everything_on(fake_train, capsys, tmp_path):
     ((recipe, run_dir, options),) = fake_train
     assert recipe == recipes.load("quickstart", ["training.seed=3", "model.depth=1"])
     assert run_dir == tmp_path
-    assert options == {"resume": False, "overwrite": True}
+    assert options == {"resume": False, "overwrite": True, "finish": False}
     captured = capsys.readouterr()
     assert "0.750" in captured.out
     assert "5,000 parameters, 1,234 tokens/s, 1.00 GiB peak memory, 1 min 1 s" in captured.out

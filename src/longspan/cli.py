@@ -185,8 +185,15 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
 
 def _add_checkpoint(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--checkpoint", metavar="STEP", help="use the model saved after this step, or the `last`, as of unfinished runs"
+        "--checkpoint",
+        metavar="STEP",
+        default=argparse.SUPPRESS,
+        help="use the model saved after this step, or the `last`, as of unfinished runs",
     )
+
+
+def _checkpoint(args: argparse.Namespace) -> dict[str, str]:
+    return {"checkpoint": args.checkpoint} if "checkpoint" in args else {}
 
 
 def _add_consent(verb: argparse.ArgumentParser) -> None:
@@ -255,13 +262,12 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe.require_data()
     from longspan import report, train
     from longspan.training import processes
-    from longspan.verbs.run_folders import default_folder, how
+    from longspan.verbs.run_folders import how, named
 
     quieten_transformers()
     use_fastest_exact_products()
     flags = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
-    run = args.run or default_folder(recipe, args.recipe, how(**flags))
-    result = train(recipe, run=run, **flags)
+    result = train(recipe, run=args.run or named(args.recipe, how(**flags)), **flags)
     if processes.rank() == 0:
         _emit(args, out, result.to_dict(), report.training_summary(result, recipe.task.data_table(result.data)))
 
@@ -278,7 +284,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             f"there is no run folder {str(args.run)!r}; name the run first, then {args.rest[0]}, which only its task "
             "may know."
         )
-    run = load_run(args.run, checkpoint=args.checkpoint)
+    run = load_run(args.run, **_checkpoint(args))
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}
     if args.rest:
@@ -298,7 +304,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     quieten_transformers()
     use_fastest_exact_products()
     failed = total = 0
-    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer, checkpoint=args.checkpoint):
+    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer, **_checkpoint(args)):
         total += 1
         failed += prediction.error is not None
         print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
@@ -316,7 +322,7 @@ def _generate(args: argparse.Namespace, out: TextIO) -> None:
     use_fastest_exact_products()
     statistics = Statistics()
     options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
-    pieces = generate(args.run, prompt, statistics=statistics, checkpoint=args.checkpoint, **options)
+    pieces = generate(args.run, prompt, statistics=statistics, **_checkpoint(args), **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)

@@ -113,7 +113,7 @@ def test_running_out_of_patience_with_the_last_step_is_no_early_stop(animals: Pa
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.early_stopping_patience=-1", "early_stopping_patience must be at least 0, but is -1"),
+        ("training.early_stopping_patience=-1", "early_stopping_patience must be at least 0, got -1"),
         ("training.eval_strategy=no", r"needs evaluations during training, but training\.eval_strategy is 'no'; set"),
         (
             "training.load_best_model_at_end=false",

@@ -33,11 +33,11 @@ def how(*, resume: bool, overwrite: bool, finish: bool) -> Start:
     return chosen[0] if chosen else "new"
 
 
-def default_folder(recipe: Recipe, given: Recipe | Path | str, start: Start) -> Path:
-    """Return the run folder where none is named: runs/RECIPE, or the run folder that was `given` as the recipe."""
-    if start != "new" and not isinstance(given, Recipe) and Path(given).is_dir():
-        return Path(given)
-    return Path("runs", recipe.name)
+def named(recipe: Recipe | Path | str, start: Start) -> Path | None:
+    """Return the run folder that is given as the recipe to continue or replace it; None if it is no folder."""
+    if start != "new" and not isinstance(recipe, Recipe) and Path(recipe).is_dir():
+        return Path(recipe)
+    return None
 
 
 def check(recipe: Recipe, run_dir: Path, start: Start) -> None:

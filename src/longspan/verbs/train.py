@@ -80,7 +80,8 @@ def train(
                 "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
             )
         loaded.require_data()
-        return _train(loaded, Path(run or run_folders.default_folder(loaded, recipe, start)), start, progress)
+        run = run or run_folders.named(recipe, start) or Path("runs", loaded.name)
+        return _train(loaded, Path(run), start, progress)
 
 
 def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:

@@ -76,10 +76,25 @@ def test_logits_to_keep_keeps_logits_and_all_losses(changes: dict[str, Any]) -> 
     assert torch.equal(model(ids, logits_to_keep=torch.tensor([0, 4])).logits, logits[:, [0, 4]])
     output = model(ids, labels=ids, logits_to_keep=1)
     torch.testing.assert_close(output.losses, model(ids, labels=ids).losses)
-    if changes:
-        assert output.logits is None
-    else:
-        torch.testing.assert_close(output.logits, logits[:, -1:])
+    torch.testing.assert_close(output.logits, logits[:, -1:])
+
+
+@pytest.mark.parametrize("changes", [{}, {"embedding_dim": 8}, ADAPTIVE])
+def test_logits_that_are_asked_for_are_made_in_training_too(changes: dict[str, Any]) -> None:
+    model, ids = build(**changes).double(), batch()
+    logits = model.eval()(ids).logits
+    model.train()
+    model(ids, labels=ids).loss.backward()
+    expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    for asked, positions in ((0, slice(None)), (2, slice(-2, None)), (torch.tensor([1, 5]), [1, 5])):
+        model.zero_grad()
+        output = model(ids, labels=ids, logits_to_keep=asked)
+        torch.testing.assert_close(output.logits, logits[:, positions])
+        # A loss of the caller's own may use them.
+        assert output.logits.requires_grad
+        output.loss.backward()
+        for one, other in zip([p.grad for p in model.parameters() if p.grad is not None], expected, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_padding_on_either_side_changes_no_loss() -> None:

@@ -1,11 +1,13 @@
 """What users' other tools do with models: offload, place, cast, save, resize, compile, adapt and call them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from accelerate import cpu_offload, disk_offload
+from accelerate import cpu_offload, disk_offload, dispatch_model, infer_auto_device_map
+from accelerate.utils import FullyShardedDataParallelPlugin
 from peft import LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
@@ -100,6 +102,49 @@ def test_parts_of_a_model_are_placed_on_disk(head: Any, tmp_path: Path) -> None:
     split = head.from_pretrained(tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "off")).eval()
     assert next(split.longspan.backbone.blocks[1].parameters()).device.type == "meta"
     same(split(**batch()).logits, model(**batch()).logits)
+
+
+PLACED = [
+    (LongspanForSequenceClassification, ["additive"], {}),
+    (LongspanForMaskedLM, ["softmax"], {}),
+    (LongspanForCausalLM, ["additive", "softmax"], {}),
+    (LongspanForCausalLM, ["relative"], {"cutoffs": [5, 12], "div_val": 2}),
+    (LongspanForCausalLM, ["recurrent", "messages"], {"share_layers": True}),
+]
+
+
+@pytest.mark.parametrize(("head", "names", "changes"), PLACED)
+@torch.no_grad()
+def test_an_inferred_device_map_splits_between_layers_only(
+    head: Any, names: list[str], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = build(head, names[0], mixers=names, depth=4, **changes)
+    inputs = {key: value[:1] for key, value in batch().items()}
+    expected = model(**inputs).logits
+    tokens = model.generate(**inputs, max_new_tokens=4) if head is LongspanForCausalLM else None
+    whole = sum(p.numel() * p.element_size() for p in model.parameters())
+    # As with a GPU that holds nearly everything: of it, accelerate keeps room for the largest layer that it fetches.
+    places = infer_auto_device_map(
+        model, max_memory={"cpu": whole - 1, "disk": whole}, no_split_module_classes=model._no_split_modules
+    )
+    assert set(places.values()) == {"cpu", "disk"}
+    assert not any(re.search(r"blocks\.\d+\.", name) for name in places)
+    model = dispatch_model(model, places, main_device="cpu", offload_dir=str(tmp_path), force_hooks=True)
+    same(model(**inputs).logits, expected)
+    if tokens is not None:
+        assert torch.equal(model.generate(**inputs, max_new_tokens=4), tokens)
+
+
+@pytest.mark.parametrize("head", [*HEADS, LongspanModel])
+def test_sharding_wraps_layers(head: Any) -> None:
+    model = build(head, "softmax")
+    # Sharding wraps what is not split, without being told the class.
+    plugin = FullyShardedDataParallelPlugin(auto_wrap_policy="transformer_based_wrap")
+    plugin.set_auto_wrap_policy(model)
+    policy: Any = plugin.auto_wrap_policy
+    wrapped = [name for name, module in model.named_modules() if policy(module, recurse=False, nonwrapped_numel=1)]
+    prefix = "" if head is LongspanModel else "longspan."
+    assert wrapped == [f"{prefix}backbone.blocks.{number}" for number in range(2)]
 
 
 @torch.no_grad()

@@ -44,6 +44,17 @@ def test_the_loss_is_of_labelled_positions_only(training: bool) -> None:
     assert model(IDS, labels=torch.full_like(IDS, -100)).loss == 0
 
 
+def test_logits_that_are_asked_for_are_made_in_training_too() -> None:
+    model = build().eval()
+    logits = model(IDS).logits
+    model.train()
+    for asked, positions in ((0, slice(None)), (2, slice(-2, None)), (torch.tensor([1, 5]), [1, 5])):
+        output = model(IDS, labels=IDS, logits_to_keep=asked)
+        torch.testing.assert_close(output.logits, logits[:, positions])
+        assert output.logits.requires_grad
+        assert output.loss == model(IDS, labels=IDS).loss
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_saved_models_come_back_through_the_auto_class(tied: bool, tmp_path: Path) -> None:
     model = build(tie_word_embeddings=tied, embedding_dim=8).eval()

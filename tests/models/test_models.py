@@ -1,5 +1,6 @@
 """The Hugging Face classes: saving, loading, Auto classes, checkpointing, precision, padding."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,61 @@ def test_token_dropout_and_label_smoothing_only_in_training() -> None:
     torch.testing.assert_close(model(batch(), labels=labels).loss, torch.nn.functional.cross_entropy(logits, labels))
 
 
-def test_configuration_takes_the_usual_names_and_refuses_nonsense() -> None:
-    assert LongspanConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4).dim == 32
+#: A value for each setting that has other names.
+VALUES: dict[str, Any] = {
+    "dim": 32, "depth": 3, "heads": 4, "feed_forward_dim": 48, "max_positions": 99, "embedding_dim": 24,
+    "activation": "relu", "dropout": 0.25,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alias", LongspanConfig.attribute_map)
+def test_settings_have_the_names_that_other_models_of_transformers_use(alias: str, tmp_path: Path) -> None:
+    name = LongspanConfig.attribute_map[alias]
+    made: Any = LongspanConfig(**{alias: VALUES[name]})
+    assert made.to_dict() == LongspanConfig(**{name: VALUES[name]}).to_dict()
+    assert getattr(made, alias) == getattr(made, name) == VALUES[name]
+    default = getattr(LongspanConfig(), name)
+    setattr(made, alias, default)
+    assert getattr(made, name) == default
+    # What is saved has one name, whichever was used.
+    setattr(made, alias, VALUES[name])
+    made.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert written[name] == VALUES[name]
+    assert alias not in written
+    loaded: Any = LongspanConfig.from_pretrained(tmp_path)
+    assert loaded.to_diff_dict() == made.to_diff_dict()
+    loaded.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
+    assert getattr(LongspanConfig.from_pretrained(tmp_path, **{alias: default}), name) == default
+
+
+def test_tools_find_the_names_they_read() -> None:
+    made: Any = LongspanConfig(dim=48, depth=3, heads=4, feed_forward_dim=80, max_positions=77, dropout=0.2)
+    assert (made.hidden_size, made.num_hidden_layers, made.num_attention_heads) == (48, 3, 4)
+    assert (made.intermediate_size, made.max_position_embeddings, made.hidden_dropout_prob) == (80, 77, 0.2)
+    assert (made.hidden_act, made.vocab_size, made.tie_word_embeddings) == ("gelu", 16000, True)
+    assert made.get_text_config() is made
+    # What is derived follows from what is given by another name too.
+    assert LongspanConfig(hidden_size=32).to_dict() == LongspanConfig(dim=32).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dim": 64, "hidden_size": 32}, "one value of dim, got 64 as dim and 32 as hidden_size; leave one of them"),
+        ({"d_model": 64, "hidden_size": 32}, "got 64 as d_model and 32 as hidden_size"),
+        ({"hidden_size": 0}, "dim must be at least 1"),
+        ({"hidden_act": "tanh"}, "activation"),
+    ],
+)
+def test_other_names_are_checked_as_the_setting_is(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        LongspanConfig(**given)
+    assert LongspanConfig(dim=64, hidden_size=64, d_model=64).dim == 64
+
+
+def test_configuration_refuses_nonsense() -> None:
     assert LongspanConfig(dim=32).feed_forward_dim == 128
     with pytest.raises(UserError, match="did you mean 'attention'"):
         LongspanConfig(pooling="atention")

@@ -10,7 +10,7 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, mean_loss
+from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
@@ -33,8 +33,9 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
     - `loss`: mean nats over the targets, or their sum divided by `num_items_in_batch` when that is given;
     - `losses` (b, t): nats of each target in token order, 0 where there is none;
     - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives
-      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets,
-      logits are None in training and with adaptive softmax, so that only a part is ever in memory (`in_chunks`);
+      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets, in
+      training and with adaptive softmax, logits are None unless `logits_to_keep` is given, so that only a part is ever
+      in memory (`in_chunks`): all of them are b x t x vocab_size numbers, and as many gradients if a loss uses them;
     - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`.
 
     The output weights are the word vectors unless `tie_word_embeddings` is False; if the width of those is not `dim`,
@@ -96,7 +97,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         shift_labels: Tensor | None = None,
         past_key_values: MixerStates | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
+        logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -119,13 +120,16 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
         elif labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        all_logits = isinstance(logits_to_keep, int) and logits_to_keep == 0
         logits, losses, loss = None, None, None
-        if shift_labels is None or not (self.training or isinstance(self.lm_head, AdaptiveSoftmax)):
-            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self._score(hidden if all_logits else hidden[:, kept])
+        if logits_to_keep is None and (
+            shift_labels is None or not (self.training or isinstance(self.lm_head, AdaptiveSoftmax))
+        ):
+            logits_to_keep = 0
+        if logits_to_keep is not None:
+            logits = self._score(kept(hidden, logits_to_keep))
         if shift_labels is not None:
-            losses = self._losses(hidden, logits if all_logits else None, shift_labels)
+            every = logits_to_keep if isinstance(logits_to_keep, int) else None
+            losses = self._losses(hidden, logits if every == 0 else None, shift_labels)
             loss = mean_loss(losses, (shift_labels != IGNORED).sum(), num_items_in_batch)
         return LongspanCausalLMOutput(
             loss=loss,

@@ -31,7 +31,7 @@ _DEEPEST = 10_000
 
 @strict
 class LongspanConfig(PreTrainedConfig):
-    """Shape of a longspan model; `transformers`' own names (hidden_size, ...) work for the first three.
+    """Shape of a longspan model; the names that other models of transformers use for it work too (`attribute_map`).
 
     Args:
         vocab_size: number of token ids.
@@ -74,14 +74,30 @@ class LongspanConfig(PreTrainedConfig):
             id is a token.
 
     Raises:
-        UserError: for an unknown pooling or activation, or impossible sizes, cutoffs or ties.
+        UserError: for an unknown pooling or activation, impossible sizes, cutoffs or ties, or two names of one setting
+            with different values.
     """
 
     model_type = "longspan"
+    # BERT's names, which most tools read, then GPT-2's and T5's.
     attribute_map: ClassVar[dict[str, str]] = {
         "hidden_size": "dim",
         "num_hidden_layers": "depth",
         "num_attention_heads": "heads",
+        "intermediate_size": "feed_forward_dim",
+        "max_position_embeddings": "max_positions",
+        "embedding_size": "embedding_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "n_embd": "dim",
+        "n_layer": "depth",
+        "n_head": "heads",
+        "n_inner": "feed_forward_dim",
+        "n_positions": "max_positions",
+        "d_model": "dim",
+        "num_layers": "depth",
+        "num_heads": "heads",
+        "d_ff": "feed_forward_dim",
     }
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses"]
 
@@ -119,6 +135,7 @@ class LongspanConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs: Any) -> None:
+        self._take_usual_names(kwargs)
         self.mixers = ["additive"] if self.mixers is None else self.mixers
         self.mixer_options = {} if self.mixer_options is None else self.mixer_options
         if self.feed_forward_dim is None:
@@ -132,6 +149,21 @@ class LongspanConfig(PreTrainedConfig):
         self._check_values()
         self._check_clusters()
         super().__post_init__(**kwargs)
+
+    def _take_usual_names(self, given: dict[str, Any]) -> None:
+        """Move what is given by the names of `attribute_map` to its own fields, before others are derived from them."""
+        taken: dict[str, str] = {}
+        for alias in [name for name in given if name in self.attribute_map]:
+            name, value = self.attribute_map[alias], given.pop(alias)
+            # A default cannot be told from the same value given.
+            known = getattr(self, name)
+            if value != known and (name in taken or known != getattr(type(self), name)):
+                raise UserError(
+                    f"expected one value of {name}, got {known!r} as {taken.get(name, name)} and {value!r} as "
+                    f"{alias}; leave one of them out."
+                )
+            setattr(self, name, value)
+            taken[name] = alias
 
     def _check_values(self) -> None:
         """Check sizes, whose upper limit is larger than any tensor, and probabilities."""

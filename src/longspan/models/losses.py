@@ -38,6 +38,13 @@ def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> Non
         )
 
 
+def kept(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+    """Return the positions of `hidden` (b, t, d) whose logits are asked for: the last ones, all for 0, or those given."""
+    if isinstance(logits_to_keep, int):
+        return hidden[:, -logits_to_keep:] if logits_to_keep else hidden
+    return hidden[:, logits_to_keep]
+
+
 def in_chunks(losses: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor, columns: int) -> Tensor:
     """Return `losses` of `hidden` (*n, d) and `targets` (*n) as (*n), computed for a part of the positions at a time.
 

@@ -9,7 +9,7 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError
 from longspan.models.backbone import ACTIVATIONS
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, mean_loss
+from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 
 
@@ -18,7 +18,8 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
 
     `forward` takes the arguments of `LongspanModel` and `labels` (b, t), -100 where nothing is to be predicted. It
     returns the `loss`, mean nats over the labels (or their sum divided by `num_items_in_batch`), and `logits`
-    (b, t, vocab_size); with labels in training, `logits` is None, as only labelled positions are scored.
+    (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives positions). With
+    labels in training, `logits` is None unless `logits_to_keep` is given, as only labelled positions need scores.
 
     Raises:
         UserError: for a causal configuration, or one with cutoffs.
@@ -51,6 +52,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         document_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -67,8 +69,10 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         )
         hidden = body.last_hidden_state
         loss, logits = None, None
-        if labels is None or not self.training:
-            logits = self.lm_head(self.transform(hidden))
+        if logits_to_keep is None and (labels is None or not self.training):
+            logits_to_keep = 0
+        if logits_to_keep is not None:
+            logits = self.lm_head(self.transform(kept(hidden, logits_to_keep)))
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             labelled = labels != IGNORED

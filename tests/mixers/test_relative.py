@@ -177,6 +177,19 @@ def test_a_bounded_memory_forgets_at_the_cuts() -> None:
     assert not torch.allclose(mixer(x), one_by_one)
 
 
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [({"memory": 6}, 6), ({"memory": 6, "same_length": True}, None), ({"memory": 6, "start": "zeros"}, 0)],
+)
+def test_it_says_how_far_the_cuts_do_not_matter(options: dict[str, Any], length: int | None) -> None:
+    mixer, x = build(**options), inputs(2, 20)
+    assert mixer.exact_length == length
+    singly, parts = stream(mixer, x, [1] * 20), stream(mixer, x, [4] * 5)
+    same = 20 if length is None else length + 1
+    torch.testing.assert_close(parts[:, :same], singly[:, :same])
+    assert length is None or not torch.allclose(parts, singly)
+
+
 def test_the_memory_holds_the_last_inputs_newest_last() -> None:
     """Known failure elsewhere: swapped arguments when updating the memory, so that it keeps the oldest or nothing."""
     mixer, x = build(memory=5), inputs(2, 9)

@@ -1,5 +1,6 @@
 """The causal language model: losses, logits, what is tied, saving, and Transformer-XL as a configuration."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,10 @@ def test_logits_that_are_asked_for_are_made_in_training_too(changes: dict[str, A
         output.loss.backward()
         for one, other in zip([p.grad for p in model.parameters() if p.grad is not None], expected, strict=True):
             torch.testing.assert_close(one, other)
+    # For tools that expect them from every call.
+    model.forward = functools.partial(model.forward, logits_to_keep=0)
+    torch.testing.assert_close(model(ids, labels=ids).logits, logits)
+    assert model.accepts_loss_kwargs
 
 
 def test_padding_on_either_side_changes_no_loss() -> None:

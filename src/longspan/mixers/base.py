@@ -193,6 +193,11 @@ class Mixer(nn.Module, ABC):
         over one row of `length` positions take."""
 
     @property
+    def exact_length(self) -> int | None:
+        """How many positions `step` reads before its outputs depend on where segments end; None if they never do."""
+        return None
+
+    @property
     def linear(self) -> bool:
         """Whether the cost grows linearly with the length."""
         return self.operations(2 * LONG) < 3 * self.operations(LONG)

@@ -132,6 +132,12 @@ class Relative(Mixer):
     def state_size(self, positions: int) -> int:
         return self.dim * (self.memory if self.start == "zeros" else min(positions, self.memory))
 
+    @property
+    def exact_length(self) -> int | None:
+        if self.window is not None:
+            return None
+        return self.memory if self.start == "empty" else 0
+
     def set_memory(self, positions: int) -> None:
         """Let `step` remember the last `positions` positions, and `same_length` see as many."""
         if positions < 0:

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from transformers import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
+from longspan.models.generation import LongspanGenerationMixin
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
@@ -23,7 +23,7 @@ class LongspanCausalLMOutput(CausalLMOutputWithPast):
     losses: Tensor | None = None
 
 
-class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
+class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
     """Predict the next token; `generate` is transformers', with the mixers' states as its cache.
 
     `forward` takes the arguments of `LongspanModel` and targets: `labels` (b, t), shifted by the model so that position
@@ -44,9 +44,6 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
     Raises:
         UserError: for a configuration that is not causal.
     """
-
-    # States cannot be cropped to an earlier token, which assisted generation would need.
-    _is_stateful = True
 
     def __init__(self, config: LongspanConfig) -> None:
         if not config.causal:
@@ -79,11 +76,6 @@ class LongspanForCausalLM(LongspanPreTrainedModel, GenerationMixin):
             expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
             return expanded
         return dict(self._tied_weights_keys)
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """Return False, as `forward` creates its own cache."""
-        return False
 
     @can_return_tuple
     def forward(

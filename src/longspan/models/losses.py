@@ -39,7 +39,7 @@ def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> Non
 
 
 def kept(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
-    """Return the positions of `hidden` (b, t, d) whose logits are asked for: the last ones, all for 0, or those given."""
+    """Return the positions of `hidden` (b, t, d) to be scored: the last ones, all for 0, or those given."""
     if isinstance(logits_to_keep, int):
         return hidden[:, -logits_to_keep:] if logits_to_keep else hidden
     return hidden[:, logits_to_keep]

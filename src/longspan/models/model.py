@@ -212,9 +212,8 @@ class LongspanModel(LongspanPreTrainedModel):
         if states is None:
             x = self.backbone(x, mask, document_ids, hidden_states)
         else:
-            x, layers = self.backbone.step(x, states.layers, mask, hidden_states)
-            if use_cache is not False:
-                after = states.after(layers, states.seen.new_tensor(length) if mask is None else mask.sum(1), length)
+            x, after = states.step(self.backbone, x, mask, hidden_states)
+            after = None if use_cache is False else after
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=after,

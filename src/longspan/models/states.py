@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
+from longspan.models.backbone import Backbone
 
 
 class MixerStates:
@@ -26,7 +28,7 @@ class MixerStates:
         length: the number of positions so far, padding included.
     """
 
-    # What transformers asks a cache before it compiles a step or crops a sequence.
+    # What transformers asks a cache before it compiles a step or takes one back in place.
     is_compileable = False
     is_croppable = False
 
@@ -49,6 +51,18 @@ class MixerStates:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of positions so far, padding included, as transformers counts them."""
         return self.length
+
+    def step(
+        self,
+        backbone: Backbone,
+        x: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"] | None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], "MixerStates"]:
+        """Continue by `n` positions; return the outputs and the states after. See `Backbone.step`."""
+        y, layers = backbone.step(x, self.layers, mask, hidden_states)
+        real = self.seen.new_tensor(x.shape[1]) if mask is None else mask.sum(1)
+        return y, self.after(layers, real, x.shape[1])
 
     def after(self, layers: Sequence[Any], real: Tensor, length: int) -> "MixerStates":
         """Return the states `length` positions later, of which `real` (b,) were real."""

@@ -33,7 +33,8 @@ class TrainingResult:
         parameters: Number of parameters, tied ones counted once.
         seconds: Time from start to end, without that between sessions.
         word_vectors_found: Tokens that pretrained word vectors were found for; None without such vectors.
-        data: What was read, by split, and under "skipped" the rows left out by reason.
+        data: What was read, by split, and under "skipped" the rows left out by reason, under "encodings" those in
+            other encodings than UTF-8.
         details: What else the task reports, such as its labels.
     """
 

@@ -97,25 +97,25 @@ def test_values(tmp_path: Path, column: Column, cells: list[Any], expected: list
         (Label("label", "x_column"), float("nan"), "no label"),
         (NUMBER, "", "no score"),
         (NUMBER, None, "no score"),
-        (NUMBER, "three", "no score (expected a number such as 3.5, got 'three')"),
-        (NUMBER, "nan", "no score (expected a number such as 3.5, got 'nan')"),
-        (NUMBER, float("nan"), "no score (expected a number such as 3.5, got nan)"),
-        (NUMBER, float("inf"), "no score (expected a number such as 3.5, got inf)"),
-        (NUMBER, True, "no score (expected a number such as 3.5, got True)"),
-        (NUMBER, "1_000", "no score (expected a number such as 3.5, got '1_000')"),
-        (NUMBER, "1,5", "no score (expected a number such as 3.5, got '1,5')"),
-        (NUMBER, "9" * 400, f"no score (expected a number such as 3.5, got '{'9' * 56}...)"),
-        (NUMBER, 10**400, f"no score (expected a number such as 3.5, got 1{'0' * 56}...)"),
-        (NUMBERS, "1 two", "no scores (expected a list of numbers, got 'two')"),
-        (NUMBERS, [1, None], "no scores (expected a list of numbers, got None)"),
+        (NUMBER, "three", "no score (expected a number such as 3.5, got text of 5 characters)"),
+        (NUMBER, "nan", "no score (expected a number such as 3.5, got text of 3 characters)"),
+        (NUMBER, float("nan"), "no score (expected a number such as 3.5, got a number that is not finite)"),
+        (NUMBER, float("inf"), "no score (expected a number such as 3.5, got a number that is not finite)"),
+        (NUMBER, True, "no score (expected a number such as 3.5, got true)"),
+        (NUMBER, "1_000", "no score (expected a number such as 3.5, got text of 5 characters)"),
+        (NUMBER, "1,5", "no score (expected a number such as 3.5, got text of 3 characters)"),
+        (NUMBER, "9" * 400, "no score (expected a number such as 3.5, got text of 400 characters)"),
+        (NUMBER, 10**400, "no score (expected a number such as 3.5, got a number that is not finite)"),
+        (NUMBERS, "1 two", "no scores (expected a list of numbers, got text of 3 characters)"),
+        (NUMBERS, [1, None], "no scores (expected a list of numbers, got null)"),
         (NUMBERS, [], "no scores"),
         (WORDS, "", "no tokens"),
-        (WORDS, '["a", ', """no tokens (expected a list of words, got '["a", ', which is not a JSON list)"""),
-        (WORDS, ["a", 3], "no tokens (expected a list of words, got 3 among them)"),
+        (WORDS, '["a", ', "no tokens (expected a list of words, got text of 6 characters, which is not a JSON list)"),
+        (WORDS, ["a", 3], "no tokens (expected a list of words, got a number among them)"),
         (LABELS, "", "no labels"),
-        (LABELS, '["a"', """no labels (expected a list of labels, got '["a"', which is not a JSON list)"""),
-        (LABELS, ["a", None], "no labels (expected a list of labels, got None among them)"),
-        (LABELS, ["a", ["b"]], "no labels (expected a list of labels, got ['b'] among them)"),
+        (LABELS, '["a"', "no labels (expected a list of labels, got text of 4 characters, which is not a JSON list)"),
+        (LABELS, ["a", None], "no labels (expected a list of labels, got null among them)"),
+        (LABELS, ["a", ["b"]], "no labels (expected a list of labels, got a list of 1 among them)"),
         (LABELS, ["a\ud800"], "broken UTF-8"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_label_for_each_word(tmp_path: Path) -> None:
     good, bad, last = read_rows(path, TAGGED, Settings())
     assert good.values == {"tokens": ["the", "cat"], "tags": ["D", "N"]}
     assert last.values == {"tokens": ["sat", "on", "it"], "tags": ["V", "N", "X"]}
-    assert bad[1:] == ("a.csv, row 2", "tags and tokens differ in number (expected 2, got 1)")
+    assert bad[1:3] == ("a.csv, row 2", "tags and tokens differ in number (expected 2, got 1)")
     with pytest.raises(
         UserError, match=r"a.csv, row 2: tags and tokens differ .* got 1\); fix it, or set data.skip_bad_row"
     ):

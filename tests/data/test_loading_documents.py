@@ -243,11 +243,11 @@ def test_files_that_cannot_be_learned_from(tmp_path: Path, name: str, content: s
 
 def test_folders_that_cannot_be_learned_from(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"expected text files .* in the folder '.*empty', got an empty folder; choose"):
+    with pytest.raises(UserError, match=r"expected text files in the folder '.*empty', got an empty folder; choose"):
         load(tmp_path / "empty")
     write(tmp_path / "pictures" / "a.png")
     write(tmp_path / "pictures" / "b.png")
-    with pytest.raises(UserError, match=r"folder '.*pictures', got 2 others \(such as a.png\); choose"):
+    with pytest.raises(UserError, match=r"folder '.*pictures', got only others \(.png\); choose"):
         load(tmp_path / "pictures")
     write(tmp_path / "two" / "a.txt")
     write(tmp_path / "two" / "b.txt", "other text")

@@ -210,7 +210,7 @@ def test_bad_rows_stop_or_are_dropped_and_counted(tmp_path: Path) -> None:
     message = (
         r"expected text and label in every row, in UTF-8, got a.jsonl with broken UTF-8 in 1 row "
         r"\(first: a.jsonl, line 13\) and no label in 2 rows \(first: a.jsonl, line 9\) and no text in 2 rows "
-        r"\(first: a.jsonl, line 10\); fix them, or set data.skip_bad_rows=true"
+        r"\(first: a.jsonl, line 10\); fix them, set data.encoding=auto .* found out, or set data.skip_bad_rows=true"
     )
     for _ in range(2):
         # The second time, they are known from the cache.

@@ -16,7 +16,7 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from longspan.data import opening
+from longspan.data import decoding, opening
 from longspan.data.columns import Column, Label, Text
 from longspan.data.loading import load
 from longspan.data.rows import Row, read_rows
@@ -140,7 +140,7 @@ def test_small_files_that_unpack_to_large_ones_do_not_fill_the_memory(
     table = write(tmp_path / f"a.csv{packed}", PACK[packed](b"text\n" + line * count))
     bomb = write(tmp_path / f"b.csv{packed}", PACK[packed](b"text\n" + b"x" * len(line) * count))
     book = write(tmp_path / f"b.txt{packed}", PACK[packed](line * count))
-    monkeypatch.setattr(opening, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(decoding, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(opening, "LARGEST_DOCUMENT", 1 << 20)
     tracemalloc.start()
     try:
@@ -214,7 +214,10 @@ def test_a_byte_order_mark_counts_in_the_place(tmp_path: Path) -> None:
 
 def test_other_encodings_than_named(tmp_path: Path) -> None:
     content = "text,label\nGrüße,a\n"
-    with pytest.raises(UserError, match=r"a.csv: expected utf-16, got another encoding \(.*BOM\); set data.encodi"):
+    with pytest.raises(
+        UserError,
+        match=r"a.csv: expected utf-16, got another encoding \(.*BOM\); save .*, or set data.encoding=auto",
+    ):
         rows(write(tmp_path / "a.csv", content), encoding="utf-16")
     with pytest.raises(
         UserError, match=r"a.csv, line 1: expected UTF-8, got .*; save the file as UTF-8, or set data.e"
@@ -235,11 +238,11 @@ def test_what_is_cached_depends_on_the_encoding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "hint"),
-    [("uft-8", "did you mean 'utf-8'"), ("latin-11", "did you mean 'latin-1"), ("base64", "did you mean|try utf"),
-     ("?", "try utf-8, utf-16, latin-1 or cp1252"), ("", "try utf"), ("a\0b", "try utf")],
+    [("uft-8", "did you mean 'utf-8'"), ("latin-11", "did you mean 'latin-1"), ("base64", "did you mean|try auto"),
+     ("?", "try auto, utf-8, utf-16, latin-1 or cp1252"), ("", "try auto"), ("a\0b", "try auto")],
 )  # fmt: skip
 def test_names_that_are_no_encodings(encoding: str, hint: str) -> None:
-    with pytest.raises(UserError, match=rf"data.encoding must be the name of a text encoding, got .*; ({hint})"):
+    with pytest.raises(UserError, match=rf"data.encoding must be the name of a text encoding, or 'auto', .*; ({hint})"):
         ClassificationData(encoding=encoding)
 
 

@@ -259,18 +259,18 @@ def make_classes(root: Path, names: Iterator[str] | list[str]) -> None:
 def test_folder_of_classes(tmp_path: Path) -> None:
     make_classes(tmp_path, ["b/2.txt", "b/1.txt", "a/deep/x", "a/.hidden", ".git/x.txt", "unsup/1.txt", "README"])
     files = list_classes(tmp_path, "label", "train/")
-    assert [(file.label, file.where) for file in files] == [
+    assert [(file.label, file.where) for file in files.files] == [
         ("a", "train/a/deep/x"),
         ("b", "train/b/1.txt"),
         ("b", "train/b/2.txt"),
     ]
     schema = schema_of(LABELLED, ClassificationData())
-    assert next(read_files(files, schema)) == ({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x", "")
+    assert next(read_files(files.files, schema)) == Row({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x")
 
 
 def test_ratings_in_file_names(tmp_path: Path) -> None:
     make_classes(tmp_path, ["pos/0_10.txt", "neg/1_2.txt"])
-    assert [file.label for file in list_classes(tmp_path, "rating")] == ["2", "10"]
+    assert [file.label for file in list_classes(tmp_path, "rating").files] == ["2", "10"]
     make_classes(tmp_path, ["pos/x.txt"])
     with pytest.raises(UserError, match=r"names like 12_9.txt \(ID_RATING.txt\), got 'pos/x.txt'"):
         list_classes(tmp_path, "rating")
@@ -279,7 +279,7 @@ def test_ratings_in_file_names(tmp_path: Path) -> None:
 def test_broken_utf8_in_a_folder_has_file_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "a" / "1.txt", b"abc\xff")
     file = document_file(path, "a/1.txt", "a")
-    assert list(read_files([file], schema_of(LABELLED, ClassificationData()))) == [({}, "a/1.txt, byte 3", BROKEN)]
+    assert list(read_files([file], schema_of(LABELLED, ClassificationData()))) == [Row({}, "a/1.txt, byte 3", BROKEN)]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_standard_input_of_several_columns_is_json() -> None:
     pair = [TEXT, Text("other", "label_column")]
     good, plain, partial, last = lines(b'{"text": "a", "label": "b"}\na line\n{"text": "a"}\n[]\n', pair)
     assert good.values == {"text": "a", "other": "b"}
-    assert plain == ({}, "standard input, line 2", "not a JSON object (Expecting value at column 1)")
+    assert plain == Row({}, "standard input, line 2", "not a JSON object (Expecting value at column 1)")
     assert partial.problem == "no other"
     assert last.problem == "not a JSON object (got a value of type list)"
 
@@ -363,5 +363,5 @@ def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
         Row({}, "inner/a.md, byte 3", BROKEN),
     ]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"expected text files .* in the folder '.*', got an empty folder"):
+    with pytest.raises(UserError, match=r"expected text files in the folder '.*', got an empty folder"):
         read_rows(tmp_path / "empty", [TEXT], ClassificationData())

@@ -4,31 +4,52 @@ A cache file is named after a fingerprint of everything the rows depend on (path
 run looks only at the dates of the source files, and reads a file again only if it has changed.
 """
 
+import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from importlib import resources
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, Features, NamedSplit, Value
 from datasets.exceptions import DatasetGenerationError
 
+import longspan
 from longspan.data.columns import Column
+from longspan.data.decoding import broken, encoding_name
+from longspan.data.encodings import AUTO, detector
 from longspan.data.finding import SPLITS, Source
-from longspan.data.opening import encoding_name
 from longspan.data.schema import Schema
 from longspan.data.tables import MALFORMED
 from longspan.errors import UserError
 
-_ROWS_VERSION = 3
-"""Increase this when the same files give different rows, so that outdated caches are not used."""
-
-_PLACES = {"where": Value("string"), "problem": Value("string")}
+_PLACES = {"where": Value("string"), "problem": Value("string"), "encoding": Value("string")}
 
 
-def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> tuple[dict[str, Dataset], dict[str, int]]:
-    """Read each split without its bad rows; return the splits and the number of rows left out, by reason.
+@functools.cache
+def _rows_version() -> str:
+    """Return a hash of the code that reads rows: other code may give other rows or problems for the same files."""
+    digest = hashlib.sha256(f"{longspan.__version__} {detector()}".encode())
+    for file in sorted(resources.files("longspan.data").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".py"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+class ReadSplits(NamedTuple):
+    """The good rows of each split, and for all splits together the numbers of rows that were left out, by reason, and
+    of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto"."""
+
+    splits: dict[str, Dataset]
+    skipped: dict[str, int]
+    encodings: dict[str, int]
+
+
+def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> ReadSplits:
+    """Read each split without its bad rows.
 
     Args:
         sources: The source of each split.
@@ -40,13 +61,17 @@ def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> tuple
     """
     skipped: dict[str, int] = {}
     splits: dict[str, Dataset] = {}
+    encodings: Counter[str] = Counter()
     for split, source in sorted(sources.items(), key=lambda item: SPLITS.index(item[0])):
         rows = _without_bad_rows(cached(source, split, schema.columns), source, schema, skip, skipped)
+        if schema.encoding == AUTO:
+            encodings.update(rows["encoding"])
+        rows = rows.remove_columns("encoding")
         if len(rows):
             splits[split] = rows
         elif split == "train":
             raise UserError(f"expected documents in {source.name}, got only bad rows; fix them or use other data.")
-    return splits, skipped
+    return ReadSplits(splits, skipped, {name: count for name, count in encodings.most_common() if name})
 
 
 def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
@@ -60,16 +85,17 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
         columns: Their columns.
 
     Returns:
-        The columns by name, and `where` and `problem`; the latter is empty for good rows.
+        The columns by name, and `where`, `problem` (empty for good rows) and `encoding` (where "auto" found another
+        than UTF-8).
     """
     # The same file as another split is cached separately.
-    facts = [_ROWS_VERSION, split, source.facts]
+    facts = [_rows_version(), split, source.facts]
     features = {column.name: column.feature for column in columns} | _PLACES
 
     def examples() -> Iterator[dict[str, Any]]:
         for row in source.rows():
             values = {column.name: row.values.get(column.name) for column in columns}
-            yield {**values, "where": row.where, "problem": row.problem}
+            yield {**values, "where": row.where, "problem": row.problem, "encoding": row.encoding}
 
     try:
         return Dataset.from_generator(
@@ -115,10 +141,12 @@ def _refusal(dataset: Dataset, source: Source, schema: Schema, counts: dict[str,
         for reason, count in sorted(counts.items())
     ]
     wanted = " and ".join(column.name for column in schema.columns if column.required)
+    encoding = "" if schema.encoding == AUTO else f", in {encoding_name(schema.encoding)}"
+    undecoded = broken(schema.encoding) in counts
+    hint = "data.encoding=auto to have each file's encoding found out" if encoding else "data.encoding to its name"
     return (
-        f"expected {wanted} in every row, in {encoding_name(schema.encoding)}, got {source.name} with "
-        f"{' and '.join(found)}; "
-        "fix them, or set data.skip_bad_rows=true to drop and count them."
+        f"expected {wanted} in every row{encoding}, got {source.name} with {' and '.join(found)}; fix them, "
+        f"{f'set {hint}, ' if undecoded else ''}or set data.skip_bad_rows=true to drop and count them."
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from datasets import Value
 
+from longspan.data.cells import is_short, shown
 from longspan.errors import UserError, suggestion
 
 
@@ -37,8 +38,18 @@ def class_number(column: str, numbers: Mapping[str, int]) -> Carried:
     def convert(label: str, where: str) -> int:
         if label not in numbers:
             raise UserError(
-                f"{where}: expected a label that the model knows, got {label!r}; {suggestion(label, numbers)}"
+                f"{where}: expected a label that the model knows, got {shown(label)}; {_known(label, numbers)}"
             )
         return numbers[label]
 
     return Carried(column, Value("int64"), convert, dict(numbers))
+
+
+def _known(label: str, numbers: Mapping[str, int]) -> str:
+    """Return the nearest label, or the first ones, without those that may be documents."""
+    names = list(filter(is_short, numbers))
+    hint = suggestion(label, names) if is_short(label) else ""
+    if hint.startswith("did"):
+        return hint
+    some = "known names are" if len(names) <= 10 else f"it knows {len(numbers):,}, among them"
+    return f"{some} {', '.join(names[:10])}." if names else "check the column."

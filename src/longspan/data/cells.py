@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -56,7 +56,7 @@ def labels(items: list[Any], refuse: Refusal) -> list[str]:
     for item in items:
         label = None if isinstance(item, (list, dict)) else label_text(item)
         if label is None:
-            raise refuse(f"{abbreviated(item)} among them")
+            raise refuse(f"{described(item)} among them")
         found.append(label)
     return found
 
@@ -66,7 +66,7 @@ def words(cell: Any, refuse: Refusal) -> list[Any]:
     if isinstance(cell, str):
         items = json_list(cell)
         if items is None and cell.lstrip().startswith('["'):
-            raise refuse(f"{abbreviated(cell)}, which is not a JSON list")
+            raise refuse(f"{described(cell)}, which is not a JSON list")
         return cell.split() if items is None else items
     if not isinstance(cell, list):
         raise WrongColumn
@@ -77,15 +77,15 @@ def number(cell: Any, refuse: Refusal) -> float:
     """Return a finite number; refuse anything else."""
     if isinstance(cell, str):
         if not _NUMBER.fullmatch(cell.strip()):
-            raise refuse(abbreviated(cell))
+            raise refuse(described(cell))
     elif isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
-        raise refuse(abbreviated(cell))
+        raise refuse(described(cell))
     try:
         value = float(cell)
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
-        raise refuse(abbreviated(cell))
+        raise refuse(described(cell))
     return value
 
 
@@ -100,8 +100,55 @@ def json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def abbreviated(cell: Any) -> str:
-    """Return a cell for messages, at most 60 characters of it."""
-    shown = repr(cell)
-    # A cell may be as long as a book.
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+def described(cell: Any) -> str:
+    """Return what a cell is, for messages: its type and size, as what it says may be private."""
+    if cell is None or isinstance(cell, bool):
+        return json.dumps(cell)
+    if isinstance(cell, str):
+        return f"text of {len(cell):,} characters" if len(cell) != 1 else "text of 1 character"
+    if isinstance(cell, int | float | Decimal):
+        return "a number that is not finite" if _not_finite(cell) else "a number"
+    if isinstance(cell, list):
+        return f"a list of {len(cell):,}"
+    return f"a value of type {type(cell).__name__}"
+
+
+def _not_finite(cell: float | Decimal) -> bool:
+    try:
+        return not math.isfinite(cell)
+    except OverflowError:
+        # A whole number beyond float64.
+        return True
+
+
+_LONGEST_NAME, _MOST_WORDS = 40, 5
+"""Maximum size of a label or a column's name in messages: what is longer may be a document."""
+
+
+def is_short(name: str) -> bool:
+    """Return whether a label or a name is short enough for messages."""
+    return len(name) <= _LONGEST_NAME and len(name.split()) <= _MOST_WORDS
+
+
+def shown(name: str) -> str:
+    """Return a label or a name of a column for messages, in quotes, or only its length where it may be a document."""
+    return repr(name) if is_short(name) else described(name)
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text looks like the name of a column, and not like a cell."""
+    plain = not _NUMBER.fullmatch(text.strip()) and text.isprintable() and text.strip()[-1:] not in (".", "!", "?")
+    return bool(text.strip()) and is_short(text) and plain
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names of columns for messages; only how many there are if they do not all look like names."""
+    found = list(names)
+    if not found:
+        return "none at all"
+    if found == [str(number) for number in range(1, len(found) + 1)]:
+        return f"the columns 1 to {len(found)}"
+    if not all(map(is_name, found)):
+        return f"{len(found):,} {'columns' if len(found) > 1 else 'column'} with what looks like data instead of names"
+    more = f" and {len(found) - 20:,} more" if len(found) > 20 else ""
+    return ", ".join(map(repr, found[:20])) + more

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longspan.data.cells import BadCell, WrongColumn, abbreviated, json_list, label_text, labels, number, words
+from longspan.data.cells import BadCell, WrongColumn, described, json_list, label_text, labels, number, words
 from longspan.data.opening import expand
 from longspan.errors import UserError
 
@@ -140,7 +140,7 @@ class Labels(Column):
                 if not cell.strip():
                     return None
                 if cell.lstrip().startswith('["'):
-                    raise self._bad_cell(f"{abbreviated(cell)}, which is not a JSON list")
+                    raise self._bad_cell(f"{described(cell)}, which is not a JSON list")
                 items = cell.split(self.separator) if self.separator else [cell]
                 return list(dict.fromkeys(filter(None, map(str.strip, items))))
         elif isinstance(cell, list):
@@ -203,7 +203,7 @@ class Words(Column):
             # "[1]" is a word too.
             return cell.split()
         if wrong:
-            raise self._bad_cell(f"{abbreviated(wrong[0])} among them")
+            raise self._bad_cell(f"{described(wrong[0])} among them")
         return items
 
     def is_missing(self, value: Any) -> bool:
@@ -258,10 +258,18 @@ class File(Column):
             path = (folder / expand(cell.strip())).absolute()
             mode = path.stat().st_mode
         except (OSError, ValueError) as error:
-            raise self._bad_cell(f"{cell!r}: {getattr(error, 'strerror', None) or error}") from None
+            reason = getattr(error, "strerror", None) or "no path"
+            raise self._bad_cell(f"{_path(cell)}: {reason}") from None
         if not stat.S_ISREG(mode):
-            raise self._bad_cell(f"{cell!r}, which is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}")
+            raise self._bad_cell(
+                f"{_path(cell)}, which is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}"
+            )
         return str(path)
+
+
+def _path(cell: str) -> str:
+    """Return a path for messages, unless it may be a document."""
+    return repr(cell) if len(cell.split()) == 1 and len(cell) <= 255 else described(cell)
 
 
 def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:

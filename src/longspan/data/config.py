@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from longspan.data.opening import check_encoding
+from longspan.data.decoding import check_encoding
+from longspan.data.schema import check_delimiter
 from longspan.errors import UserError
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe")
@@ -26,7 +27,12 @@ class DataConfig:
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
         test: A file or a folder for testing; replaces the test split of `path`.
-        encoding: The encoding of text files, csv, tsv and JSON lines, such as "utf-8", "utf-16" or "latin-1".
+        encoding: The encoding of text files, csv, tsv and JSON lines, such as "utf-8", "utf-16" or "latin-1"; "auto"
+            is UTF-8 where a file is that, and otherwise what charset-normalizer takes it for.
+        delimiter: What separates the fields of csv and tsv files: a character or a word for it (comma, semicolon, tab,
+            pipe, space); "auto" is a comma in csv, a tab in tsv.
+        header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
+            from 1: data.text_column=2 is the second.
         text_column: The column with the documents.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no
             validation split; 0 for none. A single document is cut, and its end used.
@@ -49,6 +55,8 @@ class DataConfig:
     validation: str = ""
     test: str = ""
     encoding: str = "utf-8"
+    delimiter: str = "auto"
+    header: bool = True
     text_column: str = "text"
     validation_fraction: float = 0.1
     test_fraction: float = 0.0
@@ -85,6 +93,7 @@ class DataConfig:
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
         check_encoding(self.encoding)
+        check_delimiter(self.delimiter)
         if self.keep not in ("first", "last"):
             raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         if self.classes == 1:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from datasets import ClassLabel, Dataset, List, load_dataset
 from datasets.exceptions import DatasetsError
 
 from longspan.data.columns import File
+from longspan.data.decoding import encoding_name, mend
+from longspan.data.encodings import AUTO
 from longspan.data.folders import (
     SPLIT_NAMES,
     DocumentFile,
+    Documents,
     document_file,
     list_classes,
     list_files,
@@ -24,7 +27,7 @@ from longspan.data.folders import (
     read_files,
     sub_folders,
 )
-from longspan.data.opening import encoding_name, examine, expand
+from longspan.data.opening import examine, expand, printable
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import is_document
 from longspan.data.schema import Row, Schema
@@ -42,11 +45,13 @@ class Source:
         name: Their name in messages.
         facts: Everything they depend on, as JSON.
         rows: Reads them.
+        others: How many files of a folder are no documents, by suffix.
     """
 
     name: str
     facts: Any
     rows: Callable[[], Iterator[Row]]
+    others: dict[str, int] = field(default_factory=dict)
 
 
 def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
@@ -111,16 +116,17 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
             )
         return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
     if is_document(path, schema):
-        file = document_file(path.resolve(), path.name)
-        return Source(path.name, [_facts([file]), schema.facts], partial(_read_one, file, schema))
+        file = document_file(path.resolve(), printable(path.name))
+        return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
     rows = partial(read_table, path, schema)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
-    source = Source(path.name, table, rows)
+    source = Source(printable(path.name), table, rows)
     return _joined(source, schema) if schema.joined else source
 
 
-def _files(path: Path, files: Sequence[DocumentFile], schema: Schema) -> Source:
-    return Source(str(path), [_facts(files), schema.facts], partial(read_files, files, schema))
+def _files(path: Path, found: Documents, schema: Schema) -> Source:
+    facts = [_facts(found.files), schema.facts]
+    return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others)
 
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
@@ -130,8 +136,7 @@ def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
             f"a folder of classes has only the text column 'text', the contents of its files, got data.{text.setting}="
             f"{schema.names[text.name]!r}; leave data.{text.setting} out."
         )
-    files = list_classes(root, schema.names[label.name] if label else "label", prefix)
-    return Source(str(root), [_facts(files), schema.facts], partial(read_files, files, schema))
+    return _files(root, list_classes(root, schema.names[label.name] if label else "label", prefix), schema)
 
 
 def _facts(files: Sequence[DocumentFile]) -> list[Any]:
@@ -159,12 +164,11 @@ def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
 
 def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
     """Read a file that was named by itself: if it is bad there is no row to leave out, so it is an error."""
-    encoding = encoding_name(schema.encoding)
+    encoding = "an encoding that is known" if schema.encoding == AUTO else encoding_name(schema.encoding)
     for row in read_files([file], schema):
         if not row.values:
             raise UserError(
-                f"expected text in {encoding}, got another encoding or no text at {row.where}; save the file as "
-                f"{encoding}, or set data.encoding to the file's encoding."
+                f"expected text in {encoding}, got another encoding or no text at {row.where}; {mend(schema.encoding)}."
             )
         if row.problem:
             raise UserError(f"expected text in {file.where!r}, got an empty file; choose a file with text.")

@@ -3,22 +3,30 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.opening import NotText, broken, examine, nearest, printable, read_document, suffix
+from longspan.data.decoding import NotText, nearest
+from longspan.data.opening import examine, printable, read_document, suffix
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
 
 # fmt: off
-TEXT = frozenset((
-    ".txt", ".text", ".md", ".markdown", ".rst", ".tex", ".org", ".adoc", ".tokens", ".raw", ".html", ".htm", ".xml",
-    ".json", ".yaml", ".yml", ".toml", ".py", ".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".java", ".kt", ".js", ".ts",
-    ".go", ".rs", ".rb", ".php", ".pl", ".r", ".jl", ".scala", ".swift", ".lua", ".sql", ".sh",
+OTHER = frozenset((
+    # Tables, which are read row by row when they are named themselves.
+    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xls", ".xlsx", ".ods", ".db", ".sqlite",
+    # Pictures, sound, film and fonts.
+    ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".svg", ".heic", ".psd",
+    ".wav", ".mp3", ".flac", ".ogg", ".m4a", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".ttf", ".otf", ".woff", ".woff2",
+    # Documents of other programs, archives, programs, weights.
+    ".pdf", ".ps", ".doc", ".docx", ".odt", ".ppt", ".pptx", ".epub", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
+    ".whl", ".iso", ".exe", ".dll", ".so", ".dylib", ".a", ".o", ".obj", ".class", ".pyc", ".pyd", ".bin", ".lock",
+    ".npy", ".npz", ".pt", ".pth", ".ckpt", ".pkl", ".safetensors", ".onnx", ".gguf", ".h5", ".hdf5",
 ))
 # fmt: on
-"""Suffixes of text files, which tell a folder's documents from its other files."""
+"""Suffixes of what is no document: every other visible file of a folder is one, whatever its suffix."""
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
 """Splits by the names of their folders and files."""
@@ -104,25 +112,40 @@ def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile
     return DocumentFile(str(path), label, where, facts.st_size, facts.st_mtime_ns)
 
 
-def list_texts(root: Path, files: Sequence[Listed]) -> list[DocumentFile]:
-    """Return the files of a folder whose suffix is that of a text file.
+class Documents(NamedTuple):
+    """The files of a folder that are documents, and how many others there are, by suffix: see `OTHER`."""
+
+    files: list[DocumentFile]
+    others: dict[str, int]
+
+
+def list_texts(root: Path, files: Sequence[Listed]) -> Documents:
+    """Return which of a folder's files are documents.
 
     Raises:
         UserError: There are none, or one cannot be read.
     """
     texts = [document_file(*file) for file in files if is_text(file)]
+    others = _others(files)
     if not texts:
-        other = f"{len(files)} others (such as {files[0].where})" if files else "an empty folder"
         raise UserError(
-            f"expected text files (.txt, .md, .py and the like) in the folder {str(root)!r}, got {other}; choose "
-            "another folder, or name a file itself."
+            f"expected text files in the folder {str(root)!r}, got {_described(others) or 'an empty folder'}; choose "
+            "another folder, or name files themselves."
         )
-    return texts
+    return Documents(texts, others)
 
 
 def is_text(file: Listed) -> bool:
-    """Return whether a file's suffix is that of a text file."""
-    return suffix(Path(file.path)) in TEXT
+    """Return whether a file of a folder is a document, according to its suffix."""
+    return suffix(Path(file.path)) not in OTHER
+
+
+def _others(files: Iterable[Listed]) -> dict[str, int]:
+    return dict(Counter(suffix(Path(file.path)) for file in files if not is_text(file)))
+
+
+def _described(others: dict[str, int]) -> str:
+    return f"only others ({', '.join(sorted(others)[:5])})" if others else ""
 
 
 def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
@@ -147,8 +170,8 @@ def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
     return splits if len(splits) > 1 else {}
 
 
-def list_classes(root: Path, label_column: str, prefix: str = "") -> list[DocumentFile]:
-    """List the files of a folder with one sub-folder per class, in order of names, without opening them.
+def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
+    """List the documents of a folder with one sub-folder per class, in order of names, without opening them.
 
     Hidden files and folders are skipped, and so is unsup/, where aclImdb keeps documents without labels.
 
@@ -173,14 +196,17 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> list[Docume
             "into "
             "folders, or use a csv, tsv, jsonl or parquet file."
         )
-    found = [
-        document_file(*file, printable(folder.name))
+    files = [
+        (file, printable(folder.name))
         for folder in classes
         for file in list_files(folder, f"{prefix}{printable(folder.name)}/")
     ]
+    found = [document_file(*file, label) for file, label in files if is_text(file)]
+    others = _others(file for file, _ in files)
     if not found:
-        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, got none; add files.")
-    return [_rated(file) for file in found] if label_column == "rating" else found
+        got = _described(others) or "none"
+        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, got {got}; add files.")
+    return Documents([_rated(file) for file in found] if label_column == "rating" else found, others)
 
 
 def _rated(file: DocumentFile) -> DocumentFile:
@@ -202,11 +228,11 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     text, label = schema.document_columns("a folder of text files")
     for file in files:
         try:
-            content = read_document(Path(file.path), schema.encoding)
+            content, encoding = read_document(Path(file.path), schema.encoding)
         except NotText as error:
-            yield Row({}, f"{file.where}, byte {error.byte}", broken(schema.encoding))
+            yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
             continue
         cells = {schema.names[text.name]: content}
         if label is not None:
             cells[schema.names[label.name]] = file.label
-        yield schema.row(cells, file.where, Path(file.path).parent)
+        yield schema.row(cells, file.where, Path(file.path).parent)._replace(encoding=encoding)

@@ -1,14 +1,17 @@
 """Loading data from any source, checked and split: `load`."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset, DatasetDict
 
 from longspan.data.caching import read_splits
+from longspan.data.cells import shown
 from longspan.data.columns import Column, Label, Labels, WordLabels
 from longspan.data.finding import SPLITS, find
+from longspan.data.notes import note_encodings, note_left_out
 from longspan.data.schema import schema_of
 from longspan.data.splitting import split_off
 from longspan.errors import UserError
@@ -21,10 +24,12 @@ class Splits:
     Attributes:
         splits: Those of "train", "validation" and "test" that exist, each with the declared columns and `where`.
         skipped: Number of rows left out, by reason.
+        encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
     """
 
     splits: DatasetDict
     skipped: dict[str, int]
+    encodings: dict[str, int] = field(default_factory=dict)
 
 
 def load(config: Any, columns: Sequence[Column], *, training: bool = True, stratify: str | None = None) -> Splits:
@@ -48,14 +53,17 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
         raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")
     schema = schema_of(columns, config)
-    splits, skipped = read_splits(find(config, schema, training), schema, config.skip_bad_rows)
+    sources = find(config, schema, training)
+    splits, skipped, encodings = read_splits(sources, schema, config.skip_bad_rows)
+    note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()))
+    note_encodings(encodings, sum(map(len, splits.values())))
     if "train" in splits:
         _check_labels(splits, columns, training)
         wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
         fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
         if fractions:
             splits |= split_off(splits["train"], fractions, config.split_seed, columns, stratify)
-    return Splits(DatasetDict({split: splits[split] for split in SPLITS if split in splits}), skipped)
+    return Splits(DatasetDict({split: splits[split] for split in SPLITS if split in splits}), skipped, encodings)
 
 
 def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], training: bool) -> None:
@@ -64,7 +72,7 @@ def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], trainin
             continue
         known = _labels(splits["train"], column)
         if training and isinstance(column, Label) and len(known) < 2:
-            only = f"only {min(known)!r} as a label" if known else "no labels"
+            only = f"only {shown(min(known))} as a label" if known else "no labels"
             raise UserError(
                 f"expected at least two classes in the training data, got {only}; add examples of another class, or "
                 f"check data.{column.setting}."
@@ -77,7 +85,7 @@ def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], trainin
                     if unseen[0] in _as_list(row[column.name])
                 )
                 raise UserError(
-                    f"expected only labels of the training data in the {split} data, got {unseen[0]!r} (first: "
+                    f"expected only labels of the training data in the {split} data, got {shown(unseen[0])} (first: "
                     f"{first}); "
                     "add training examples with it, or remove it."
                 )

@@ -1,7 +1,5 @@
-"""Opening files: finding, decompressing and decoding them, with one sentence for whatever goes wrong."""
+"""Opening files: finding, decompressing and reading them, with one sentence for whatever goes wrong."""
 
-import codecs
-import encodings.aliases
 import errno
 import gzip
 import io
@@ -10,74 +8,24 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, cast
 
-from longspan.errors import UserError, suggestion
+from longspan.data.decoding import decode, nearest
+from longspan.data.encodings import AUTO, find_encoding
+from longspan.data.html import SUFFIXES as HTML
+from longspan.data.html import html_text
+from longspan.errors import UserError
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
 """Suffixes of compressed files, and the names of their formats."""
 
-LONGEST_LINE = 1 << 30
-"""Maximum number of characters in a line, so that a small compressed file cannot fill the memory."""
-
 LARGEST_DOCUMENT = 1 << 31
-"""Maximum number of bytes in a compressed document, for the same reason."""
+"""Maximum number of bytes in a compressed document, so that a small one cannot fill the memory."""
 
 _CHUNK = 1 << 20
-_BOM = "\ufeff"
-_BROKEN_BYTES = "longspan.broken"
-
-
-def _mark(error: UnicodeError) -> tuple[str, int]:
-    """Replace undecodable bytes by a lone surrogate, so that reading continues and the row can be reported."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return "\udcff", error.end
-
-
-codecs.register_error(_BROKEN_BYTES, _mark)
-
-
-class NotText(ValueError):
-    """A document that is not text in its encoding.
-
-    Args:
-        byte: The position of the first invalid byte, from 0.
-    """
-
-    def __init__(self, byte: int) -> None:
-        super().__init__(f"byte {byte}")
-        self.byte = byte
-
-
-def check_encoding(name: str) -> None:
-    """Raise UserError unless `name` is the name of a text encoding."""
-    try:
-        codecs.lookup(name)
-        "".encode(name)
-    except (LookupError, ValueError):
-        known = [alias.replace("_", "-") for pair in encodings.aliases.aliases.items() for alias in pair]
-        hint = nearest(name.lower(), known) or "try utf-8, utf-16, latin-1 or cp1252."
-        raise UserError(f"data.encoding must be the name of a text encoding, got {name!r}; {hint}") from None
-
-
-def encoding_name(encoding: str) -> str:
-    """Return the name of an encoding as messages show it."""
-    return "UTF-8" if codecs.lookup(encoding).name == "utf-8" else encoding
-
-
-def broken(encoding: str) -> str:
-    """Return the problem of rows that are not text in the encoding."""
-    return f"broken {encoding_name(encoding)}"
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'x'?`, or nothing if no known name is similar."""
-    hint = suggestion(word, known)
-    return hint if hint.startswith("did") else ""
 
 
 def missing(path: Path) -> str:
@@ -140,13 +88,8 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
 
 
 def printable(name: str) -> str:
-    """Return a name as valid UTF-8, with bytes in other encodings escaped."""
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
-def is_damaged(text: str) -> bool:
-    """Return whether a text contains lone surrogates, which mark undecodable bytes."""
-    return not text.isascii() and printable(text) != text
+    """Return a name for messages, in one line: what cannot be printed is escaped, undecodable bytes too."""
+    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def suffix(path: Path) -> str:
@@ -174,13 +117,13 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         if error.filename is None and error.errno is None:
             raise
         raise UserError(
-            f"expected to read {path.name}, got an error for {str(error.filename or path)!r} ({error.strerror}); "
-            "check it."
+            f"expected to read {printable(path.name)}, got an error for {str(error.filename or path)!r} "
+            f"({error.strerror}); check it."
         ) from None
 
 
 def _incomplete(path: Path, kind: str, error: Exception) -> UserError:
-    return UserError(f"{path.name} is not a complete {COMPRESSED[kind]} file ({error}); compress it again.")
+    return UserError(f"{printable(path.name)} is not a complete {COMPRESSED[kind]} file ({error}); compress it again.")
 
 
 def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
@@ -199,11 +142,15 @@ def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
 def _open_member(archive: zipfile.ZipFile, path: Path) -> Any:
     member = _member(archive, path)
     if member.flag_bits & 1:
-        raise UserError(f"expected a .zip without a password, got {path.name} with one; decompress it first.")
+        raise UserError(
+            f"expected a .zip without a password, got {printable(path.name)} with one; decompress it first."
+        )
     try:
         return archive.open(member)
     except NotImplementedError as error:
-        raise UserError(f"{path.name} uses an unsupported compression method ({error}); decompress it first.") from None
+        raise UserError(
+            f"{printable(path.name)} uses an unsupported compression method ({error}); decompress it first."
+        ) from None
 
 
 def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
@@ -216,7 +163,9 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     if len(members) != 1:
         names = ", ".join(printable(member.filename) for member in members[:3])
         shown = f"{len(members)} ({names}{', ...' if len(members) > 3 else ''})" if members else "none"
-        raise UserError(f"expected one file in {path.name}, got {shown}; decompress it, or compress only one file.")
+        raise UserError(
+            f"expected one file in {printable(path.name)}, got {shown}; decompress it, or compress only one file."
+        )
     return members[0]
 
 
@@ -246,65 +195,46 @@ class _Zstandard(io.RawIOBase):
         return len(content)
 
 
-def read_document(path: Path, encoding: str) -> str:
-    """Return the text of a file, decompressed and without its byte order mark.
+def read_document(path: Path, encoding: str) -> tuple[str, str]:
+    """Return the text of a file, decompressed and without its byte order mark; of an HTML page, the text it shows.
+
+    Args:
+        path: The file.
+        encoding: Its encoding, or "auto".
+
+    Returns:
+        The text, and the encoding that "auto" found; empty for UTF-8, and with any other `encoding`.
 
     Raises:
         NotText: It is not text in the encoding.
         UserError: See `open_packed`; or a compressed file contains more than `LARGEST_DOCUMENT` bytes.
     """
+    name = printable(path.name)
     content = bytearray()
     with open_packed(path) as stream:
         while chunk := stream.read(_CHUNK):
             content += chunk
             if path.suffix.lower() in COMPRESSED and len(content) > LARGEST_DOCUMENT:
                 raise UserError(
-                    f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {path.name}; "
+                    f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {name}; "
                     "decompress it, and split it into several files."
                 )
-    try:
-        if codecs.lookup(encoding).name == "utf-8":
-            return str(content, "utf-8").removeprefix(_BOM)
-        # Unlike `str`, this requires a byte order mark where the encoding does, and does not guess.
-        return codecs.getincrementaldecoder(encoding)().decode(bytes(content), True).removeprefix(_BOM)
-    except UnicodeError as error:
-        raise NotText(getattr(error, "start", 0)) from None
+    text, found = decode(bytes(content), encoding)
+    return (html_text(text, name) if packed_suffix(path) in HTML else text), found
 
 
-@contextmanager
-def open_text(stream: BinaryIO, name: str, encoding: str, newline: str) -> Iterator[Iterator[str]]:
-    """Yield the lines of a stream, without its byte order mark; a lone surrogate marks undecodable bytes.
-
-    Args:
-        stream: The bytes; the stream is left open.
-        name: Its name in messages.
-        encoding: Its encoding.
-        newline: As for `open`: "" for any line break, "\\n" for that one only; line breaks are kept as they are.
+def encoding_of(path: Path, encoding: str) -> str:
+    """Return the encoding, or the one found if it is "auto".
 
     Raises:
-        UserError: A line is longer than `LONGEST_LINE`, or a required byte order mark is missing.
+        UserError: None was found; or see `open_packed`.
     """
-    file = io.TextIOWrapper(stream, encoding, errors=_BROKEN_BYTES, newline=newline)
-    try:
-        yield _lines(file, name)
-    except UnicodeError as error:
+    if encoding != AUTO:
+        return encoding
+    found = find_encoding(lambda: open_packed(path))
+    if found is None:
         raise UserError(
-            f"{name}: expected {encoding_name(encoding)}, got another encoding ({error}); set data.encoding "
-            "to the file's encoding."
-        ) from None
-    finally:
-        if not file.closed:
-            file.detach()
-
-
-def _lines(file: TextIO, name: str) -> Iterator[str]:
-    number = 0
-    while line := file.readline(LONGEST_LINE):
-        number += 1
-        if len(line) == LONGEST_LINE:
-            raise UserError(
-                f"expected fewer than {LONGEST_LINE:,} characters in a line, got more in {name}, line {number}; split "
-                "it "
-                "into several rows."
-            )
-        yield line.removeprefix(_BOM) if number == 1 else line
+            f"expected text in one encoding in {printable(path.name)}, got what is in none that data.encoding=auto "
+            "knows; set data.encoding to its name, or save the file as UTF-8."
+        )
+    return found

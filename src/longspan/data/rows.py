@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from longspan.data.columns import Column, Text, Words
+from longspan.data.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
+from longspan.data.encodings import AUTO
 from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
-from longspan.data.opening import broken, examine, expand, is_damaged, open_text, packed_suffix
+from longspan.data.notes import note_left_out, noting_encodings
+from longspan.data.opening import examine, expand, packed_suffix, printable
 from longspan.data.schema import Row, Schema, schema_of
 from longspan.data.tables import FORMATS, json_object, read_table
 
@@ -19,14 +22,16 @@ def read_rows(
 ) -> Iterator[Row]:
     """Read rows in constant memory, apart from the documents themselves.
 
-    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line.
+    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line. Which
+    encodings "auto" found, and which files of a folder are no documents, is said on standard error.
 
     Args:
         path: A csv, tsv, jsonl (ndjson) or parquet file of rows; a text file, which is one document; a folder of text
             files, one document each, or, with a `Label` among the columns, of one sub-folder of text files per class;
-            or "-" for `stdin`. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file).
+            or "-" for `stdin`. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
+            the text is read.
         columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
-        config: The settings: the name of each column in the source, and `encoding`.
+        config: The settings: the name of each column in the source, `encoding`, `delimiter` and `header`.
         stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
 
     Raises:
@@ -34,16 +39,24 @@ def read_rows(
             column; or a quotation mark is never closed. Errors in the contents are raised while reading.
     """
     schema = schema_of(columns, config)
+    rows = _read(path, schema, stdin)
+    return noting_encodings(rows) if schema.encoding == AUTO else rows
+
+
+def _read(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
     if str(path) == "-" and stdin is not None:
         return _read_lines(stdin, schema)
     path = expand(path)
     if stat.S_ISDIR(examine(path).st_mode):
         _, label = schema.document_columns(f"the folder {str(path)!r}")
         if label is not None:
-            return read_files(list_classes(path, schema.names[label.name]), schema)
-        return read_files(list_texts(path, list_files(path)), schema)
+            found = list_classes(path, schema.names[label.name])
+        else:
+            found = list_texts(path, list_files(path))
+        note_left_out(found.others)
+        return read_files(found.files, schema)
     if is_document(path, schema):
-        return read_files([document_file(path, path.name)], schema)
+        return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)
 
 
@@ -56,24 +69,40 @@ def is_document(path: Path, schema: Schema) -> bool:
 def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
     needed = [column for column in schema.columns if column.required]
     line_column = needed[0] if len(needed) == 1 and isinstance(needed[0], Text | Words) else None
-    with open_text(stdin, "standard input", schema.encoding, "\n") as lines:
-        for number, line in enumerate(lines, 1):
-            where = f"standard input, line {number}"
-            text = line.rstrip("\r\n")
-            if is_damaged(text):
-                yield Row({}, where, broken(schema.encoding))
-                continue
-            # Not every text that starts with a brace is JSON.
-            cells, problem = json_object(text, schema.encoding) if _may_be_json(text, line_column) else (None, "")
-            if cells is not None:
-                for column in schema.of(Text):
-                    found = cells.get(schema.names[column.name])
-                    cells[schema.names[column.name]] = found if found is None or isinstance(found, str) else str(found)
-                yield schema.row(cells, where, Path())
-            elif line_column is not None:
-                yield schema.row({schema.names[line_column.name]: text}, where, Path())
-            else:
-                yield Row({}, where, problem)
+    for number, (text, encoding, undecoded) in enumerate(_lines(stdin, schema.encoding), 1):
+        where = f"standard input, line {number}"
+        if undecoded:
+            yield Row({}, where, undecoded)
+            continue
+        # Not every text that starts with a brace is JSON.
+        cells, problem = json_object(text, schema.encoding) if _may_be_json(text, line_column) else (None, "")
+        if cells is not None:
+            for column in schema.of(Text):
+                found = cells.get(schema.names[column.name])
+                cells[schema.names[column.name]] = found if found is None or isinstance(found, str) else str(found)
+            yield schema.row(cells, where, Path())._replace(encoding=encoding)
+        elif line_column is not None:
+            yield schema.row({schema.names[line_column.name]: text}, where, Path())._replace(encoding=encoding)
+        else:
+            yield Row({}, where, problem)
+
+
+def _lines(stdin: BinaryIO, encoding: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each line as it comes, the encoding found, and the problem if it is not text."""
+    if encoding != AUTO:
+        with open_text(stdin, "standard input", encoding, "\n") as lines:
+            for line in lines:
+                text = line.rstrip("\r\n")
+                yield text, "", broken(encoding) if is_damaged(text) else ""
+        return
+    # What comes later is not known yet, so each line is judged by itself.
+    while content := stdin.readline(LONGEST_LINE):
+        try:
+            text, found = decode(content.rstrip(b"\r\n"), encoding)
+        except NotText as error:
+            yield "", "", error.problem
+        else:
+            yield text, found, ""
 
 
 def _may_be_json(text: str, line_column: Column | None) -> bool:

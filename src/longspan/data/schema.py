@@ -1,13 +1,13 @@
 """Turning cells into rows: a `Schema`, which says what to read from a source, builds a `Row` from raw cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.data.cells import BadCell, WrongColumn
+from longspan.data.cells import BadCell, WrongColumn, is_name, listed, shown
 from longspan.data.columns import Column, Label, Text, source_names
-from longspan.data.opening import broken, nearest
+from longspan.data.decoding import broken, nearest
 from longspan.errors import UserError
 
 
@@ -18,11 +18,29 @@ class Row(NamedTuple):
         values: The value of each column by name, None if it is missing; empty if the row could not be read.
         where: Its place, such as "reviews.csv, row 17" (not counting the header).
         problem: Why it is unusable, such as "no label" or "broken UTF-8" (details in brackets); empty if it is good.
+        encoding: The encoding that `data.encoding = "auto"` found, if it is not UTF-8.
     """
 
     values: dict[str, Any]
     where: str
     problem: str = ""
+    encoding: str = ""
+
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}
+"""Words for delimiters that a shell would not leave alone."""
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Raise UserError unless `delimiter` is "auto", a word for a delimiter, or one."""
+    if delimiter == "auto" or delimiter in DELIMITERS:
+        return
+    if len(delimiter) != 1 or delimiter in '"\r\n\0':
+        words = ", ".join(word for word in DELIMITERS if word.isalpha())
+        raise UserError(
+            f"data.delimiter must be one character, or auto, {words}, got {delimiter!r}; "
+            + (nearest(delimiter, ["auto", *filter(str.isalpha, DELIMITERS)]) or "use what separates the fields.")
+        )
 
 
 @dataclass(frozen=True)
@@ -32,17 +50,21 @@ class Schema:
     Attributes:
         columns: The columns.
         names: The name of each column in the source, by its own name.
-        encoding: The encoding of text files.
+        encoding: The encoding of text files, or "auto".
+        delimiter: What separates the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
+        header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
     """
 
     columns: tuple[Column, ...]
     names: dict[str, str]
     encoding: str = "utf-8"
+    delimiter: str = "auto"
+    header: bool = True
 
     @property
     def facts(self) -> list[Any]:
         """Everything the rows depend on besides the source, as JSON."""
-        return [self.names, [column.facts for column in self.columns], self.encoding]
+        return [self.names, [column.facts for column in self.columns], self.encoding, self.delimiter, self.header]
 
     @property
     def sources(self) -> list[str]:
@@ -63,19 +85,19 @@ class Schema:
         """Return the columns of one kind."""
         return [column for column in self.columns if isinstance(column, kind)]
 
-    def check_present(self, name: str, present: Sequence[str]) -> None:
+    def check_present(self, name: str, present: Sequence[str], hint: Callable[[], str] = str) -> None:
         """Raise UserError unless all required columns are present.
 
         Args:
             name: The name of the file or data set, for the message.
             present: The columns that it has.
+            hint: Called for what to do about a missing column, if more than another name is known to help.
         """
         for column in self.columns:
             source = self.names[column.name]
             if column.required and source not in present:
-                shown = ", ".join(map(repr, present))
-                hint = nearest(source, present) or f"set data.{column.setting} to one of them."
-                raise UserError(f"expected a column {source!r} in {name}, got {shown or 'none at all'}; {hint}")
+                near = nearest(source, list(filter(is_name, present))) or f"set data.{column.setting} to one of them."
+                raise UserError(f"expected a column {shown(source)} in {name}, got {listed(present)}; {hint() or near}")
 
     def row(self, cells: Mapping[str, Any], where: str, folder: Path) -> Row:
         """Build a row from raw cells.
@@ -142,7 +164,8 @@ def schema_of(columns: Sequence[Column], config: Any) -> Schema:
     Raises:
         UserError: A setting is empty, or two settings name the same column.
     """
-    return Schema(tuple(columns), source_names(columns, config), config.encoding)
+    delimiter = DELIMITERS.get(config.delimiter, config.delimiter)
+    return Schema(tuple(columns), source_names(columns, config), config.encoding, delimiter, config.header)
 
 
 def _decoded(cell: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.caching import cached
+from longspan.data.cells import shown
 from longspan.data.columns import Column, Labels, Text, WordLabels
 from longspan.data.finding import Source
 from longspan.data.schema import Row
@@ -63,7 +64,7 @@ def _by_class(dataset: Dataset, fractions: dict[str, float], seed: int, name: st
         if count <= len(fractions):
             wanted = ", ".join(("train", *fractions))
             raise UserError(
-                f"expected an example of class {label!r} for each of the splits {wanted}, got {count} (first: "
+                f"expected an example of class {shown(label)} for each of the splits {wanted}, got {count} (first: "
                 f"{dataset[rows[label][0]]['where']}); add examples, remove the class, or set "
                 f"{' and '.join(f'data.{split}' for split in fractions)}."
             )
@@ -130,4 +131,4 @@ def _part(dataset: Dataset, column: Text, where: str, split: str, start: int, en
         yield Row({column.name: str(text[start:end], "utf-8")}, f"{where}, bytes {start} to {end}")
 
     source = Source(where, [dataset._fingerprint, start, end], rows)
-    return cached(source, split, [column]).remove_columns("problem")
+    return cached(source, split, [column]).remove_columns(["problem", "encoding"])

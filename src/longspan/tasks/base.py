@@ -34,7 +34,8 @@ class Prepared:
         processor: What turned examples into numbers, saved with the model: a tokenizer, or anything else with
             `save_pretrained`.
         config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
-        data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out.
+        data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
+            under "encodings" those in other encodings than UTF-8.
         details: What else `TrainingResult.details` should contain.
     """
 

@@ -92,7 +92,8 @@ class DocumentTask(Task[S]):
             name: self._tokens(split, tokenizer, recipe.data, made, name) for name, split in loaded.splits.items()
         }
         data: dict[str, Any] = {name: truncation_table(split) for name, split in splits.items()}
-        return Prepared(splits, tokenizer, config, {**data, "skipped": loaded.skipped}, self.details(made))
+        data |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
+        return Prepared(splits, tokenizer, config, data, self.details(made))
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         """Return what results should contain about the answers, such as the labels."""

@@ -82,7 +82,7 @@ class LanguageModelling(Task[LanguageScores]):
             "eos_token_id": end,
         }
         table: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
-        return Prepared(splits, tokenizer, config, {**table, "skipped": loaded.skipped})
+        return Prepared(splits, tokenizer, config, {**table, "skipped": loaded.skipped, "encodings": loaded.encodings})
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if not settings.get("causal", True):

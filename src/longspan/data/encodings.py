@@ -1,0 +1,212 @@
+"""Finding out the encoding of a file, for `data.encoding = "auto"`: `find_encoding`.
+
+A byte order mark decides; then UTF-8, which other texts hardly ever are by accident. For everything else
+charset-normalizer (https://github.com/jawah/charset_normalizer) says how plausible the lines that are not ASCII look in
+each encoding in use, and in which language. As that is often only a line or two, Western European is preferred where
+nothing speaks against it. All of the file must then be text in the encoding found. It stays a guess: what was found is
+told, and whoever knows better names the encoding.
+"""
+
+import codecs
+import functools
+import importlib.metadata
+import io
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, BinaryIO
+
+AUTO = "auto"
+"""The setting that has the encoding of each file found out."""
+
+UNKNOWN = "no known encoding"
+"""The problem of a document whose encoding is not found."""
+
+_CHUNK = 1 << 20
+_SAMPLE, _LINE = 1 << 16, 1 << 12
+"""Maximum number of bytes to judge by, and of one line among them."""
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Those of the WHATWG's standard that charset-normalizer knows and that differ, without those of DOS and old Macs, which
+# it takes for each other.
+_KNOWN = (
+    "cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "iso8859_7", "cp1254", "cp1255", "cp1256", "cp932",
+    "euc_jp", "gb18030", "big5", "cp949",
+)  # fmt: skip
+_WIDE = ("utf_16_le", "utf_16_be")
+_MESS = 0.1
+"""Maximum share of implausible characters, as charset-normalizer counts them."""
+
+Opened = Callable[[], AbstractContextManager[BinaryIO]]
+
+
+def find_encoding(opened: Opened) -> str | None:
+    """Return the name of a file's encoding, as Python knows it; None if nothing fits.
+
+    What is UTF-8 but for a few bytes is damaged UTF-8, and what mixes UTF-8 with another encoding has none: decoded as
+    one of them, the rest of it would be nonsense.
+
+    Args:
+        opened: Opens the file anew, decompressed; it is read several times, in constant memory.
+    """
+    with opened() as stream:
+        head = stream.read(_LINE)
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name
+    wide = head.count(0) > len(head) // 5
+    if not wide and _decodes(opened, "utf-8"):
+        return "utf-8"
+    if not wide:
+        valid, invalid = _utf8_characters(opened)
+        if valid >= invalid:
+            return "utf-8"
+        # In two bytes per character some pairs are UTF-8 by accident, among single bytes hardly any are.
+        mixed = valid > 2 and valid > 0.2 * invalid
+    sample = head if wide else _sample(opened)
+    for name in _candidates(sample, _WIDE if wide else _KNOWN):
+        name = _shortest(opened, name)
+        if _decodes(opened, name) and not (not wide and mixed and len(sample.decode(name, "replace")) == len(sample)):
+            return name
+    return None
+
+
+def find_encoding_of(content: bytes) -> str | None:
+    """Return the name of the encoding of a text in memory; None if nothing fits."""
+    return find_encoding(lambda: nullcontext(io.BytesIO(content)))
+
+
+@functools.cache
+def detector() -> str:
+    """Return the name and version of what judges encodings."""
+    return f"charset-normalizer {importlib.metadata.version('charset-normalizer')}"
+
+
+def _chunks(opened: Opened) -> Iterator[bytes]:
+    with opened() as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def _decodes(opened: Opened, encoding: str) -> bool:
+    """Return whether all of a file is text in the encoding, without the control characters of ISO 6429's C1."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    check = encoding != "utf-8"
+    try:
+        for chunk in _chunks(opened):
+            text = decoder.decode(chunk)
+            if check and not text.isascii() and any("\x80" <= character <= "\x9f" for character in set(text)):
+                return False
+        decoder.decode(b"", True)
+    except UnicodeError:
+        return False
+    return True
+
+
+def _utf8_characters(opened: Opened) -> tuple[int, int]:
+    """Return how many characters beyond ASCII are UTF-8, and how many bytes are not."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    valid = invalid = 0
+    for chunk in _chunks(opened):
+        text = decoder.decode(chunk)
+        if not text.isascii():
+            others = len(text) - len(text.encode("ascii", "ignore"))
+            damaged = len(text) - len(text.encode("utf-8", "ignore").decode())
+            valid, invalid = valid + others - damaged, invalid + damaged
+    return valid, invalid + len(decoder.decode(b"", True))
+
+
+def _shortest(opened: Opened, name: str) -> str:
+    """Return "latin-1" instead of "cp1252" where no byte tells them apart."""
+    if name != "cp1252":
+        return name
+    apart = bytes(range(0x80, 0xA0))
+    same = all(len(chunk.translate(None, apart)) == len(chunk) for chunk in _chunks(opened))
+    return "latin-1" if same else name
+
+
+def _sample(opened: Opened) -> bytes:
+    """Return the first lines that are not ASCII; the others say nothing."""
+    found = bytearray()
+    for chunk in _chunks(opened):
+        if chunk.isascii():
+            continue
+        for line in chunk.splitlines(keepends=True):
+            if not line.isascii():
+                found += _around(line)
+                if len(found) >= _SAMPLE:
+                    return bytes(found)
+    return bytes(found)
+
+
+def _around(line: bytes) -> bytes:
+    """Return the part of a long line where it stops being ASCII, cut at bytes that are never inside a character."""
+    if len(line) <= _LINE:
+        return line
+    first = len(line) - len(line.lstrip(bytes(range(0x80))))
+    part = line[max(0, first - _LINE // 8) : first + _LINE]
+    ends = [place for place, byte in enumerate(part) if byte < 0x30]
+    start = max((place for place in ends if place < len(part) // 8), default=0)
+    return part[start : ends[-1] + 1] if ends and ends[-1] > start else part
+
+
+def _candidates(sample: bytes, known: tuple[str, ...]) -> list[str]:
+    """Return encodings in which a sample may be, the likeliest first."""
+    import charset_normalizer
+
+    found: list[Any] = list(charset_normalizer.from_bytes(sample, cp_isolation=list(known)))
+    matches = [match for match in found if match.chaos <= _MESS]
+    names = [name for match in matches for name in (match.encoding, *match.could_be_from_charset) if name in known]
+    # Two encodings of a language often differ in signs, which then stand within words, as do letters of another script.
+    names = [name for name in names if _odd(sample, name)[0] < 0.3]
+    names.sort(key=lambda name: _odd(sample, name)[0] > 0.03)
+    if known == _KNOWN and max(_odd(sample, "cp1252")) <= 0.1:
+        western = [match for match in matches if "cp1252" in (match.encoding, *match.could_be_from_charset)]
+        # Without the language known, plausible letters are all there is to go by.
+        if (
+            not matches
+            or matches[0].coherence < 0.2
+            or (
+                western
+                and western[0].chaos <= matches[0].chaos + 0.02
+                and western[0].coherence >= matches[0].coherence - 0.04
+            )
+        ):
+            # These differ in the six letters that only Turkish has.
+            turkish = [match for match in matches if match.encoding == "cp1254" and match.language == "Turkish"]
+            better = turkish and turkish[0].coherence >= max((match.coherence for match in western), default=0)
+            names.insert(0, "cp1254" if better else "cp1252")
+    return list(dict.fromkeys(names))
+
+
+def _odd(sample: bytes, name: str) -> tuple[float, float]:
+    """Return two shares of the characters beyond ASCII: of signs within words and letters of other scripts beside ASCII
+    letters, and of letters with no ASCII letter beside them.
+
+    They are 1 where the sample is not text in the encoding, and 0 in encodings of several bytes per character.
+    """
+    try:
+        text = sample.decode(name)
+    except UnicodeDecodeError:
+        return 1.0, 1.0
+    if len(text) != len(sample):
+        return 0.0, 0.0
+    total = signs = letters = 0
+    for before, character, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
+        if not character.isascii():
+            total += 1
+            beside = [other for other in (before, after) if other.isalpha()]
+            if character.isalpha():
+                plain = any(other.isascii() for other in beside)
+                letters += bool(beside) and not plain
+                signs += plain and not unicodedata.name(character, "").startswith("LATIN")
+            else:
+                # The apostrophe and the soft hyphen belong there.
+                signs += len(beside) == 2 and character not in "’\xad"
+    return signs / max(1, total), letters / max(1, total)

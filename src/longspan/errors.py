@@ -1,7 +1,10 @@
 """The exception for mistakes that a user can fix, and helpers that keep its messages consistent."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+FEW = 12
+"""The most names that a message lists in full."""
 
 
 class UserError(ValueError):
@@ -18,8 +21,43 @@ def check_choice(what: str, value: str, known: Iterable[str]) -> None:
         raise UserError(f"there is no {what} {value!r}; {suggestion(value, known)}")
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean 'x'?` for the known name nearest to `word`, or list all known names."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"known names are {', '.join(names) or '(none)'}."
+def suggestion(
+    word: str, known: Iterable[str], *, meant: Mapping[str, str] | None = None, see: str = ""
+) -> str:
+    """Return `did you mean 'x'?` for the known name nearest to `word`; else a few names, all of them if they are few.
+
+    Args:
+        word: What was given.
+        known: The names there are.
+        meant: Words that others use, each with the known name that means the same.
+        see: What lists all names, such as "`longspan list`".
+    """
+    names = sorted(set(known))
+    near = nearest(word, names, meant)
+    return f"did you mean {near!r}?" if near else listing(word, names, see)
+
+
+def listing(word: str, known: Iterable[str], see: str = "") -> str:
+    """Return the sentence that names all of a few known names, or the three of many that are nearest to `word`."""
+    names = sorted(set(known))
+    if len(names) <= FEW:
+        return f"known names are {', '.join(names) or '(none)'}."
+    some = ", ".join(difflib.get_close_matches(word, names, n=3, cutoff=0))
+    return f"the nearest of {len(names)} names are {some}{f'; {see} lists all' if see else ''}."
+
+
+def nearest(word: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str | None:
+    """Return the known name that `word` resembles or means, whatever its case, hyphens and underscores, or None."""
+    names = {_plain(name): name for name in known}
+    others = {_plain(other): name for other, name in (meant or {}).items() if _plain(name) in names}
+    plain = _plain(word)
+    if plain in others and plain not in names:
+        return others[plain]
+    for found, cutoff in ((names, 0.6), (others, 0.8)):
+        if near := difflib.get_close_matches(plain, found, n=1, cutoff=cutoff):
+            return found[near[0]]
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

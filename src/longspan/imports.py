@@ -72,6 +72,31 @@ def consent_flags() -> list[str]:
     return [argument for name in names for argument in ("--allow-import", name)]
 
 
+def require(module: str, needed_by: str, install: str = "") -> None:
+    """Raise UserError unless a package that longspan itself does without is installed; nothing is imported.
+
+    Args:
+        module: the name it is imported by, without dots.
+        needed_by: what cannot work without it, to begin the message.
+        install: what pip calls it, if that is not `module`.
+    """
+    found = importlib.util.find_spec(module)
+    # A folder of that name in the current directory is no package.
+    if found is None or found.origin is None:
+        raise UserError(
+            f"{needed_by} needs the package {module!r}, which is not installed: `pip install {install or module}`, or "
+            "leave it out."
+        )
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Return the sentence for an import that failed because a package from elsewhere is not installed, or None."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in ("", "longspan") or package in sys.modules or package in sys.stdlib_module_names:
+        return None
+    return f"the package {package!r} is needed for this, and it is not installed: `pip install {package}`."
+
+
 def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[str] = ()) -> type[T]:
     """Return the class at a dotted path, which must be derived from `base`.
 

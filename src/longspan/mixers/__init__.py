@@ -15,7 +15,7 @@ from typing import Any
 
 from longspan.errors import UserError, suggestion
 from longspan.imports import load_class
-from longspan.mixers.aliases import ALIASES, Alias
+from longspan.mixers.aliases import ALIASES, MEANT, Alias
 from longspan.mixers.base import Capabilities, Mixer
 
 __all__ = ["Alias", "Capabilities", "Description", "Mixer", "aliases", "build", "describe", "load", "names", "options"]
@@ -72,7 +72,8 @@ def load(name: str) -> type[Mixer]:
         return load_class(name, Mixer, what="mixer")
     name = ALIASES[name].mixer if name in ALIASES else name
     if name not in names():
-        raise UserError(f"there is no mixer {name!r}; {suggestion(name, [*names(), *ALIASES])}")
+        hint = suggestion(name, [*names(), *ALIASES], meant=MEANT, see="`longspan list`")
+        raise UserError(f"there is no mixer {name!r}; {hint}")
     kind: type[Mixer] = getattr(importlib.import_module(f"{__name__}.{name}"), name.title().replace("_", ""))
     return kind
 

@@ -21,3 +21,27 @@ ALIASES: Mapping[str, Alias] = {
     # Published as a language model, with a memory.
     "transformer_xl": Alias("relative", {"causal": True}),
 }
+
+#: What else people call a mixer, for suggestions only: these words do not name one.
+MEANT: Mapping[str, str] = {
+    "attention": "softmax",
+    "bidirectional_lstm": "lstm",
+    "bilstm": "lstm",
+    "conv": "convolution",
+    "dot_product": "softmax",
+    "full": "softmax",
+    "gat": "graph",
+    "gnn": "graph",
+    "linear_attention": "linear",
+    "linear_transformer": "linear",
+    "lsh": "reformer",
+    "mha": "softmax",
+    "multi_head_attention": "softmax",
+    "rnn": "recurrent",
+    "self_attention": "softmax",
+    "sliding_window": "local",
+    "transformer": "softmax",
+    "vanilla": "softmax",
+    "window": "local",
+    "xl": "transformer_xl",
+}

@@ -1,5 +1,6 @@
 """Values of recipes: reading overrides, checking types, writing TOML."""
 
+import difflib
 import enum
 import tomllib
 import types
@@ -7,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import FEW, UserError, nearest
 
 
 class Raw(NamedTuple):
@@ -117,7 +118,9 @@ _EXAMPLES: dict[Any, str] = {str: '["a", "b"]', int: "[1, 2]", float: "[0.1, 0.2
 
 
 def _choice(names: list[str], value: Any) -> str:
-    listing = f"one of {', '.join(names)}"
-    if isinstance(value, str) and (hint := suggestion(value, names)).startswith("did you mean"):
-        return f"{listing} ({hint})"
-    return listing
+    known = sorted(set(names))
+    if len(known) > FEW:
+        some = difflib.get_close_matches(value, known, n=3, cutoff=0) if isinstance(value, str) else names[:3]
+        return f"one of {len(known)} names such as {', '.join(some)}"
+    near = nearest(value, known) if isinstance(value, str) else None
+    return f"one of {', '.join(names)}{f' (did you mean {near!r}?)' if near else ''}"

@@ -26,7 +26,7 @@ from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
-from longspan.training.reporting import check_reporters
+from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
 from longspan.verbs import run_folders
 from longspan.verbs.run_folders import CHECKPOINTS, Start
@@ -207,6 +207,7 @@ def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Sco
 
 def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
     chosen = recipe.training
+    check_packages(chosen)
     evaluated = chosen.get("eval_strategy", "epoch")
     defaults = {
         "eval_strategy": "epoch",
@@ -235,7 +236,6 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
     check_early_stopping(recipe.options.early_stopping_patience, arguments)
-    check_reporters(arguments.report_to)
     return arguments
 
 

@@ -1,0 +1,80 @@
+"""Finding a recipe by its name or path, with what was probably meant where there is none: `read`."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+from longspan import mixers, tasks
+from longspan.data.opening import suffix
+from longspan.data.tables import FORMATS
+from longspan.errors import UserError, nearest, suggestion
+from longspan.mixers.aliases import MEANT
+from longspan.recipes.synonyms import RECIPES
+
+FOR_LABELS, FOR_TEXT = "classify", "model-text"
+"""The recipes for data of one's own: with a label for each document, and without."""
+
+DEFAULT_TASK = "document_classification"
+
+_LARGEST = 1 << 20
+"""No recipe has as many bytes."""
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that come with the package, sorted."""
+    files = resources.files("longspan.recipes").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read(name_or_path: str) -> tuple[str, str]:
+    """Return the name and the text of a recipe.
+
+    Raises:
+        UserError: There is none; the message says what to give in place of data, a run folder, a task or a mixer.
+    """
+    if name_or_path in names():
+        file = resources.files("longspan.recipes") / f"{name_or_path}.toml"
+        return name_or_path, file.read_text(encoding="utf-8")
+    path = Path(name_or_path)
+    if not path.is_file() or suffix(path) in FORMATS or path.stat().st_size > _LARGEST:
+        raise _no_recipe(name_or_path, path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".toml":
+            tomllib.loads(text)
+    except UnicodeDecodeError:
+        if path.suffix == ".toml":
+            raise UserError(f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
+        raise _no_recipe(name_or_path, path) from None
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise _no_recipe(name_or_path, path) from None
+    return path.stem, text
+
+
+def _no_recipe(given: str, path: Path) -> UserError:
+    if path.is_dir() and (path / "recipe.toml").is_file():
+        return UserError(f"expected a recipe, got the run folder {given!r}; its recipe is {str(path / 'recipe.toml')!r}.")
+    if path.is_dir():
+        classes = any(entry.is_dir() for entry in path.iterdir())
+        return _data(given, f"the folder {given!r}", FOR_LABELS if classes else FOR_TEXT)
+    if path.is_file():
+        return _data(given, f"the data file {given!r}", FOR_LABELS if suffix(path) in FORMATS else FOR_TEXT)
+    if "=" in given:
+        return UserError(f"expected a recipe before {given!r}, got none; did you mean '{FOR_LABELS} {given}'?")
+    if given in tasks.names():
+        those = [name for name in names() if tomllib.loads(read(name)[1]).get("task", DEFAULT_TASK) == given]
+        return UserError(f"expected a recipe, got the task {given!r}; its recipes are {', '.join(those)}.")
+    if mixer := next((name for name in (given, MEANT.get(given, "")) if name in (*mixers.names(), *mixers.aliases())), ""):
+        return UserError(
+            f"expected a recipe, got the mixer {given!r}; did you mean '{FOR_LABELS} model.mixers={mixer}'?"
+        )
+    if path.suffix == ".toml":
+        near = nearest(path.stem, names(), RECIPES)
+        hint = f"did you mean {near!r}?" if near else "check the path."
+        return UserError(f"there is no recipe file {given!r}; {hint}")
+    hint = suggestion(given, names(), meant=RECIPES, see="`longspan recipes`")
+    return UserError(f"there is no recipe {given!r} (the path of a TOML file works too); {hint}")
+
+
+def _data(given: str, what: str, recipe: str) -> UserError:
+    return UserError(f"expected a recipe first, got {what}; did you mean '{recipe} data.path={given}'?")

@@ -1,0 +1,210 @@
+"""The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
+
+`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` does, and `[training]` what the task's
+`training_options` and `transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of their
+docstrings, or from the field's own `help`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longspan.errors import listing, nearest
+from longspan.recipes.synonyms import KEYS
+from longspan.recipes.values import expectation
+from longspan.tasks.base import Task
+
+TABLES = ("data", "model", "training")
+
+FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
+"""Keys of `LongspanConfig` that the data decide."""
+
+SET_ELSEWHERE = {
+    "output_dir": "name the run folder with --run",
+    "resume_from_checkpoint": "continue a run with --resume",
+    "hub_token": "log in with `hf auth login`, so that the token is not written into the run folder",
+}
+"""Keys of `TrainingArguments` that recipes may not set, and what to do instead."""
+
+#: What a run does where its recipe says nothing, whatever its task; these differ from the defaults of
+#: `TrainingArguments`.
+TRAINING_DEFAULTS: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "num_train_epochs": 3,
+    "per_device_train_batch_size": 32,
+    "per_device_eval_batch_size": 32,
+    "seed": 0,
+}
+
+#: The same, for keys that are left out of the resolved recipe.
+UNWRITTEN_DEFAULTS: dict[str, Any] = {
+    "eval_strategy": "epoch",
+    "load_best_model_at_end": True,
+    "logging_strategy": "steps",
+    "logging_steps": 0.02,
+    # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
+    "save_total_limit": 2,
+    "optim": "adamw_torch_fused",
+    "report_to": "none",
+}
+
+#: The fields of `TrainingArguments` that people set most; `explained` leaves the others to transformers.
+USUAL = (
+    "num_train_epochs",
+    "max_steps",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "weight_decay",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "max_grad_norm",
+    "label_smoothing_factor",
+    "optim",
+    "eval_strategy",
+    "load_best_model_at_end",
+    "bf16",
+    "seed",
+    "report_to",
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a recipe.
+
+    Attributes:
+        table: "data", "model" or "training".
+        name: Its name in that table.
+        type: What it holds, in words.
+        default: What holds where a recipe says nothing.
+        meaning: What it means.
+    """
+
+    table: str
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+def known(table: str, task: Task) -> dict[str, Any]:
+    """Return the keys a table may hold, each with its type."""
+    if table == "data":
+        return typing.get_type_hints(task.data_config)
+    if table == "model":
+        return _model_keys()
+    return typing.get_type_hints(task.training_options) | _training_keys()
+
+
+def explained(task: Task) -> list[Key]:
+    """Return the keys of a task's recipes, of `TrainingArguments` only the `USUAL` ones."""
+    return [
+        *(_key("data", name, task) for name in known("data", task)),
+        *(_key("model", name, task) for name in known("model", task)),
+        *(_key("training", name, task) for name in (*typing.get_type_hints(task.training_options), *USUAL)),
+    ]
+
+
+def others(task: Task) -> list[str]:
+    """Return the further keys of `[training]`, which `explained` leaves to transformers."""
+    return sorted(_training_keys().keys() - {*USUAL, *typing.get_type_hints(task.training_options)})
+
+
+def hint(table: str, key: str, task: Task, recipe: str, also: Iterable[str] = ()) -> str:
+    """Return what to do about a key that there is not, by its name or its meaning.
+
+    Args:
+        table: Where it was looked for, or "" if that was not said.
+        key: The key.
+        task: Of the recipe.
+        recipe: What to show to see all keys.
+        also: What else may have been meant.
+    """
+    # Where a name is in several tables, the one that was named counts.
+    tables = sorted(TABLES, key=lambda other: other != table)
+    if homes := [other for other in tables if key in known(other, task)]:
+        return f"it belongs in [{homes[0]}]." if table else f"did you mean '{homes[0]}.{key}'?"
+    names = {name: f"{other}.{name}" for other in reversed(tables) for name in known(other, task)}
+    meant = {word: target.partition(".")[2] for word, target in KEYS.items() if target in names.values()}
+    if near := nearest(key, [*names, *also], meant):
+        return f"did you mean {names.get(near, near)!r}?"
+    return listing(key, names.values(), f"`longspan show {recipe}`")
+
+
+def _key(table: str, name: str, task: Task) -> Key:
+    kind = _declared_by(table, name, task)
+    default = next(field for field in dataclasses.fields(kind) if field.name == name).default
+    if table == "training":
+        default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
+    elif table == "model" and default is not None:
+        # A task may have others. None is described: it stands for what follows from other keys.
+        default = getattr(task.configure({}, {}), name)
+    return Key(table, name, expectation(known(table, task)[name]), default, meanings(kind)[name])
+
+
+def _declared_by(table: str, name: str, task: Task) -> type:
+    from transformers import TrainingArguments
+
+    from longspan import LongspanConfig
+
+    if table == "data":
+        return task.data_config
+    if table == "model":
+        return LongspanConfig
+    return task.training_options if name in typing.get_type_hints(task.training_options) else TrainingArguments
+
+
+@functools.cache
+def meanings(kind: type) -> Mapping[str, str]:
+    """Return what each field of a class means; "" for those that say nothing."""
+    told = {name: "" for name in typing.get_type_hints(kind)}
+    for base in reversed(kind.__mro__):
+        told |= _entries(inspect.cleandoc(base.__doc__ or ""))
+    if dataclasses.is_dataclass(kind):
+        helps = {field.name: str(field.metadata.get("help") or "") for field in dataclasses.fields(kind)}
+        # Written for argparse, where a percent sign is doubled.
+        told |= {name: " ".join(text.replace("%%", "%").split()) for name, text in helps.items() if text}
+    return told
+
+
+def _entries(docstring: str) -> dict[str, str]:
+    """Return the entries of a docstring's "Args:" or "Attributes:"."""
+    section = re.search(r"^(?:Args|Attributes):\n((?: .*\n?|\n)*)", docstring, re.MULTILINE)
+    found: dict[str, str] = {}
+    name = ""
+    for line in (section[1] if section else "").splitlines():
+        if start := re.match(r"    (\w+): (.*)", line):
+            name = start[1]
+            found[name] = start[2]
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found
+
+
+@functools.cache
+def _training_keys() -> dict[str, Any]:
+    from transformers import TrainingArguments
+
+    hints = typing.get_type_hints(TrainingArguments)
+    fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(TrainingArguments) if entry.init}
+    return {key: hint for key, hint in fields.items() if key not in SET_ELSEWHERE}
+
+
+@functools.cache
+def _model_keys() -> dict[str, Any]:
+    from longspan import LongspanConfig
+
+    # Only the fields it declares itself: those of its Hugging Face base class are not for recipes.
+    own = inspect.get_annotations(LongspanConfig, eval_str=True)
+    return {
+        name: hint
+        for name, hint in own.items()
+        if name not in FROM_DATA and typing.get_origin(hint) is not typing.ClassVar
+    }

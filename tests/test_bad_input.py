@@ -138,7 +138,12 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         r"at most 1 tokens for learned positions and at most 1 tokens for rows of linformer, got 2 in a document; set "
         r"data.max_length=1, or model.max_positions=2 and model.mixer_options.linformer.max_length=2\.",
     ),
-    "an unknown key": ("a.csv", GOOD, "training.lerning_rate=1", r"lerning_rate'; did you mean 'learning_rate'\?"),
+    "an unknown key": (
+        "a.csv",
+        GOOD,
+        "training.lerning_rate=1",
+        r"lerning_rate'; did you mean 'training.learning_rate'\?",
+    ),
     "an unknown table": ("a.csv", GOOD, "modle.dim=8", r"override 'modle.dim=8' .*did you mean 'model.dim'\?"),
     "the wrong type": ("a.csv", GOOD, "training.learning_rate=fast", "learning_rate expected a number, got 'fast'"),
     "an unknown mixer": ("a.csv", GOOD, "model.mixers=aditive", r"no mixer 'aditive'; did you mean 'additive'\?"),
@@ -146,9 +151,14 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
         "a.csv",
         GOOD,
         "training.report_to=swanlab",
-        r"report_to=swanlab, got an error \(SwanLabCallback requires .*\); install what it needs, or leave it out\.",
+        "report_to=swanlab needs the package 'swanlab', which is not installed: `pip install swanlab`, or leave it out",
     ),
-    "an unknown reporter": ("a.csv", GOOD, "training.report_to=nonsense", "report_to=nonsense, got an error"),
+    "an unknown reporter": (
+        "a.csv",
+        GOOD,
+        "training.report_to=wandbb",
+        r"no reporter 'wandbb'; did you mean 'wandb'\?",
+    ),
     "no value": ("a.csv", GOOD, "model.dim", "expected an override such as training.seed=1, got 'model.dim'"),
 }
 

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Intermixed, so that overrides may come before, between and after the flags.
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
-            raise _unknown(rest, verbs[verb])
+            raise _unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
         args.rest = rest
         with imports.allow(*args.allow_import), _stdout_for_results() as out:
             args.run_verb(args, out)
@@ -89,8 +89,12 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     add("list", _list, "list the mixers with what each can do and costs")
 
-    verb = add("show", _show, "show one mixer: equations, options, cost and source")
-    verb.add_argument("mixer", metavar="MIXER", help="name from `longspan list`, or a dotted path to your own")
+    add("recipes", _recipes, "list the recipes with their tasks and the data they expect")
+
+    verb = add("show", _show, "show a recipe with all its keys, or a mixer: equations, options, cost and source")
+    verb.add_argument(
+        "name", metavar="NAME", help="recipe (or a TOML file), mixer from `longspan list`, or a dotted path to your own"
+    )
     _add_consent(verb)
 
     verb = add("train", _train, "train a model from a recipe")
@@ -164,17 +168,25 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser) -> UserError:
-    """Return the error for arguments that are left over, with the nearest flag to the first of them."""
+def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser, recipe: str = "") -> UserError:
+    """Return the error for unrecognised arguments, with the flag or recipe key nearest to the first."""
     flags = [flag for parser in parsers for action in parser._actions for flag in action.option_strings]
     first = arguments[0].partition("=")[0]
-    hint = suggestion(first, flags) if first.startswith("-") else "leave it out."
+    if not first.startswith("-"):
+        return UserError(f"unrecognized argument {arguments[0]!r}; leave it out.")
+    hint = suggestion(first, flags)
+    if recipe and not hint.startswith("did"):
+        from longspan import recipes
+
+        key = recipes.keys.meant(first.lstrip("-"), recipes.load(recipe).task)
+        hint = f"did you mean '{key}=...'?" if key else hint
     return UserError(f"unrecognized argument {arguments[0]!r}; {hint}")
 
 
 def _add_recipe(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("recipe", metavar="RECIPE", help="a recipe that comes with longspan, a TOML file, or a run")
-    verb.add_argument("overrides", metavar="key=value", nargs="*", help="such as training.learning_rate=3e-4")
+    verb.add_argument("recipe", metavar="RECIPE", help="recipe (`longspan recipes` lists them), TOML file, or run")
+    told = "such as training.learning_rate=3e-4; `longspan show RECIPE` explains every key"
+    verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
     _add_consent(verb)
 
 
@@ -244,15 +256,21 @@ def _list(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import mixers, report
 
     found = [mixers.describe(name) for name in mixers.names()]
-    width = shutil.get_terminal_size().columns if out.isatty() else None
-    _emit(args, out, [dataclasses.asdict(description) for description in found], report.mixer_table(found, width))
+    table = report.mixer_table(found, _width(out))
+    _emit(args, out, [dataclasses.asdict(description) for description in found], table)
+
+
+def _recipes(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan.recipes import pages
+
+    _emit(args, out, pages.entries(), pages.recipes_page(_width(out)))
 
 
 def _show(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import mixers, report
+    from longspan.recipes import showing
 
-    description = mixers.describe(args.mixer)
-    _emit(args, out, dataclasses.asdict(description), report.mixer_page(description))
+    found, page = showing.show(args.name, _width(out))
+    _emit(args, out, found, page)
 
 
 def _train(args: argparse.Namespace, out: TextIO) -> None:
@@ -364,6 +382,10 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
         raise UserError(f"{len(failed)} of {len(result.runs)} runs failed; the same command tries them again.")
 
 
+def _width(out: TextIO) -> int | None:
+    return shutil.get_terminal_size().columns if out.isatty() else None
+
+
 def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:
     out.write((json.dumps(result, indent=2, default=str, ensure_ascii=False) if args.json else text) + "\n")
 
@@ -384,6 +406,8 @@ def _sentence(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, UserError):
             return str(error)
+        if missing := imports.missing_package(error):
+            return missing
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return f"no space left on the device{f' for {error.filename}' if error.filename else ''}; free some."
         if isinstance(error, OSError) and error.strerror:

@@ -21,9 +21,7 @@ def check_choice(what: str, value: str, known: Iterable[str]) -> None:
         raise UserError(f"there is no {what} {value!r}; {suggestion(value, known)}")
 
 
-def suggestion(
-    word: str, known: Iterable[str], *, meant: Mapping[str, str] | None = None, see: str = ""
-) -> str:
+def suggestion(word: str, known: Iterable[str], *, meant: Mapping[str, str] | None = None, see: str = "") -> str:
     """Return `did you mean 'x'?` for the known name nearest to `word`; else a few names, all of them if they are few.
 
     Args:

@@ -54,7 +54,7 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
         task = tasks.load(tables.get("task", DEFAULT_TASK))
         for key in tables:
             if key not in _TOP_LEVEL:
-                hint = keys.hint("", key, task, name_or_path, _TOP_LEVEL)
+                hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
         for override in overrides:
             _override(tables, override, task, name_or_path)
@@ -105,7 +105,7 @@ def _place(parts: list[str], task: Task, recipe: str) -> str:
         return "a recipe has its task, and `longspan recipes` lists the recipes of each."
     if len(parts) > 1 and parts[0] in (*mixers.names(), *mixers.aliases()):
         return f"did you mean 'model.mixer_options.{'.'.join(parts)}'?"
-    return keys.hint("", parts[-1], task, recipe)
+    return keys.hint(parts[-1], task, recipe)
 
 
 def _checked(table: str, values: Mapping[str, Any], task: Task, recipe: str) -> dict[str, Any]:
@@ -129,4 +129,4 @@ def _check_key(table: str, key: str, task: Task, recipe: str) -> None:
         raise UserError(
             f"{table}.{key} is not for the task {task.name!r} but for {others[0]!r}; remove it from the recipe."
         )
-    raise UserError(f"unknown key '{table}.{key}'; {keys.hint(table, key, task, recipe)}")
+    raise UserError(f"unknown key '{table}.{key}'; {keys.hint(key, task, recipe, table)}")

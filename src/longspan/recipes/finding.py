@@ -44,7 +44,9 @@ def read(name_or_path: str) -> tuple[str, str]:
             tomllib.loads(text)
     except UnicodeDecodeError:
         if path.suffix == ".toml":
-            raise UserError(f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
+            raise UserError(
+                f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8."
+            ) from None
         raise _no_recipe(name_or_path, path) from None
     except (tomllib.TOMLDecodeError, RecursionError):
         raise _no_recipe(name_or_path, path) from None
@@ -52,9 +54,12 @@ def read(name_or_path: str) -> tuple[str, str]:
 
 
 def _no_recipe(given: str, path: Path) -> UserError:
-    if path.is_dir() and (path / "recipe.toml").is_file():
-        return UserError(f"expected a recipe, got the run folder {given!r}; its recipe is {str(path / 'recipe.toml')!r}.")
-    if path.is_dir():
+    # Without a name, the path is that of the current directory.
+    if given and path.is_dir() and (path / "recipe.toml").is_file():
+        return UserError(
+            f"expected a recipe, got the run folder {given!r}; its recipe is {str(path / 'recipe.toml')!r}."
+        )
+    if given and path.is_dir():
         classes = any(entry.is_dir() for entry in path.iterdir())
         return _data(given, f"the folder {given!r}", FOR_LABELS if classes else FOR_TEXT)
     if path.is_file():
@@ -64,7 +69,9 @@ def _no_recipe(given: str, path: Path) -> UserError:
     if given in tasks.names():
         those = [name for name in names() if tomllib.loads(read(name)[1]).get("task", DEFAULT_TASK) == given]
         return UserError(f"expected a recipe, got the task {given!r}; its recipes are {', '.join(those)}.")
-    if mixer := next((name for name in (given, MEANT.get(given, "")) if name in (*mixers.names(), *mixers.aliases())), ""):
+    if mixer := next(
+        (name for name in (given, MEANT.get(given, "")) if name in (*mixers.names(), *mixers.aliases())), ""
+    ):
         return UserError(
             f"expected a recipe, got the mixer {given!r}; did you mean '{FOR_LABELS} model.mixers={mixer}'?"
         )

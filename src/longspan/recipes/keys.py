@@ -1,8 +1,8 @@
 """The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
 
-`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` does, and `[training]` what the task's
-`training_options` and `transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of their
-docstrings, or from the field's own `help`.
+`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` does, and `[training]` what the
+task's `training_options` and `transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of
+their docstrings, or from the field's own `help`.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ UNWRITTEN_DEFAULTS: dict[str, Any] = {
     "load_best_model_at_end": True,
     "logging_strategy": "steps",
     "logging_steps": 0.02,
-    # The best and the newest: with 1, the newest goes when it is not the best, and with it the way to resume.
+    # The best and the newest: with 1, the newest is deleted unless it is the best, and the run cannot be resumed.
     "save_total_limit": 2,
     "optim": "adamw_torch_fused",
     "report_to": "none",
@@ -117,25 +117,30 @@ def others(task: Task) -> list[str]:
     return sorted(_training_keys().keys() - {*USUAL, *typing.get_type_hints(task.training_options)})
 
 
-def hint(table: str, key: str, task: Task, recipe: str, also: Iterable[str] = ()) -> str:
-    """Return what to do about a key that there is not, by its name or its meaning.
+def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> str | None:
+    """Return the key that `key` means or resembles, as "table.name", or None.
 
     Args:
-        table: Where it was looked for, or "" if that was not said.
-        key: The key.
+        key: What was given, without a table.
         task: Of the recipe.
-        recipe: What to show to see all keys.
+        table: Where it was looked for; where a name is in several tables, this one counts.
         also: What else may have been meant.
     """
-    # Where a name is in several tables, the one that was named counts.
-    tables = sorted(TABLES, key=lambda other: other != table)
-    if homes := [other for other in tables if key in known(other, task)]:
-        return f"it belongs in [{homes[0]}]." if table else f"did you mean '{homes[0]}.{key}'?"
-    names = {name: f"{other}.{name}" for other in reversed(tables) for name in known(other, task)}
-    meant = {word: target.partition(".")[2] for word, target in KEYS.items() if target in names.values()}
-    if near := nearest(key, [*names, *also], meant):
-        return f"did you mean {names.get(near, near)!r}?"
-    return listing(key, names.values(), f"`longspan show {recipe}`")
+    tables = sorted(TABLES, key=lambda other: other == table)
+    names = {name: f"{other}.{name}" for other in tables for name in known(other, task)}
+    words = {word: target.partition(".")[2] for word, target in KEYS.items() if target in names.values()}
+    near = nearest(key, [*names, *also], words)
+    return None if near is None else names.get(near, near)
+
+
+def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str] = ()) -> str:
+    """Return what to do about a key that there is not, where `recipe` is what to show to see all keys; see `meant`."""
+    if homes := [other for other in TABLES if table and key in known(other, task)]:
+        return f"it belongs in [{homes[0]}]."
+    if found := meant(key, task, table, also):
+        return f"did you mean {found!r}?"
+    every = [f"{other}.{name}" for other in TABLES for name in known(other, task)]
+    return listing(key, every, f"`longspan show {recipe}`")
 
 
 def _key(table: str, name: str, task: Task) -> Key:
@@ -164,14 +169,13 @@ def _declared_by(table: str, name: str, task: Task) -> type:
 @functools.cache
 def meanings(kind: type) -> Mapping[str, str]:
     """Return what each field of a class means; "" for those that say nothing."""
-    told = {name: "" for name in typing.get_type_hints(kind)}
+    assert dataclasses.is_dataclass(kind)
+    # Help is written for argparse, where a percent sign is doubled.
+    helps = {field.name: str(field.metadata.get("help") or "").replace("%%", "%") for field in dataclasses.fields(kind)}
+    described: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        told |= _entries(inspect.cleandoc(base.__doc__ or ""))
-    if dataclasses.is_dataclass(kind):
-        helps = {field.name: str(field.metadata.get("help") or "") for field in dataclasses.fields(kind)}
-        # Written for argparse, where a percent sign is doubled.
-        told |= {name: " ".join(text.replace("%%", "%").split()) for name, text in helps.items() if text}
-    return told
+        described |= _entries(inspect.cleandoc(base.__doc__ or ""))
+    return {name: text or described.get(name, "") for name, text in helps.items()}
 
 
 def _entries(docstring: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What people call things elsewhere, with what they are called in recipes, for suggestions: none of these words is read."""
+"""What people call things elsewhere, with what recipes call them: for suggestions, none of these words is read."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,6 @@ KEYS: Mapping[str, str] = {
     "intermediate_size": "model.feed_forward_dim",
     "iterations": "training.max_steps",
     "label": "data.label_column",
-    "label_smoothing": "training.label_smoothing_factor",
     "labels": "data.label_column",
     "layer": "model.depth",
     "layers": "model.depth",

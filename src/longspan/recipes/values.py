@@ -98,7 +98,8 @@ def _arms(hint: Any) -> list[Any]:
 def expectation(hint: Any, value: Any = None) -> str:
     """Say in words what a type hint expects, with the nearest choice to `value` where it is one of several names."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(expectation(arm, value) for arm in _arms(hint) if arm is not types.NoneType))
+        arms = [arm for arm in _arms(hint) if arm is not types.NoneType and not (arm is int and float in _arms(hint))]
+        return " or ".join(dict.fromkeys(expectation(arm, value) for arm in arms))
     if typing.get_origin(hint) is typing.Literal:
         return _choice([str(choice) for choice in typing.get_args(hint)], value)
     plain = typing.get_origin(hint) or hint

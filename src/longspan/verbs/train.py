@@ -17,6 +17,7 @@ from longspan import imports, recipes
 from longspan.environment import peak_memory
 from longspan.errors import UserError
 from longspan.models.word_vectors import load_word_vectors
+from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
@@ -208,20 +209,13 @@ def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Sco
 def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
     chosen = recipe.training
     check_packages(chosen)
-    evaluated = chosen.get("eval_strategy", "epoch")
-    defaults = {
-        "eval_strategy": "epoch",
+    evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
+    defaults = UNWRITTEN_DEFAULTS | {
         # What is saved is what was scored; without scores there is no best model.
         "save_strategy": "epoch" if evaluated == "no" else evaluated,
-        "logging_strategy": "steps",
-        "logging_steps": 0.02,
         "load_best_model_at_end": evaluated != "no",
         "metric_for_best_model": recipe.task.scores.headline(),
         "greater_is_better": recipe.task.scores.higher_is_better(),
-        # The best and the newest: with 1, the newest is deleted unless it is the best, and the run cannot be resumed.
-        "save_total_limit": 2,
-        "optim": "adamw_torch_fused",
-        "report_to": "none",
         "disable_tqdm": not progress,
         # Otherwise processes without a GPU would not find each other.
         "use_cpu": not torch.accelerator.is_available(),

@@ -1,0 +1,38 @@
+"""What `longspan show NAME` shows: a mixer, or a recipe."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from longspan import mixers, recipes, report
+from longspan.errors import UserError, suggestion
+from longspan.mixers.aliases import MEANT
+from longspan.recipes import pages
+from longspan.recipes.synonyms import RECIPES
+
+
+def show(name: str, width: int | None = None) -> tuple[dict[str, Any], str]:
+    """Return what is known about a mixer or a recipe, and the page about it.
+
+    Args:
+        name: A mixer, an alias or dotted path of one, a recipe, or the path of a TOML file.
+        width: Characters in a line.
+
+    Raises:
+        UserError: There is neither.
+    """
+    known = [*mixers.names(), *mixers.aliases()]
+    is_file = name.endswith(".toml") or Path(name).exists()
+    if name in known or ("." in name and not is_file):
+        mixer = mixers.describe(name)
+        return dataclasses.asdict(mixer), report.mixer_page(mixer)
+    if name not in recipes.names() and not is_file:
+        hint = suggestion(
+            name,
+            [*known, *recipes.names()],
+            meant={**MEANT, **RECIPES},
+            see="`longspan list` or `longspan recipes`",
+        )
+        raise UserError(f"there is no mixer or recipe {name!r}; {hint}")
+    recipe = recipes.load(name)
+    return pages.describe(recipe), pages.recipe_page(recipe, name, width)

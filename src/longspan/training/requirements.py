@@ -84,7 +84,7 @@ def check_packages(training: Mapping[str, Any]) -> None:
     Raises:
         UserError: A package is not installed, or there is no such reporter.
     """
-    optimizer = training.get("optim")
+    optimizer = training.get("optim", "")
     if optimizer in OPTIMIZERS:
         module, install = OPTIMIZERS[optimizer]
         require(module, f"training.optim={optimizer}", install)

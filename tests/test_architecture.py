@@ -26,6 +26,7 @@ ORDER = [
     "tasks",
     "recipes",
     "environment",
+    "session",
     "runs",
     "convert",
     "verbs",

@@ -7,7 +7,6 @@ sentence, an interrupt with 130. Nothing heavy is imported before a verb needs i
 import argparse
 import contextlib
 import dataclasses
-import errno
 import io
 import json
 import os
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from longspan import imports, tasks
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, sentence_of, suggestion
+from longspan.session import quieten_transformers, use_fastest_exact_products
 from longspan.tasks.options import GenerationOptions, add_flags, names
 
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        sentence = _sentence(error)
+        sentence = sentence_of(error)
         if sentence is None:
             raise
         print(f"longspan: {sentence}", file=sys.stderr)
@@ -219,39 +219,6 @@ def _add_consent(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def use_fastest_exact_products() -> None:
-    """Let float32 matrix products on CPU take oneDNN's path where that path is exact; GPUs are left alone.
-
-    "medium" allows, but does not force, lower precision. On processors without bfloat16 matrix units it is about twice
-    as fast as MKL with the same rounding error; on those with them it may really round to bfloat16. So one product is
-    compared with float64, and anything worse than float32 rounding is switched off again.
-    """
-    import torch
-
-    if torch.cuda.is_available():
-        return
-    before = torch.get_float32_matmul_precision()
-    generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, 256, 256, generator=generator).unbind()
-    exact = a.double() @ b.double()
-    torch.set_float32_matmul_precision("medium")
-    if float(((a @ b) - exact).abs().max() / exact.abs().max()) > 1e-5:
-        torch.set_float32_matmul_precision(before)
-
-
-def quieten_transformers() -> None:
-    """Silence transformers' own bars and remarks, which do not help users; our bars and those of downloads stay."""
-    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
-    from transformers.utils import logging
-
-    shown = not are_progress_bars_disabled()
-    logging.set_verbosity_error()
-    # This also silences downloads, which take long.
-    logging.disable_progress_bar()
-    if shown:
-        enable_progress_bars()
-
-
 def _list(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import mixers, report
 
@@ -399,22 +366,3 @@ def _stdout_for_results() -> Iterator[TextIO]:
         out.reconfigure(errors="backslashreplace")
     with contextlib.redirect_stdout(sys.stderr):
         yield out
-
-
-def _sentence(error: BaseException | None) -> str | None:
-    """Return the message for an error that the user can fix; None if it, and what caused it, is a bug of ours."""
-    while error is not None:
-        if isinstance(error, UserError):
-            return str(error)
-        if missing := imports.missing_package(error):
-            return missing
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return f"no space left on the device{f' for {error.filename}' if error.filename else ''}; free some."
-        if isinstance(error, OSError) and error.strerror:
-            # A folder that may not be written, a link to itself, a name too long, a folder in place of a file, ...
-            return f"{error.strerror.lower()}: {error.filename or error}."
-        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-            return "there is not enough memory for this model and these data; use smaller ones, or a larger machine."
-        # Such as a data set's builder, which wraps what its generator raises.
-        error = error.__cause__
-    return None

@@ -1,6 +1,8 @@
 """The exception for mistakes that a user can fix, and helpers that keep its messages consistent."""
 
 import difflib
+import errno
+import sys
 from collections.abc import Iterable, Mapping
 
 FEW = 12
@@ -59,3 +61,30 @@ def nearest(word: str, known: Iterable[str], meant: Mapping[str, str] | None = N
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
+
+
+def sentence_of(error: BaseException | None) -> str | None:
+    """Return the message for an error that the user can fix; None if it, and what caused it, is a bug of ours."""
+    while error is not None:
+        if isinstance(error, UserError):
+            return str(error)
+        if missing := _missing_package(error):
+            return missing
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return f"no space left on the device{f' for {error.filename}' if error.filename else ''}; free some."
+        if isinstance(error, OSError) and error.strerror:
+            # A folder that may not be written, a link to itself, a name too long, a folder in place of a file, ...
+            return f"{error.strerror.lower()}: {error.filename or error}."
+        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+            return "there is not enough memory for this model and these data; use smaller ones, or a larger machine."
+        # Such as a data set's builder, which wraps what its generator raises.
+        error = error.__cause__
+    return None
+
+
+def _missing_package(error: BaseException) -> str | None:
+    """Return the sentence for an import that failed because a package from elsewhere is not installed, or None."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in ("", "longspan") or package in sys.modules or package in sys.stdlib_module_names:
+        return None
+    return f"the package {package!r} is needed for this, and it is not installed: `pip install {package}`."

@@ -89,14 +89,6 @@ def require(module: str, needed_by: str, install: str = "") -> None:
         )
 
 
-def missing_package(error: BaseException) -> str | None:
-    """Return the sentence for an import that failed because a package from elsewhere is not installed, or None."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if package in ("", "longspan") or package in sys.modules or package in sys.stdlib_module_names:
-        return None
-    return f"the package {package!r} is needed for this, and it is not installed: `pip install {package}`."
-
-
 def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[str] = ()) -> type[T]:
     """Return the class at a dotted path, which must be derived from `base`.
 

@@ -12,7 +12,7 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("letters/good", "letters/bad", "novels", "runs/mine"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "runs/mine/recipe.toml").touch()
+    (tmp_path / "runs/mine/recipe.toml").write_text("[data]\npath = 'table.csv'\n")
     (tmp_path / "novels/one.txt").write_text("Once upon a time.")
     for name in ("table.csv", "table.jsonl.gz", "novel.txt", "novel.md", "novel"):
         (tmp_path / name).write_text("It was a dark and stormy night.")
@@ -31,7 +31,6 @@ def desk(tmp_path, monkeypatch):
         ("table.parquet", "did you mean 'classify data.path=table.parquet'?"),
         ("novel.txt", "did you mean 'model-text data.path=novel.txt'?"),
         ("novel", "did you mean 'model-text data.path=novel'?"),
-        ("runs/mine", "got the run folder 'runs/mine'; its recipe is 'runs/mine/recipe.toml'."),
         ("data.path=x.csv", "expected a recipe before 'data.path=x.csv', got none; did you mean 'classify data.path=x"),
         ("additive", "expected a recipe, got the mixer 'additive'; did you mean 'classify model.mixers=additive'?"),
         ("lstm", "did you mean 'classify model.mixers=lstm'?"),
@@ -59,8 +58,12 @@ def test_a_task_in_place_of_a_recipe_is_answered_with_its_recipes(task) -> None:
     assert named == [name for name in recipes.names() if recipes.load(name).task.name == task]
 
 
-def test_a_recipe_may_have_any_suffix() -> None:
+def test_a_recipe_may_have_any_suffix_and_be_that_of_a_run(capsys) -> None:
     assert recipes.load("settings").data.path == "table.csv"
+    assert recipes.load("runs/mine").name == "mine"
+    for given in ("settings", "runs/mine"):
+        assert cli.main(["show", given]) == 0
+        assert "  data.path=table.csv" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

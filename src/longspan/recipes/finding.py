@@ -27,15 +27,19 @@ def names() -> list[str]:
 
 
 def read(name_or_path: str) -> tuple[str, str]:
-    """Return the name and the text of a recipe.
+    """Return the name and the text of a recipe: one that comes with longspan, a TOML file, or that of a run folder.
 
     Raises:
-        UserError: There is none; the message says what to give in place of data, a run folder, a task or a mixer.
+        UserError: There is none; the message says what to give in place of data, a task or a mixer.
     """
     if name_or_path in names():
         file = resources.files("longspan.recipes") / f"{name_or_path}.toml"
         return name_or_path, file.read_text(encoding="utf-8")
     path = Path(name_or_path)
+    name = path.stem
+    # An empty name would be that of the current directory.
+    if name_or_path and (path / "recipe.toml").is_file():
+        name, path = path.resolve().name, path / "recipe.toml"
     if not path.is_file() or suffix(path) in FORMATS or path.stat().st_size > _LARGEST:
         raise _no_recipe(name_or_path, path)
     try:
@@ -44,21 +48,14 @@ def read(name_or_path: str) -> tuple[str, str]:
             tomllib.loads(text)
     except UnicodeDecodeError:
         if path.suffix == ".toml":
-            raise UserError(
-                f"recipe {name_or_path!r} expected UTF-8, got another encoding; save it as UTF-8."
-            ) from None
+            raise UserError(f"recipe {str(path)!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
         raise _no_recipe(name_or_path, path) from None
     except (tomllib.TOMLDecodeError, RecursionError):
         raise _no_recipe(name_or_path, path) from None
-    return path.stem, text
+    return name, text
 
 
 def _no_recipe(given: str, path: Path) -> UserError:
-    # Without a name, the path is that of the current directory.
-    if given and path.is_dir() and (path / "recipe.toml").is_file():
-        return UserError(
-            f"expected a recipe, got the run folder {given!r}; its recipe is {str(path / 'recipe.toml')!r}."
-        )
     if given and path.is_dir():
         classes = any(entry.is_dir() for entry in path.iterdir())
         return _data(given, f"the folder {given!r}", FOR_LABELS if classes else FOR_TEXT)

@@ -187,7 +187,9 @@ def test_quotes_and_line_breaks_inside_fields_are_no_mistake(tmp_path: Path) -> 
 
 def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tmp_path: Path) -> None:
     given = ["train", "quickstart", f"data.path={animals}", *TINY, "--run"]
-    assert "exists; --resume continues it, --overwrite replaces it" in mistake(*given, run)
+    assert "exists; --resume continues it, --finish ends it where it was stopped, --overwrite replaces it" in mistake(
+        *given, run
+    )
     assert "is finished" in mistake(*given, run, "--resume")
     assert "got none; leave out --resume" in mistake(*given, tmp_path / "new", "--resume")
     (tmp_path / "thesis").mkdir()
@@ -321,7 +323,10 @@ def test_an_interrupt_saves_and_says_how_to_go_on(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Traceback" not in captured.err
-    told = "longspan: interrupted: saved step 3; run the same command with --resume to continue."
+    told = (
+        "longspan: interrupted: saved step 3; run the same command with --resume to continue, or with --finish to end "
+        "here with a complete run."
+    )
     assert captured.err.splitlines()[-1] == told
     assert cli.main([*command, "--resume"]) == 0
     assert (tmp_path / "run/metrics.json").exists()

@@ -4,13 +4,12 @@
                                      [--seed 0] [--picture FILE.png] [--json FILE]
 
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
-or more parameters, up to PARAMETERS. A short training measures the speed of each. With `--minutes`, the number of steps
-is what fits into the time at that speed; with `--steps`, all make as many. The learning rate rises and falls over
-exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
+or more parameters, up to PARAMETERS. With `--minutes`, the number of steps is what fits into the time at the speed of
+each, validations included (`training.max_minutes`); with `--steps`, all make as many. The learning rate rises and falls
+over exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
 score. Softmax attention, which cannot carry its state from segment to segment, reads segments of the same length one by
 one and is scored in sliding windows that overlap by half; with `--alone`, so do the others. Runs that are finished are
-not repeated, and unfinished ones go on, so that the long trainings may stand side by side or wait, once the short ones
-have had the machine alone.
+not repeated, and unfinished ones go on.
 """
 
 import argparse
@@ -84,7 +83,7 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
     """Train in a process of its own, unless that is done, and return what its metrics.json holds."""
     if not (run / "metrics.json").exists():
         recipe = recipes.load("shakespeare", [f"data.path={data}"])
-        own = {key: training[key] for key in ("segment_length", "carry_states") if key in training}
+        own = {key: training[key] for key in ("segment_length", "carry_states", "max_minutes") if key in training}
         recipe = dataclasses.replace(
             recipe,
             model=recipe.model | model,
@@ -105,12 +104,12 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
     data, out, seed = arguments.data.resolve(), arguments.out, arguments.seed
     model = shape_of(name, arguments.parameters)
-    trial = train(data, out / f"{name}-trial", model, {**TRAINING, "max_steps": 60, "eval_strategy": "no"})
-    speed = trial["tokens_per_second"]
-    steps = arguments.steps or int(arguments.minutes * 60 * speed / (ROWS * SEGMENT))
-    training = {**TRAINING, "max_steps": steps, "seed": seed, "carry_states": not arguments.alone}
     name = f"{name}-alone" if arguments.alone else name
-    found = train(data, out / f"{name}-{steps}-{seed}", model, training)
+    limit = {"max_steps": arguments.steps} if arguments.steps else {"max_minutes": arguments.minutes}
+    training = {**TRAINING, **limit, "seed": seed, "carry_states": not arguments.alone}
+    how = str(arguments.steps) if arguments.steps else f"{arguments.minutes:g}min"
+    found = train(data, out / f"{name}-{how}-{seed}", model, training)
+    steps, speed = found["steps"], found["tokens_per_second"]
     curve = [(row["step"], round(row["validation_loss"], 4)) for row in found["history"] if "validation_loss" in row]
     return {
         "name": name,

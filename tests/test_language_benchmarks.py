@@ -61,13 +61,14 @@ def test_context_length(run_benchmark: Script, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_shakespeare(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From finished runs, as hours are not for tests: which steps make fifteen minutes, the table, the picture."""
+    """From finished runs, as hours are not for tests: the table, the minutes that the steps took, the picture."""
     for name, loss, speed in (("additive", 1.6, 8192), ("lstm", 1.5, 4096)):
-        for run in (f"{name}-trial", f"{name}-{15 * 60 * speed // 4096}-0"):
+        for run, steps in ((f"{name}-15min-0", 15 * 60 * speed // 4096), (f"{name}-alone-300-0", 300)):
             history = [{"step": 450, "validation_loss": loss + 0.1}, {"step": 900, "validation_loss": loss}]
             found = {
                 "validation": {"loss": loss},
                 "history": history,
+                "steps": steps,
                 "tokens_per_second": speed,
                 "parameters": 1,
                 "peak_memory_bytes": 1,
@@ -80,6 +81,12 @@ def test_shakespeare(run_benchmark: Script, tmp_path: Path, capsys: pytest.Captu
     assert [line.split()[1] for line in lines[2:]] == ["lstm", "additive"]
     rows = json.loads((tmp_path / "a.json").read_text())["rows"]
     assert [(row["steps"], row["minutes"]) for row in rows] == [(1800, 15.0), (900, 15.0)]
+    run_benchmark("shakespeare.py", *given, "--steps", "300", "--alone", "--json", str(tmp_path / "a.json"))
+    rows = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert [(row["name"], row["steps"], row["minutes"]) for row in rows] == [
+        ("additive-alone", 300, 2.5),
+        ("lstm-alone", 300, 5.0),
+    ]
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
 

@@ -152,6 +152,9 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
+    verb.add_argument(
+        "--minutes", metavar="N", type=float, default=0.0, help="equal training time for each run, instead of epochs"
+    )
     return parser, verbs
 
 
@@ -342,7 +345,7 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import compare, report
 
     mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
-    result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run)
+    result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, minutes=args.minutes)
     _emit(args, out, result.to_dict(), report.comparison_summary(result))
     failed = [run for run in result.runs if run.error is not None]
     if failed:

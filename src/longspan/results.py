@@ -175,6 +175,7 @@ class ComparedRun:
     folder: str
     error: str | None = None
     scores: dict[str, Scores] = field(default_factory=dict)
+    steps: int = 0
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = 0
     parameters: int = 0
@@ -196,6 +197,8 @@ class MixerSummary:
     Attributes:
         mixer: Its name, or a hybrid as A+B.
         scores: Mean and spread of each score, by split and name.
+        steps: Mean and spread of the optimizer steps taken.
+        seconds: Mean and spread of the time from start to end.
         tokens_per_second: Mean and spread of the training speed.
         peak_memory_bytes: The largest of any run.
         parameters: Number of parameters.
@@ -204,6 +207,8 @@ class MixerSummary:
 
     mixer: str
     scores: dict[str, dict[str, Spread]]
+    steps: Spread
+    seconds: Spread
     tokens_per_second: Spread
     peak_memory_bytes: int
     parameters: int

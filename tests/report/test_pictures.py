@@ -27,7 +27,7 @@ def comparison(kind: type[Scores], rows: list[MixerSummary]) -> Comparison:
 
 
 def row(mixer: str, split: str, name: str, value: Spread, speed: Spread) -> MixerSummary:
-    return MixerSummary(mixer, {split: {name: value}}, speed, 2**20, 10, 1)
+    return MixerSummary(mixer, {split: {name: value}}, Spread(9, None), Spread(1, None), speed, 2**20, 10, 1)
 
 
 def test_learning_curve(tmp_path: Path) -> None:

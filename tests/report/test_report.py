@@ -102,11 +102,11 @@ def test_the_model_card_is_one_the_hub_reads() -> None:
 def test_the_table_of_a_comparison() -> None:
     """Splits that were scored only, the means of seeds, and the runs that failed."""
     scores = {"validation": {name: Spread(value, 0.01) for name, value in SCORES.numbers().items()}}
-    row = MixerSummary("a+b", scores, Spread(1000.0, None), 2**20, 5000, 2)
+    row = MixerSummary("a+b", scores, Spread(1234.0, 5.0), Spread(603.0, 1.0), Spread(1000.0, None), 2**20, 5000, 2)
     failed = ComparedRun("softmax", 1, "runs/softmax-1", "there is not enough memory.")
     result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [failed], [row])
     text = report.comparison_summary(result)
-    for part in ("a+b", "validation accuracy", "0.910 ± 0.010", "1,000", "1 MiB", "5,000"):
+    for part in ("a+b", "validation accuracy", "0.910 ± 0.010", "1,234", "10 min 3 s", "1,000", "1 MiB", "5,000"):
         assert part in text
     assert "test" not in text
     assert text.splitlines()[-1] == "softmax, seed 1, failed: there is not enough memory."

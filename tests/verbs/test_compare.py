@@ -8,6 +8,7 @@ from longspan import compare, recipes
 from longspan.errors import UserError
 from longspan.results import Comparison
 from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.training.budget import Plan
 from longspan.verbs import compare as module
 
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
@@ -34,7 +35,7 @@ def finished(wanted, run_dir):
         "tokens_per_second": 1000.0,
         "peak_memory_bytes": 2**20 * (1 + int(seed)),
     }
-    (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "seconds": 1.0}))
+    (run_dir / "metrics.json").write_text(json.dumps(metrics | {"parameters": 10, "steps": 7, "seconds": 1.0}))
     return None
 
 
@@ -128,10 +129,45 @@ def test_nothing_is_trained_when_something_is_wrong(trained, tmp_path):
         ("quickstart", ["additive"], 0, [], "at least one mixer and one seed"),
         ("quickstart", ["additive"], 1, ["model.dept=1"], r"did you mean 'depth'\?"),
         ("imdb", ["additive"], 1, [], "expected data.path=FOLDER .* got neither"),
+        ("quickstart", ["additive"], 1, ["training.max_minutes=3", "training.max_steps=2"], "got both"),
     ):
         with pytest.raises(UserError, match=message):
             compare(recipe, names, seeds, overrides, tmp_path)
+    for minutes, overrides, message in (
+        (-1, [], "at least 0"),
+        (2, ["training.max_steps=9"], r"got both \(2 and 9\)"),
+        (2, ["training.max_minutes=3"], "as training.max_minutes and as minutes=2; leave one of them out"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compare("quickstart", ["additive"], 1, overrides, tmp_path, minutes=minutes)
     assert not trained
+
+
+def test_minutes_are_the_budget_of_each_run(trained, tmp_path):
+    found = compare("quickstart", ["additive"], 1, ["training.num_train_epochs=4"], tmp_path, minutes=2)
+    wanted = recipes.load(str(tmp_path / "additive-0/recipe.toml"))
+    assert (wanted.options.max_minutes, wanted.training["num_train_epochs"]) == (2, 4)
+    assert (found.summary[0].steps.mean, found.summary[0].seconds.mean) == (7, 1)
+    assert "| steps | time |" in " ".join((tmp_path / "comparison.md").read_text().split())
+    # Of itself it has so many epochs, which need not take as long.
+    compare("quickstart", ["additive"], 1, [], tmp_path / "a", minutes=2)
+    assert recipes.load(str(tmp_path / "a/additive-0/recipe.toml")).training["num_train_epochs"] == 1_000_000
+    (tmp_path / "mine.toml").write_text('[data]\npath = "packages"\n[training]\nmax_steps = 9')
+    compare(tmp_path / "mine.toml", ["additive"], 1, [], tmp_path / "b", minutes=2)
+    assert recipes.load(str(tmp_path / "b/additive-0/recipe.toml")).training["max_steps"] == -1
+
+
+def test_planned_steps_are_those_of_the_run(trained, tmp_path):
+    """A run with a budget has steps in its recipe; the same command knows it again, another budget does not."""
+    compare("quickstart", ["additive"], 1, [], tmp_path, minutes=2)
+    file = tmp_path / "additive-0/recipe.toml"
+    file.write_text(recipes.load(str(file), ["training.max_minutes=0.0", "training.max_steps=88"]).to_toml())
+    Plan(2.0, 88, 1.5, 118.0, 1.3, 2, 1.0, 5, False).write(tmp_path / "additive-0")
+    compare("quickstart", ["additive"], 1, [], tmp_path, minutes=2)
+    assert trained == ["additive-0"]
+    for minutes in (0, 3):
+        with pytest.raises(UserError, match="other settings than this comparison's"):
+            compare("quickstart", ["additive"], 1, [], tmp_path, minutes=minutes)
 
 
 def test_no_run_succeeds(monkeypatch, tmp_path):

@@ -104,6 +104,8 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
         [
             row.mixer,
             *(spread(row.scores.get(split, {}).get(name)) for split, name, _ in keys),
+            count(row.steps.mean),
+            duration(row.seconds.mean),
             count(row.tokens_per_second.mean),
             size(row.peak_memory_bytes),
             count(row.parameters),
@@ -111,7 +113,16 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
         ]
         for row in result.summary
     ]
-    headers = ["mixer", *(words for *_, words in keys), "tokens/s", "peak memory", "parameters", "seeds"]
+    headers = [
+        "mixer",
+        *(words for *_, words in keys),
+        "steps",
+        "time",
+        "tokens/s",
+        "peak memory",
+        "parameters",
+        "seeds",
+    ]
     failed = [f"{run.mixer}, seed {run.seed}, failed: {run.error}" for run in result.runs if run.error is not None]
     return "\n\n".join([table(headers, rows, style), *failed])
 

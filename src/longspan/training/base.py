@@ -63,6 +63,17 @@ class LongspanTrainer(Trainer, abc.ABC):
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
 
+    def batch_positions(self, epoch: int) -> list[int]:
+        """Return how many positions, padding included, each batch of an epoch has in this process, in order.
+
+        Only the ratios matter: time budgets are planned by them. By default, all batches have the same size.
+        """
+        return [1] * len(self.get_train_dataloader())
+
+    def rehearse(self, dataset: Dataset) -> None:
+        """Do the work of scoring a data set, to see what it costs; by default, `score` it."""
+        self.score(dataset)
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
         with processes.sharing():
             return super().train(*args, **kwargs)

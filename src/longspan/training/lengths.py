@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from longspan.data.batches import LengthBatches, pad, padding_fraction
+from longspan.data.batches import LengthBatches, pad, padded_length, padding_fraction
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.scores import Scores
@@ -66,9 +66,22 @@ class LengthTrainer(LongspanTrainer):
         batches = [batch for rank in range(self.args.world_size) for batch in self._training_batches(rank) if batch]
         return padding_fraction(batches, self.train_dataset["length"][:])
 
+    def batch_positions(self, epoch: int) -> list[int]:
+        """Return how many positions, padding included, each batch of an epoch has in this process, in order."""
+        batches = self._training_batches(self.args.process_index)
+        batches.set_epoch(epoch)
+        return [padded_length(int(batches.lengths[batch].max())) * len(batch) if batch else 0 for batch in batches]
+
     def score(self, dataset: Dataset) -> Scores:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
-        found = outputs(
+        return self.measure(self._outputs(dataset), torch.tensor(dataset["labels"][:]))
+
+    def rehearse(self, dataset: Dataset) -> None:
+        """Compute the outputs for a data set; a part of one might have no scores."""
+        self._outputs(dataset)
+
+    def _outputs(self, dataset: Dataset) -> Tensor:
+        return outputs(
             self.model,
             dataset.select_columns(["input_ids"]).with_format("numpy"),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
@@ -76,7 +89,6 @@ class LengthTrainer(LongspanTrainer):
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
-        return self.measure(found, torch.tensor(dataset["labels"][:]))
 
     def compute_loss(
         self,

@@ -17,6 +17,10 @@ from longspan.report import SPLITS, pictures
 from longspan.results import ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
 from longspan.tasks.recipe import Recipe
+from longspan.verbs import planning
+
+_ANY_EPOCHS = 1_000_000
+"""As good as no limit, where equal time is wanted."""
 
 
 def compare(
@@ -26,6 +30,7 @@ def compare(
     overrides: Sequence[str] = (),
     run: Path | str | None = None,
     *,
+    minutes: float = 0.0,
     allow_imports: Iterable[str] = (),
 ) -> Comparison:
     """Train each mixer with seeds 0 to `seeds - 1`, one process after another, and summarise the runs.
@@ -39,6 +44,8 @@ def compare(
         seeds: Runs of each mixer.
         overrides: As for `longspan.recipes.load`.
         run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
+        minutes: Time for the training of each run, validations included, instead of a number of epochs or steps: see
+            `training.max_minutes`. Only `training.num_train_epochs` among `overrides` still is a limit. 0 is no limit.
         allow_imports: Packages or modules that dotted paths may import.
 
     Returns:
@@ -50,11 +57,11 @@ def compare(
             recipe; or no run succeeded.
     """
     with imports.allow(*allow_imports):
-        return _compare(str(recipe), list(dict.fromkeys(mixers)), seeds, overrides, run)
+        return _compare(str(recipe), list(dict.fromkeys(mixers)), seeds, overrides, run, minutes)
 
 
 def _compare(
-    recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None
+    recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None, minutes: float
 ) -> Comparison:
     if not names or seeds < 1:
         raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}; name some.")
@@ -62,6 +69,9 @@ def _compare(
         for mixer in name.split("+"):
             mixers.load(mixer)
     base = _base(recipe, names, overrides)
+    if minutes:
+        base = _with_budget(base, minutes, overrides)
+    planning.check(base)
     base.require_data()
     plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
     for *_, wanted in plan:
@@ -94,6 +104,20 @@ def _base(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> Recipe
     return recipes.load(recipe, [f"model.mixers={json.dumps(list(used))}", *overrides])
 
 
+def _with_budget(base: Recipe, minutes: float, overrides: Sequence[str]) -> Recipe:
+    """Return the recipe with a time budget in place of the epochs or steps that it has of itself."""
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if "training.max_minutes" in given:
+        raise UserError(
+            f"expected the minutes of each run once, got them as training.max_minutes and as minutes={minutes:g}; "
+            "leave one of them out."
+        )
+    own = {} if "training.max_steps" in given else {"max_steps": -1}
+    own |= {} if "training.num_train_epochs" in given else {"num_train_epochs": _ANY_EPOCHS}
+    options = dataclasses.replace(base.options, max_minutes=float(minutes))
+    return dataclasses.replace(base, training={**base.training, **own}, options=options)
+
+
 def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
     """Return the recipe of one run; a model refuses options for mixers that it does not have."""
     used = name.split("+")
@@ -107,7 +131,7 @@ def _is_finished(run_dir: Path, wanted: Recipe) -> bool:
     if not (run_dir / "recipe.toml").exists():
         return False
     found = recipes.load(str(run_dir / "recipe.toml"))
-    if found.to_toml() != wanted.to_toml():
+    if found.to_toml() != planning.recorded(wanted, run_dir).to_toml():
         raise UserError(
             f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; move or "
             "delete it, or name another folder with --run."
@@ -160,7 +184,7 @@ def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
     return dataclasses.replace(
         run,
         scores={split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)},
-        **{key: metrics[key] for key in ("tokens_per_second", "peak_memory_bytes", "parameters", "seconds")},
+        **{key: metrics[key] for key in ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")},
     )
 
 
@@ -179,6 +203,8 @@ def _summary(name: str, runs: Sequence[ComparedRun]) -> MixerSummary | None:
     return MixerSummary(
         mixer=name,
         scores=scores,
+        steps=_mean_and_spread([run.steps for run in done]),
+        seconds=_mean_and_spread([run.seconds for run in done]),
         tokens_per_second=_mean_and_spread([run.tokens_per_second for run in done]),
         peak_memory_bytes=max(run.peak_memory_bytes for run in done),
         parameters=done[0].parameters,

@@ -29,7 +29,7 @@ from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
-from longspan.verbs import run_folders
+from longspan.verbs import planning, run_folders
 from longspan.verbs.run_folders import CHECKPOINTS, Start
 
 
@@ -88,12 +88,18 @@ def train(
 def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:
     began = time.perf_counter()
     task = recipe.task
+    planning.check(recipe)
+    if start in ("resume", "finish"):
+        recipe = planning.recorded(recipe, run_dir)
     processes.connect()
     arguments = _arguments(recipe, run_dir, progress)
     processes.on_first(lambda: run_folders.check(recipe, run_dir, start))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
     model, words = processes.in_each(lambda: _build_model(recipe, prepared))
+    recipe, plan = planning.planned(recipe, model, arguments, prepared)
+    if plan is not None:
+        arguments.max_steps = plan.steps
     trainer = _make_trainer(recipe, model, arguments, prepared)
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
     trainer.processor = prepared.processor
@@ -104,6 +110,8 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
         processes.on_first(lambda: _check_checkpoint(trainer, recipe, checkpoint, run_dir))
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: run_folders.open_folder(recipe, run_dir, start))
+    if plan is not None:
+        processes.on_first(lambda: plan.write(run_dir))
     if processes.rank():
         # Different rows need different dropout.
         set_seed(arguments.seed + processes.rank())

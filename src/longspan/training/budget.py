@@ -1,0 +1,329 @@
+"""Time budgets: how many optimizer steps fit into so many minutes on this machine, measured and decided once.
+
+A copy of the model trains for a short while on the first batches, and the speed measured decides the number of steps.
+Then the training itself begins, an ordinary one of that many steps: its learning rate, whatever the schedule, ends
+where it should, and the same number given as `training.max_steps` repeats it to the bit, on any machine. If instead the
+measured steps counted, their learning rates would be those of a schedule whose end was still unknown, and nothing but
+the same timings would repeat them.
+"""
+
+import dataclasses
+import functools
+import gc
+import json
+import math
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from longspan.errors import UserError
+from longspan.training import processes
+from longspan.training.base import LongspanTrainer
+from longspan.training.callbacks import ReturnFreedMemory
+
+FILE = "plan.json"
+"""Where a run folder holds the plan."""
+
+STEPS_SHARE, MOST_SECONDS = 0.02, 30.0
+"""How long steps are measured: this share of the budget, but not longer than so many seconds."""
+
+FEW_STEPS, FEW_STEPS_SHARE = 3, 0.05
+"""So many steps are measured at least, unless they take more than this share of the budget."""
+
+FIRST_STEP_SHARE = 0.25
+"""The first step compiles and allocates; it is measured only if it takes more than this share of the budget."""
+
+VALIDATION_SHARE = 0.005
+"""How long validation is measured at least, as a share of the budget."""
+
+SAVED_BYTES_PER_SECOND = 200e6
+"""Checkpoints are written and hashed about this fast, by estimate."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided, and from what.
+
+    Attributes:
+        max_minutes: the budget, for all of training from measuring on: steps, validations and checkpoints, but not
+            for reading the data before, nor for scoring and writing the model that is kept after.
+        steps: number of optimizer steps.
+        epochs: as many passes over the training data.
+        seconds: what they are expected to take, validations and checkpoints included.
+        seconds_per_step: mean over these steps.
+        validations: number of validations on the way and at the end.
+        seconds_per_validation: what each is expected to take.
+        measured_steps: number of steps measured.
+        everything: whether the whole training fits, as long as `training.num_train_epochs` allows.
+    """
+
+    max_minutes: float
+    steps: int
+    epochs: float
+    seconds: float
+    seconds_per_step: float
+    validations: int
+    seconds_per_validation: float
+    measured_steps: int
+    everything: bool
+
+    def announcement(self) -> str:
+        """Return in a sentence how many steps there will be, and when they will be done, from now on."""
+        end = time.strftime("%H:%M" if self.seconds >= 120 else "%H:%M:%S", time.localtime(time.time() + self.seconds))
+        steps = f"{self.steps:,} step{'s' if self.steps > 1 else ''}"
+        share = "all that training.num_train_epochs allows" if self.everything else f"{self.epochs:.2g} epochs"
+        return f"{steps} ({share}) fit into training.max_minutes={self.max_minutes:g}; training ends at about {end}."
+
+    def write(self, folder: Path) -> None:
+        """Write the plan into a run folder."""
+        (folder / FILE).write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Plan | None:
+    """Return the plan in a run folder, None if there is none.
+
+    Raises:
+        UserError: The file there is not one.
+    """
+    try:
+        return Plan(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"expected the plan of a training run in {folder / FILE}, got something else ({error}); start the run "
+            "again with --overwrite."
+        ) from None
+
+
+def plan(
+    max_minutes: float,
+    arguments: TrainingArguments,
+    make_trainer: Callable[[TrainingArguments], LongspanTrainer],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
+    """Train for a short while and decide how many steps fit into the budget. All processes call this and agree.
+
+    Args:
+        max_minutes: the budget, which also covers this call.
+        arguments: those of the training; their `num_train_epochs` is the upper limit.
+        make_trainer: makes the trainer of a copy of the model, which is thrown away.
+        clock: returns seconds.
+
+    Raises:
+        UserError: There is not even time for one step with its validation.
+    """
+    start, budget = clock(), 60 * max_minutes
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(_unrecorded(arguments, folder))
+        stopwatch = _Stopwatch(budget, clock)
+        trainer.remove_callback(PrinterCallback)
+        trainer.remove_callback(ProgressCallback)
+        if arguments.device.type == "cpu":
+            trainer.add_callback(ReturnFreedMemory())
+        trainer.add_callback(stopwatch)
+        trainer.train()
+        cost = _Cost(trainer, arguments, stopwatch.seconds)
+        if arguments.eval_strategy != IntervalStrategy.NO:
+            cost.validation = _validation_seconds(trainer, VALIDATION_SHARE * budget, clock)
+    left = budget - (clock() - start)
+    limit = math.ceil(arguments.num_train_epochs * cost.steps_per_epoch)
+    # The clock of the first process decides.
+    steps = int(processes.largest(_most_steps(cost, limit, left) if processes.rank() == 0 else 0))
+    if steps < 1:
+        raise UserError(
+            f"expected time for at least one step and its validation, about {(budget - left + cost(1)) / 60:.2g} "
+            f"minutes on this machine, got training.max_minutes={max_minutes:g}; raise it."
+        )
+    found = Plan(
+        max_minutes=float(max_minutes),
+        steps=steps,
+        epochs=round(steps / cost.steps_per_epoch, 3),
+        seconds=cost(steps),
+        seconds_per_step=cost.of_steps(steps) / steps,
+        validations=cost.validations(steps),
+        seconds_per_validation=cost.validation,
+        measured_steps=len(stopwatch.seconds),
+        everything=steps == limit,
+    )
+    del trainer, cost
+    # A trainer holds itself in cycles.
+    gc.collect()
+    return found
+
+
+def _unrecorded(arguments: TrainingArguments, folder: str) -> TrainingArguments:
+    """Return a copy of the arguments for a training that neither scores nor saves nor reports."""
+    trial = copy(arguments)
+    trial.output_dir = folder
+    trial.eval_strategy = trial.logging_strategy = IntervalStrategy.NO
+    trial.save_strategy = SaveStrategy.NO
+    trial.load_best_model_at_end = trial.eval_on_start = trial.push_to_hub = False
+    trial.report_to = []
+    trial.max_steps = -1
+    trial.disable_tqdm = True
+    return trial
+
+
+class _Stopwatch(TrainerCallback):
+    """Times steps, and ends the training once it has seen enough."""
+
+    def __init__(self, budget: float, clock: Callable[[], float]) -> None:
+        self.budget = budget
+        self.clock = clock
+        self.seconds: list[float] = []
+        self._last = 0.0
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._last = self.clock()
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        now = self.clock()
+        self.seconds.append(now - self._last)
+        self._last = now
+        # All processes stop after the same step.
+        if processes.largest(self._enough() if processes.rank() == 0 else 0):
+            control.should_training_stop = True
+
+    def _enough(self) -> bool:
+        steps, seconds = len(self.seconds) - 1, sum(self.seconds[1:])
+        return (
+            (steps >= FEW_STEPS and seconds >= min(MOST_SECONDS, STEPS_SHARE * self.budget))
+            or seconds >= FEW_STEPS_SHARE * self.budget
+            or self.seconds[0] >= FIRST_STEP_SHARE * self.budget
+        )
+
+
+class _Cost:
+    """What a training of n steps takes, in seconds, by the sizes of its batches and the times of its first steps.
+
+    Attributes:
+        validation: seconds of one validation.
+        steps_per_epoch: number of optimizer steps in an epoch.
+    """
+
+    def __init__(self, trainer: LongspanTrainer, arguments: TrainingArguments, seconds: Sequence[float]) -> None:
+        self.trainer = trainer
+        self.arguments = arguments
+        self.validation = 0.0
+        weights = sum(weight.numel() * weight.element_size() for weight in trainer.model.parameters())
+        # The weights and AdamW's two moments of each.
+        self.save = 3 * weights / SAVED_BYTES_PER_SECOND
+        sizes = self._sizes(0)
+        self.steps_per_epoch = len(sizes)
+        seen = np.concatenate([self._sizes(epoch) for epoch in range(-(-len(seconds) // len(sizes)))])[: len(seconds)]
+        # The first step only if there is no other.
+        first = 1 if len(seconds) > 1 else 0
+        self.fixed, self.each = fit(seen[first:], np.asarray(seconds[first:]))
+
+    def __call__(self, steps: int) -> float:
+        return self.of_steps(steps) + self.validations(steps) * self.validation + self._saves(steps) * self.save
+
+    def of_steps(self, steps: int) -> float:
+        """Return the seconds of the steps alone."""
+        epochs, rest = divmod(steps, self.steps_per_epoch)
+        positions = epochs * int(self._sizes(0).sum()) + (int(self._sizes(epochs)[:rest].sum()) if rest else 0)
+        return self.fixed * steps + self.each * positions
+
+    def validations(self, steps: int) -> int:
+        """Return how often the trainer validates in so many steps, the end included."""
+        return self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
+
+    def _saves(self, steps: int) -> int:
+        strategy = self.arguments.save_strategy
+        if strategy == SaveStrategy.BEST:
+            return self.validations(steps)
+        return self._times(strategy, self.arguments.save_steps, steps)
+
+    def _times(self, strategy: str, every: float | None, steps: int) -> int:
+        if strategy == "epoch":
+            return -(-steps // self.steps_per_epoch)
+        if strategy == "steps" and steps:
+            # Below 1 it is a share of all steps, as in `Trainer`.
+            every = every or self.arguments.logging_steps
+            return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
+        return 0
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 (it lives as long as `plan` runs)
+    def _sizes(self, epoch: int) -> np.ndarray:
+        """Return the positions, padding included, that each optimizer step of an epoch reads."""
+        sizes = np.asarray(self.trainer.batch_positions(epoch), dtype=np.int64)
+        return np.add.reduceat(sizes, np.arange(0, len(sizes), self.arguments.gradient_accumulation_steps))
+
+
+def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Return seconds per step and seconds per position, both at least 0, that explain the times of steps.
+
+    Medians choose the line (Theil 1950, Sen 1968), so that single slow steps do not tilt it; then it is
+    scaled to the mean, in which no step counts more than twice or less than half of what the line says.
+
+    Args:
+        sizes: (n,) positions of each step.
+        seconds: (n,) their times.
+    """
+    spread = np.unique(np.linspace(0, len(sizes) - 1, 200).astype(int))
+    x, y = sizes[spread].astype(float), seconds[spread]
+    one, other = np.triu_indices(len(x), 1)
+    different = x[one] != x[other]
+    fixed, each = 0.0, float(np.median(y / x))
+    if different.any():
+        one, other = one[different], other[different]
+        slope = max(0.0, float(np.median((y[one] - y[other]) / (x[one] - x[other]))))
+        rest = float(np.median(y - slope * x))
+        if rest >= 0:
+            fixed, each = rest, slope
+    expected = fixed + each * sizes
+    scale = float(np.clip(seconds, expected / 2, expected * 2).sum() / max(expected.sum(), 1e-12))
+    return scale * fixed, scale * each
+
+
+def _most_steps(cost: _Cost, limit: int, seconds: float) -> int:
+    """Return the largest number of steps, up to `limit`, that takes at most so many seconds."""
+    return bisect_right(range(1, limit + 1), seconds, key=cost)
+
+
+def _validation_seconds(trainer: LongspanTrainer, least: float, clock: Callable[[], float]) -> float:
+    """Return what a validation takes, from ever larger parts of it that are scored until that takes `least` seconds."""
+    dataset = trainer.eval_dataset
+    lengths = np.asarray(dataset["length"][:])
+    order = np.argsort(-lengths, kind="stable")
+    rows = min(len(order), trainer.args.per_device_eval_batch_size * trainer.args.world_size)
+    most, warm = 64, False
+    while True:
+        # Of all lengths, and cut rather than few: what a position costs depends on how many rows a batch has.
+        chosen = order[((np.arange(rows) + 0.5) * len(order) / rows).astype(int)]
+        start = clock()
+        trainer.rehearse(_cut(dataset, chosen, most))
+        took = processes.largest(clock() - start if processes.rank() == 0 else 0.0)
+        if not warm:
+            warm = True
+            continue
+        whole = rows == len(order) and most >= lengths.max()
+        if whole or took >= least:
+            return float(took * lengths.sum() / max(1, np.minimum(lengths[chosen], most).sum()))
+        if most < lengths.max():
+            most *= 4
+        else:
+            rows = min(len(order), rows * 4)
+
+
+def _cut(dataset: Dataset, rows: np.ndarray, most: int) -> Dataset:
+    """Return rows of a data set with at most so many tokens of each."""
+    found = dataset[rows]
+    found["input_ids"] = [ids[:most] for ids in found["input_ids"]]
+    found["length"] = [len(ids) for ids in found["input_ids"]]
+    return Dataset.from_dict(found, features=dataset.features)

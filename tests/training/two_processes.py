@@ -1,5 +1,7 @@
 """What two processes do together, run by `torchrun`; see `test_two_processes.py`."""
 
+import functools
+import itertools
 import os
 import signal
 import sys
@@ -14,20 +16,22 @@ from transformers import Trainer
 from longspan import recipes, train
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
-from longspan.training import processes
+from longspan.training import budget, processes
 from longspan.verbs.train import Interrupted
 
 
 def main(recipe_file: str, folder: Path) -> None:
-    recipe = recipes.load(recipe_file, ["training.save_strategy=steps", "training.save_steps=3", *EVERY_THREE])
+    recipe = recipes.load(recipe_file, EVERY_THREE)
     fails_before_training_in_one(recipe, folder)
+    plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)
     goes_on_after_a_signal_to_one(recipe, folder)
     goes_on_before_a_damaged_checkpoint(recipe, folder)
     print(f"process {processes.rank()} came to the last part", flush=True)
     is_killed_while_training_in_one(recipe, folder)
 
 
-EVERY_THREE = ["training.eval_strategy=steps", "training.eval_steps=3"]
+BUDGET = ["training.max_minutes=0.5", "training.max_steps=-1", "training.num_train_epochs=99"]
+EVERY_THREE = [f"training.{when}_{key}" for when in ("eval", "save") for key in ("strategy=steps", "steps=3")]
 
 
 def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
@@ -43,6 +47,17 @@ def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
     assert isinstance(error, UserError)
     assert ("process 1 has a problem" if processes.rank() else "another process") in str(error)
     assert not (folder / "never").exists()
+
+
+def plans_together(recipe: Recipe, folder: Path) -> None:
+    """The clock of one process is faster; that of the first counts for both."""
+    seconds = itertools.count(step=1 + processes.rank())
+    with patch.object(budget, "plan", functools.partial(budget.plan, clock=lambda: float(next(seconds)))):
+        result = train(recipe, run=folder / "budget", progress=False)
+    plan = budget.read(folder / "budget")
+    assert plan is not None
+    assert 5 < plan.steps == result.steps < 30
+    assert processes.total([result.steps]) == [2 * result.steps]
 
 
 def goes_on_after_a_signal_to_one(recipe: Recipe, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
 import contextlib
+import functools
 import json
 import shutil
 import time
@@ -111,7 +112,7 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
     processes.on_first(lambda: run_folders.open_folder(recipe, run_dir, start))
     if plan is not None:
-        processes.on_first(lambda: plan.write(run_dir))
+        processes.on_first(functools.partial(plan.write, run_dir))
     if processes.rank():
         # Different rows need different dropout.
         set_seed(arguments.seed + processes.rank())

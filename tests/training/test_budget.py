@@ -154,7 +154,10 @@ def test_an_interrupted_run_keeps_its_plan(number: int, animals: Path, tmp_path:
     train(wanted if number == 5 else str(tmp_path / "run/recipe.toml"), run=tmp_path / "run", resume=True)
     same_result(tmp_path / "run", tmp_path / "whole")
     (tmp_path / "run/metrics.json").unlink()
-    with pytest.raises(UserError, match="got another"):
+    with pytest.raises(
+        UserError,
+        match=r"expected training\.max_minutes=0\.1, for which the 12 steps of .* got 0\.2; resume with the same",
+    ):
         train(recipe(animals, "training.max_minutes=0.2"), run=tmp_path / "run", resume=True)
 
 

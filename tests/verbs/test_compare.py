@@ -165,8 +165,8 @@ def test_planned_steps_are_those_of_the_run(trained, tmp_path):
     Plan(2.0, 88, 1.5, 118.0, 1.3, 2, 1.0, 5, False).write(tmp_path / "additive-0")
     compare("quickstart", ["additive"], 1, [], tmp_path, minutes=2)
     assert trained == ["additive-0"]
-    for minutes in (0, 3):
-        with pytest.raises(UserError, match="got one with other settings"):
+    for minutes, message in ((0, "got one with other settings"), (3, "max_minutes=2, for which the 88 steps")):
+        with pytest.raises(UserError, match=message):
             compare("quickstart", ["additive"], 1, [], tmp_path, minutes=minutes)
 
 

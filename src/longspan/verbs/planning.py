@@ -53,10 +53,20 @@ def planned(
 
 
 def recorded(recipe: Recipe, run_dir: Path) -> Recipe:
-    """Return the recipe as a run folder holds it: with the steps planned there, if they were for the same budget."""
-    found = budget.read(run_dir) if recipe.options.max_minutes else None
-    if found is None or found.max_minutes != recipe.options.max_minutes:
+    """Return the recipe as a run folder holds it: with the steps that were planned for its time budget, if any were.
+
+    Raises:
+        UserError: They were planned for another budget.
+    """
+    minutes = recipe.options.max_minutes
+    found = budget.read(run_dir) if minutes else None
+    if found is None:
         return recipe
+    if found.max_minutes != minutes:
+        raise UserError(
+            f"expected training.max_minutes={found.max_minutes:g}, for which the {found.steps:,} steps of {run_dir} "
+            f"were planned, got {minutes:g}; resume with the same, or with a larger training.max_steps instead."
+        )
     return _with(recipe, found)
 
 

@@ -134,7 +134,7 @@ def test_wrong_values_of_flags_end_with_usage(arguments, told, capsys):
     [
         (["generate", "mine", "--topk", "5"], "unrecognized argument '--topk'; did you mean '--top-k'?"),
         (["predict", "mine", "--split", "x"], "unrecognized argument '--split'; known names are --allow-import, "),
-        (["predict", "mine", "a.csv", "b.csv"], "unrecognized argument 'b.csv'; leave it out."),
+        (["generate", "mine", "a.csv", "b.csv"], "unrecognized argument 'a.csv'; leave it out."),
         (["train", "quickstart", "--rum=x"], "unrecognized argument '--rum=x'; did you mean '--run'?"),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from longspan import imports, tasks
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.session import quieten_transformers, use_fastest_exact_products
-from longspan.tasks.options import GenerationOptions, add_flags, names
+from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
 
 
 def run() -> None:
@@ -123,13 +123,9 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     _add_run(verb)
     _add_checkpoint(verb)
-    verb.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        default="-",
-        help="csv, tsv, jsonl, parquet, a text file (one document), a folder of them, or - for one document per line",
-    )
+    reads = "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable"
+    verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
+    add_flags(verb, ReadingOptions)
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
     _add_run(verb)
@@ -287,17 +283,12 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import predict
+    from longspan.verbs.predict import print_predictions
 
     quieten_transformers()
     use_fastest_exact_products()
-    failed = total = 0
-    for prediction in predict(args.run, args.file, stdin=sys.stdin.buffer, **_checkpoint(args)):
-        total += 1
-        failed += prediction.error is not None
-        print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
-    if failed:
-        raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why.")
+    given = {name: value for name, value in vars(args).items() if name in names(ReadingOptions)}
+    print_predictions(args.run, args.files or ["-"], out, stdin=sys.stdin.buffer, **given, **_checkpoint(args))
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import datasets
 import pytest
 from datasets import Dataset, DatasetDict
 
-from longspan.data import finding, folders, loading
+from longspan.data import caching, finding, folders, loading
 from longspan.data.columns import Label, Text
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits
@@ -86,11 +87,15 @@ def test_documents_of_a_folder_are_held_out_whole(tmp_path: Path) -> None:
         write(tmp_path / "books" / ("deep" if number % 2 else "") / f"{number}.md", f"text {number}")
     for name in ("cover.png", "notes.csv", ".hidden.txt", ".git/config.txt"):
         write(tmp_path / "books" / name, b"\xff")
+    for name in ("10001", "10002.message"):
+        write(tmp_path / "news" / name, name)
     found = load(tmp_path / "books", test_fraction=0.2)
     assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 14, "validation": 2, "test": 4}
     every = [text for rows in texts(found).values() for text in rows]
     assert sorted(every) == sorted(f"text {number}" for number in range(20))
     assert "deep/1.md" in [where for rows in found.splits.values() for where in rows["where"]]
+    # Any suffix or none.
+    assert texts(load(tmp_path / "news", validation_fraction=0.0)) == {"train": ["10001", "10002.message"]}
     again = load(tmp_path / "books", test_fraction=0.2)
     other = load(tmp_path / "books", test_fraction=0.2, split_seed=1)
     assert texts(again) == texts(found)
@@ -207,6 +212,23 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
     write(path, "FIRST OF ALL " * 9)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert texts(load(path))["train"][0].startswith("FIRST")
+
+
+def test_other_code_does_not_use_what_was_cached_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.txt", "first of all " * 9)
+    first = load(path).splits["train"]._fingerprint
+    assert load(path).splits["train"]._fingerprint == first
+    sources = tmp_path / "sources"
+    for file in Path(caching.__file__).parent.glob("*.py"):
+        write(sources / file.name, file.read_bytes())
+    monkeypatch.setattr(resources, "files", lambda _: sources)
+    caching._rows_version.cache_clear()
+    assert load(path).splits["train"]._fingerprint == first
+    # The wording of a problem, say.
+    write(sources / "cells.py", (sources / "cells.py").read_text(encoding="utf-8") + "\n")
+    caching._rows_version.cache_clear()
+    assert load(path).splits["train"]._fingerprint != first
+    caching._rows_version.cache_clear()
 
 
 def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_path: Path) -> None:

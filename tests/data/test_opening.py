@@ -238,7 +238,7 @@ def test_what_is_cached_depends_on_the_encoding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "hint"),
-    [("uft-8", "did you mean 'utf-8'"), ("latin-11", "did you mean 'latin-1"), ("base64", "did you mean|try auto"),
+    [("uft-8", "did you mean 'utf-?8'"), ("latin-11", "did you mean 'latin"), ("base64", "did you mean|try auto"),
      ("?", "try auto, utf-8, utf-16, latin-1 or cp1252"), ("", "try auto"), ("a\0b", "try auto")],
 )  # fmt: skip
 def test_names_that_are_no_encodings(encoding: str, hint: str) -> None:

@@ -4,11 +4,14 @@ import ast
 import gzip
 import io
 import json
+import os
 
+import datasets
 import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
+from longspan.data import paths
 from longspan.data.rows import Row, read_rows
 from longspan.data.tokens import build_tokenizer
 from longspan.errors import UserError
@@ -203,3 +206,131 @@ def test_a_prediction_prints_what_it_holds(run):
     (one,) = predict(run, rows("good"))
     assert isinstance(one, ClassPrediction)
     assert one.to_dict() == {"where": "row 1", "label": "yes", "probabilities": one.probabilities}
+
+
+def predicted(capsys, *arguments):
+    """Run the verb on the command line; return its exit code, what it says of each place, and its last words."""
+    capsys.readouterr()
+    code = cli.main(["predict", *map(str, arguments)])
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.out.splitlines()]
+    return code, {line["where"]: line.get("label") or line["error"] for line in lines}, captured.err
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """Files of every kind, in folders of classes too, below the current directory."""
+    for name, content in {
+        "a.txt": "good film",
+        "b.csv": "text,label\ngood,x\nbad,y\n",
+        "news/alt.good/10001": "good",
+        "news/alt.good/10002.eml": "good",
+        "news/rec.bad/10001": "bad",
+        "news/rec.bad/deep/er/readme.md": "**bad**",
+        "news/rec.bad/page.html": "<style>good{}</style><p>bad <b>good</b>",
+        "news/rec.bad/picture.png": "",
+        "news/rec.bad/.hidden": "bad",
+        "other/a.txt": "bad film",
+        "c.csv": "body;n\nGrüße good;1\n",
+        "d.tsv": "bad\tgood\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="latin-1" if name == "c.csv" else "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+NEWS = {
+    "alt.good/10001": "yes",
+    "alt.good/10002.eml": "yes",
+    "rec.bad/10001": "no",
+    "rec.bad/deep/er/readme.md": "no",
+    "rec.bad/page.html": "yes",
+}
+
+
+def test_folders_of_classes_with_any_suffix_and_none(run_dir, sources, capsys):
+    code, found, told = predicted(capsys, run_dir, "news")
+    assert (code, found) == (0, NEWS)
+    assert told == "longspan: left out 1 file that is no document: 1 .png.\n"
+    assert predicted(capsys, run_dir, "news/rec.bad/deep/er/readme.md")[1] == {"readme.md": "no"}
+    # A file by itself may have any suffix.
+    (sources / "a.lock").write_text("good")
+    assert predicted(capsys, run_dir, "a.lock")[1] == {"a.lock": "yes"}
+
+
+def test_several_paths_in_their_order_and_with_their_names(run_dir, sources, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"good\n")))
+    news = sources / "news"
+    code, found, _ = predicted(capsys, run_dir, "a.txt", "b.csv", "-", f"{news}/", "other/a.txt", "./other")
+    expected = {"a.txt": "yes", "b.csv, row 1": "yes", "b.csv, row 2": "no", "standard input, line 1": "yes"}
+    expected |= {f"{news}/{where}": label for where, label in NEWS.items()}
+    expected |= {"other/a.txt": "no", "./other/a.txt": "no"}
+    assert (code, found) == (0, expected)
+    assert list(found) == list(expected)
+    answers = list(predict(run_dir, ["a.txt", sources / "b.csv"]))
+    assert [answer.where for answer in answers] == ["a.txt", f"{sources}/b.csv, row 1", f"{sources}/b.csv, row 2"]
+    assert list(predict(run_dir, [])) == []
+
+
+def test_all_paths_are_looked_at_first_and_messages_name_the_one(run_dir, sources, capsys):
+    code, found, told = predicted(capsys, run_dir, "a.txt", "other/b.txt")
+    assert (code, found) == (2, {})
+    assert told == "longspan: there is no file or folder 'other/b.txt'; did you mean 'a.txt'?\n"
+    (sources / "other/b.csv").write_text("txt\ngood\n")
+    code, found, told = predicted(capsys, run_dir, "b.csv", "other/b.csv")
+    assert (code, len(found)) == (2, 2)
+    assert told == "longspan: other/b.csv: expected a column 'text' in b.csv, got 'txt'; did you mean 'txt'?\n"
+    assert predicted(capsys, run_dir, "-", "a.txt", "-")[2].startswith("longspan: expected standard input at most once")
+
+
+def test_columns_encodings_and_separators_that_differ_from_training(run_dir, sources, capsys):
+    _, _, told = predicted(capsys, run_dir, "c.csv")
+    assert told.endswith("got 'body;n'; its fields seem to be separated by semicolons: set --delimiter semicolon.\n")
+    _, _, told = predicted(capsys, run_dir, "c.csv", "--delimiter", ";")
+    assert told.endswith("got 'body', 'n'; set --text-column to one of them.\n")
+    given = ["c.csv", "--delimiter", "semicolon", "--text-column", "body"]
+    code, found, told = predicted(capsys, run_dir, *given)
+    assert (code, found) == (2, {"c.csv, row 1": "broken UTF-8"})
+    assert told.endswith("their lines say why, and --encoding auto finds out encodings.\n")
+    code, found, told = predicted(capsys, run_dir, *given, "--encoding", "auto")
+    assert (code, found) == (0, {"c.csv, row 1": "yes"})
+    assert told == "longspan: 1 of 1 documents is not in UTF-8: 1 latin-1.\n"
+    assert predicted(capsys, run_dir, *given, "--encoding", "latin-1")[:2] == (code, found)
+    _, _, told = predicted(capsys, run_dir, "d.tsv", "--no-header")
+    assert told.endswith("without a header, columns are numbered from 1: set --text-column.\n")
+    for column, label in (("1", "no"), ("2", "yes")):
+        code, found, _ = predicted(capsys, run_dir, "d.tsv", "--no-header", "--text-column", column)
+        assert (code, found) == (0, {"d.tsv, row 1": label})
+    assert "did you mean 'latin" in predicted(capsys, run_dir, "a.txt", "--encoding", "latin-11")[2]
+    assert [one.label for one in predict(run_dir, "d.tsv", header=False, text_column="2")] == ["yes"]
+
+
+def test_data_sets_and_the_installed_packages(run_dir, sources, capsys, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", sources / "cache")
+    (sources / "hub").mkdir()
+    for split, text in (("train", "good"), ("test", "bad")):
+        (sources / "hub" / f"{split}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    code, found, _ = predicted(capsys, run_dir, "hub:./hub", "a.txt")
+    assert code == 0
+    assert list(found.values()) == ["yes", "no", "yes"]
+    installed = [paths.Row({"text": "good"}, "one/a.py")]
+    monkeypatch.setattr(paths, "list_packages", lambda *_: installed)
+    monkeypatch.setattr(paths, "read_packages", lambda rows, *_: iter(rows))
+    assert predicted(capsys, run_dir, "packages")[:2] == (0, {"one/a.py": "yes"})
+
+
+@pytest.mark.timeout(20)
+def test_what_is_not_a_file_is_refused(run_dir, sources, capsys):
+    (sources / "loop").symlink_to("loop")
+    os.mkfifo(sources / "pipe.txt")
+    (sources / "other" / "again").symlink_to(sources)
+    for path, message in (("loop", "leads back to itself"), ("pipe.txt", "a named pipe"), ("other", "contains it")):
+        code, found, told = predicted(capsys, run_dir, "a.txt", path)
+        assert (code, found) == (2, {})
+        assert message in told
+        assert told.count("\n") == 1
+    (sources / "two\nlines").mkdir()
+    (sources / "two\nlines" / "a\tb.txt").write_text("good")
+    code, found, told = predicted(capsys, run_dir, "a.txt", "two\nlines")
+    assert (code, found) == (0, {"a.txt": "yes", r"two\nlines/a\tb.txt": "yes"})

@@ -22,8 +22,9 @@ class DataConfig:
             "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a local folder as "hub:./folder").
             If each document has one label, also a folder with one sub-folder of text files per class, or with such
             folders under train/ and test/. If documents have no label, also a text file, which is one document, or a
-            folder of text files, optionally with train/, valid/ and test/. Text files and text formats may be
-            compressed: .gz, .xz, .zst or .zip.
+            folder of text files, optionally with train/, valid/ and test/. In folders, any file is a document whose
+            suffix is not that of a table, a picture or the like; of .html files, the text is read. Text files and text
+            formats may be compressed: .gz, .xz, .zst or .zip.
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
         test: A file or a folder for testing; replaces the test split of `path`.

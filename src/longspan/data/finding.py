@@ -87,7 +87,7 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
         rows = partial(read_packages, files, schema, config.files_per_class)
         return {"train": Source("the installed packages", facts, rows)}
     if config.path.startswith("hub:"):
-        hub = _find_hub(config.path.removeprefix("hub:"), schema)
+        hub = find_hub(config.path.removeprefix("hub:"), schema)
         return {split: _joined(source, schema) if schema.joined else source for split, source in hub.items()}
     path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
@@ -194,7 +194,7 @@ def _joined(source: Source, schema: Schema) -> Source:
     return Source(source.name, [source.facts, "joined"], rows)
 
 
-def _find_hub(address: str, schema: Schema) -> dict[str, Source]:
+def find_hub(address: str, schema: Schema) -> dict[str, Source]:
     """Return the splits of a data set from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or from a ./FOLDER."""
     local = address.startswith((".", "/", "~"))
     parts = [str(expand(address))] if local else address.split("/", 2)

@@ -39,11 +39,12 @@ def read_rows(
             column; or a quotation mark is never closed. Errors in the contents are raised while reading.
     """
     schema = schema_of(columns, config)
-    rows = _read(path, schema, stdin)
+    rows = open_rows(path, schema, stdin)
     return noting_encodings(rows) if schema.encoding == AUTO else rows
 
 
-def _read(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
+def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
+    """Do what `read_rows` does, but leave it to the caller to say which encodings were found."""
     if str(path) == "-" and stdin is not None:
         return _read_lines(stdin, schema)
     path = expand(path)

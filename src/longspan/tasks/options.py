@@ -86,6 +86,16 @@ class GenerationOptions:
             raise UserError(f"top_p must be above 0 and at most 1, which is all tokens, got {self.top_p}; change it.")
 
 
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the sources of predictions are read, where that differs from training."""
+
+    text_column: str = option("", "column with the documents, if not the recipe's; with --no-header, its number")
+    encoding: str = option("", "encoding of files, if not the recipe's; auto to have it found out")
+    delimiter: str = option("", "what separates the fields of csv and tsv files, such as ; or tab")
+    header: bool | None = option(None, "whether their first row has the names of the columns")
+
+
 def names(kind: type) -> list[str]:
     """Return the names of the options in a dataclass."""
     return [field.name for field in dataclasses.fields(kind)]
@@ -132,7 +142,8 @@ def add_flags(parser: Any, kind: type) -> None:
         text = f"{field.metadata['help']}{default}"
         plain = _plain(hints[field.name])
         if plain is bool:
-            parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
+            action: Any = "store_true" if field.default is False else argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
         else:
             choices = typing.get_args(plain) if typing.get_origin(plain) is typing.Literal else None
             # Not argparse's own `choices`: `make` says in one sentence which one was meant.

@@ -1,10 +1,15 @@
 """Apply a trained model to examples, in order and in constant memory: `predict`."""
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TextIO, cast
 
-from longspan.data.rows import Row, read_rows
+from longspan.data.paths import read_paths
+from longspan.data.rows import Row
+from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.runs import as_run
 from longspan.tasks.base import Run
@@ -12,8 +17,12 @@ from longspan.tasks.base import Run
 
 def predict(
     run: Run | Path | str,
-    source: Path | str | Iterable[Row],
+    source: Path | str | Sequence[Path | str] | Iterable[Row],
     *,
+    text_column: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
     stdin: BinaryIO | None = None,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
@@ -22,9 +31,14 @@ def predict(
 
     Args:
         run: The run folder, or what `longspan.runs.load_run` returned for it.
-        source: A csv, tsv, jsonl, parquet or text file, a folder of text files, or "-" for `stdin`: see
-            `longspan.data.rows.read_rows`, which reads them. Rows from there may be given instead. A limited number of
-            them is read ahead.
+        source: What training reads, without its labels: a table, a text file or HTML page, a folder of these with
+            any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
+            `longspan.data.paths.read_paths`, which reads them. Rows from there may be given instead. A limited number
+            of them is read ahead.
+        text_column: The column with the documents; by default, as in training, and so on:
+        encoding: The encoding of files, or "auto".
+        delimiter: What separates the fields of csv and tsv files.
+        header: Whether their first row has the names of the columns.
         stdin: Standard input as bytes, for "-".
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
@@ -36,8 +50,51 @@ def predict(
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
     loaded = as_run(run, checkpoint, allow_imports)
+    paths = _paths(source)
+    if paths is None:
+        return loaded.task.predict(loaded, cast(Iterable[Row], source))
+    given: dict[str, Any] = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    data = dataclasses.replace(loaded.recipe.data, **chosen)
+    columns = [column for column in loaded.task.columns(data) if not column.target]
+    return loaded.task.predict(loaded, read_paths(paths, columns, data, stdin=stdin))
+
+
+def _paths(source: Any) -> list[Path | str] | None:
+    """Return the paths that a source consists of; None if it consists of rows."""
     if isinstance(source, Path | str):
-        data = loaded.recipe.data
-        columns = [column for column in loaded.task.columns(data) if not column.target]
-        source = read_rows(source, columns, data, stdin=stdin)
-    return loaded.task.predict(loaded, source)
+        return [source]
+    named = isinstance(source, Sequence) and all(isinstance(path, Path | str) for path in source)
+    return list(source) if named else None
+
+
+def print_predictions(
+    run: Path | str, paths: Sequence[Path | str], out: TextIO, *, stdin: BinaryIO, **given: Any
+) -> None:
+    """Print one JSON line per example, in order; `given` are more arguments of `predict`.
+
+    Raises:
+        UserError: See `predict`; what to set is told as flags. Or there are examples without a prediction.
+    """
+    failed = total = undecoded = 0
+    try:
+        for prediction in predict(run, paths, stdin=stdin, **given):
+            total += 1
+            failed += prediction.error is not None
+            undecoded += (prediction.error or "").startswith("broken ")
+            print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
+    except UserError as error:
+        raise UserError(_with_flags(str(error))) from None
+    if failed:
+        hint = ", and --encoding auto finds out encodings" if undecoded else ""
+        raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why{hint}.")
+
+
+def _with_flags(message: str) -> str:
+    """Return a message with flags of the command line instead of recipe keys."""
+    message = message.replace("data.header=false", "--no-header")
+    return re.sub(
+        r"data\.(text_column|encoding|delimiter)(=?)",
+        lambda found: f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}",
+        message,
+    )

@@ -40,7 +40,7 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
             try:
                 fields = next(reader, None)
             except csv.Error as error:
-                hint = "" if number else _other_delimiter(path, schema, delimiter)
+                hint = _other_delimiter(path, schema, delimiter)
                 raise UserError(
                     f"{place}: expected fields separated by {_WORDS.get(delimiter, repr(delimiter))}, got a "
                     f"quotation mark that is never closed or closed too early ({error}); "

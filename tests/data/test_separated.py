@@ -75,7 +75,7 @@ QUOTED = '"text";"label"\n"first; of all";"x"\n'
          "semicolons: set data.delimiter=semicolon."),
         (QUOTED, {}, "separated by semicolons: set data.delimiter=semicolon."),
         (QUOTED.replace(";", "|"), {}, "separated by vertical bars: set data.delimiter=pipe."),
-        ('"a"|"x"\n"b, c"|"y"\n', {"header": False, "text_column": "1", "label_column": "1"}, "data.delimiter=pipe."),
+        ('"a"|"x"\n"b, c"|"y"\n', {"header": False, "text_column": "1", "label_column": "2"}, "data.delimiter=pipe."),
         ("text\tlabel\na\tx\n", {}, "separated by tabs: set data.delimiter=tab."),
         ("text,label\na,x\n", {"delimiter": ";"}, "separated by commas: set data.delimiter=comma."),
         # Other names, but the rows agree.

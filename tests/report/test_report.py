@@ -1,8 +1,10 @@
 """Tables and the model card that all tasks share."""
 
 import dataclasses
+import math
 
-from huggingface_hub import ModelCard
+import pytest
+from huggingface_hub import ModelCard, metadata_eval_result
 
 from longspan import mixers, recipes, report
 from longspan.report.card import model_card
@@ -32,15 +34,16 @@ RESULT = TrainingResult(
 )
 
 
-def card(name: str) -> str:
+def card(name: str, source: str = "", result: TrainingResult = RESULT) -> str:
     recipe = recipes.load(name)
     return model_card(
         recipe.name,
         recipe.description,
         recipe.model.get("mixers", ["additive"]),
-        RESULT,
-        recipe.task.data_table(RESULT.data, "github"),
-        recipe.task.card_parts(recipe, RESULT),
+        result,
+        recipe.task.data_table(result.data, "github"),
+        recipe.task.card_parts(recipe, result),
+        source,
     )
 
 
@@ -82,7 +85,10 @@ def test_the_training_summary_tells_what_was_cut() -> None:
 def test_the_model_card_is_one_the_hub_reads() -> None:
     read = ModelCard(card("imdb"))
     meta, body = read.data.to_dict(), read.text
-    assert meta["library_name"] == "transformers"
+    assert meta["library_name"] == "longspan"
+    # Whoever owns the model chooses.
+    assert "license" not in meta
+    assert "datasets" not in meta
     assert meta["pipeline_tag"] == "text-classification"
     assert {"longspan", "additive"} <= set(meta["tags"])
     assert meta["metrics"] == ["accuracy", "f1"]
@@ -97,6 +103,49 @@ def test_the_model_card_is_one_the_hub_reads() -> None:
     ):
         assert part in body
     assert "read whole" in card("movie-reviews")
+
+
+def test_the_hub_lists_the_scores_of_the_card() -> None:
+    (listed,) = ModelCard(card("imdb", "hub:stanfordnlp/imdb/plain_text")).data.to_dict()["model-index"]
+    assert [each["dataset"]["split"] for each in listed["results"]] == ["validation", "test"]
+    found = listed["results"][1]
+    assert [metric["name"] for metric in found["metrics"]] == list(ClassificationScores.shown().values())
+    expected = metadata_eval_result(
+        model_pretty_name="imdb",
+        task_pretty_name="Text Classification",
+        task_id="text-classification",
+        metrics_pretty_name="macro-F1",
+        metrics_id="f1",
+        metrics_value=0.905,
+        dataset_pretty_name="stanfordnlp/imdb",
+        dataset_id="stanfordnlp/imdb",
+        dataset_split="test",
+    )["model-index"][0]
+    assert listed["name"] == expected["name"]
+    (form,) = expected["results"]
+    assert found["dataset"] == form["dataset"]
+    assert found["task"]["type"] == form["task"]["type"]
+    assert {key: value for key, value in form["metrics"][0].items() if key != "verified"} in found["metrics"]
+    # What has no form in JSON is left out.
+    bad = dataclasses.replace(RESULT, scores={"test": dataclasses.replace(SCORES, loss=math.inf)})
+    assert "cross-entropy" not in card("imdb", result=bad).split("\n---\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("hub:imdb", ["imdb"]),
+        ("hub:owner/films/plain", ["owner/films"]),
+        ("hub:./films", None),
+        ("hub:/data/films", None),
+        ("/data/films", None),
+        ("packages", None),
+    ],
+)
+def test_the_card_names_data_sets_of_the_hub_alone(source: str, named: list[str] | None) -> None:
+    text = card("imdb", source)
+    assert ModelCard(text).data.datasets == named
+    assert "/data" not in text
 
 
 def test_the_table_of_a_comparison() -> None:

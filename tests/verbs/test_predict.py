@@ -71,10 +71,11 @@ def test_documents_are_cut_as_in_training(run):
     assert (cut.label, kept.label) == ("no", "yes")
 
 
-def test_the_model_card_shows_how_to_get_the_same_from_a_pipeline(run, run_dir, capsys):
+def test_the_model_card_shows_how_to_get_the_same_from_a_pipeline(run, run_dir, capsys, monkeypatch):
     code = card_parts(run.recipe, ["no", "yes"]).use.split("```python\n")[1].split("```")[0]
     text = "good good film film film film film film good"
-    exec(code.replace("PATH OF THIS FOLDER", str(run_dir)).replace("Some text.", text), {})
+    monkeypatch.chdir(run_dir)
+    exec(code.replace("Some text.", text), {})
     (answer,) = predict(run, rows(text))
     printed = ast.literal_eval(capsys.readouterr().out.strip())
     assert printed[0]["label"] == answer.label

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +18,7 @@ from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.positions import Positions, count_positions
+from longspan.models.publishing import put_card
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
 
@@ -52,6 +54,24 @@ class LongspanPreTrainedModel(PreTrainedModel):
             )
         resized: nn.Module = super().resize_token_embeddings(*arguments, **options)
         return resized
+
+    def save_pretrained(
+        self, save_directory: str | Path, *arguments: Any, push_to_hub: bool = False, **options: Any
+    ) -> None:
+        """Save to a folder, and perhaps to the Hub; see transformers, which would write its card into the folder."""
+        hub = {name: options.pop(name) for name in _OF_THE_HUB if push_to_hub and name in options}
+        super().save_pretrained(save_directory, *arguments, **options)
+        if push_to_hub:
+            repository = hub.pop("repo_id", Path(save_directory).name)
+            self.push_to_hub(repository, token=options.get("token"), **hub)
+
+    def _upload_modified_files(self, working_dir: str | Path, repo_id: str, *arguments: Any, **options: Any) -> Any:
+        put_card(self, Path(working_dir), repo_id)
+        return super()._upload_modified_files(working_dir, repo_id, *arguments, **options)
+
+
+#: Arguments of `save_pretrained` that are `push_to_hub`'s.
+_OF_THE_HUB = ("repo_id", "commit_message", "commit_description", "private", "create_pr", "revision", "tags")
 
 
 class LongspanModel(LongspanPreTrainedModel):

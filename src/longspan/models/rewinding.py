@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Cache
 
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
@@ -15,8 +14,6 @@ from longspan.models.states import MixerStates
 _FEW = 16
 #: At least so many positions can be taken back in all, even those that were kept once.
 _BACK = 32
-# Until 5.14, transformers said how many positions remain, where it now says how many are removed.
-_REMOVED = hasattr(Cache, "activate_past_recording")
 
 
 class Piece(NamedTuple):
@@ -104,15 +101,15 @@ class RewindableStates(MixerStates):
         """Do nothing: transformers asks for what these states always do."""
 
     def crop(self, positions: int) -> None:
-        """Take back the last `-positions` positions, as transformers asks its caches to.
+        """Take back the last `-positions` positions; transformers counts what its caches are to remove below 0.
 
         Raises:
             UserError: for more positions than are remembered.
         """
-        remove = -positions if positions < 0 or _REMOVED else max(0, self.length - positions)
+        remove = -positions
         pieces = list(self._pieces)
         known = sum(piece.positions for piece in pieces)
-        if remove > known:
+        if not 0 <= remove <= known:
             raise UserError(
                 f"expected to take back at most the {known} positions that these states remember, got {remove}; start "
                 "again from the prompt."

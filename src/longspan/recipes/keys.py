@@ -27,6 +27,7 @@ FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
 SET_ELSEWHERE = {
     "output_dir": "name the run folder with --run",
     "resume_from_checkpoint": "continue a run with --resume",
+    "hub_strategy": "leave it out, as a run is pushed once, when it is finished",
     "hub_token": "log in with `hf auth login`, so that the token is not written into the run folder",
 }
 """Keys of `TrainingArguments` that recipes may not set, and what to do instead."""

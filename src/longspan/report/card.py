@@ -1,8 +1,12 @@
 """The model card: the README.md of a run folder, in the form the Hugging Face Hub reads."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from huggingface_hub import EvalResult, ModelCardData
+
+from longspan.models.publishing import LIBRARY, REPOSITORY
 from longspan.report import count, duration, scores_table, size, stopped
 from longspan.results import TrainingResult
 
@@ -15,11 +19,13 @@ class CardParts:
         description: What the model is, where the recipe does not say.
         made: What it does, after its mixers and size.
         results: How to read the scores.
-        use: How to use it, in Markdown.
+        use: How to use it, in Markdown. Code begins with the line `longspan.models.publishing.NAME` and loads from
+            `name`, so that it runs in the run folder and, once uploaded, everywhere.
         limitations: What it is not good for.
         pipeline_tag: The Hub's name of the task, if it has one.
         tags: Tags of the Hub besides "longspan" and the mixers.
         metrics: The Hub's names of the scores.
+        metric_names: The Hub's name of a score where it is another, by the score's.
     """
 
     description: str
@@ -30,12 +36,19 @@ class CardParts:
     pipeline_tag: str = ""
     tags: Sequence[str] = ()
     metrics: Sequence[str] = ()
+    metric_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_card(
-    name: str, description: str, mixers: Sequence[str], result: TrainingResult, data_table: str, parts: CardParts
+    name: str,
+    description: str,
+    mixers: Sequence[str],
+    result: TrainingResult,
+    data_table: str,
+    parts: CardParts,
+    source: str = "",
 ) -> str:
-    """Return the card of a finished run.
+    """Return the card of a finished run. Its license is left to its owner.
 
     Args:
         name: The recipe's name.
@@ -44,12 +57,20 @@ def model_card(
         result: The result of training.
         data_table: The table of splits in Markdown.
         parts: What the task contributes.
+        source: The recipe's `data.path`, which may name a data set of the Hub.
     """
-    head = ["library_name: transformers"]
-    head += [f"pipeline_tag: {parts.pipeline_tag}"] if parts.pipeline_tag else []
-    head += _listed("tags", ("longspan", *parts.tags, *dict.fromkeys(mixers))) + _listed("metrics", parts.metrics)
+    dataset = _hub_dataset(source)
+    head = ModelCardData(
+        library_name=LIBRARY,
+        pipeline_tag=parts.pipeline_tag or None,
+        tags=list(dict.fromkeys((LIBRARY, *parts.tags, *mixers))),
+        datasets=[dataset] if dataset else None,
+        metrics=list(parts.metrics) or None,
+        model_name=name,
+        eval_results=_results(result, parts, dataset),
+    )
     return _CARD.format(
-        head="\n".join(head),
+        head=head.to_yaml(),
         name=name,
         description=description or parts.description,
         mixers=", ".join(mixers),
@@ -57,6 +78,7 @@ def model_card(
         made=parts.made,
         scores="\n\n".join([scores_table(result.scores, "github"), *([parts.results] if parts.results else [])]),
         use=parts.use,
+        repository=REPOSITORY,
         data=data_table,
         stopped=f" It {ended}." if (ended := stopped(result)) else "",
         seconds=duration(result.seconds),
@@ -66,8 +88,30 @@ def model_card(
     )
 
 
-def _listed(key: str, values: Sequence[str]) -> list[str]:
-    return [f"{key}:", *(f"- {value}" for value in values)] if values else []
+def _hub_dataset(source: str) -> str:
+    """Return the name of the Hub's data set, OWNER/NAME or NAME; empty if there is none."""
+    name = source.removeprefix("hub:")
+    if name == source or name.startswith((".", "/", "~")):
+        return ""
+    return "/".join(name.split("/")[:2])
+
+
+def _results(result: TrainingResult, parts: CardParts, dataset: str) -> list[EvalResult]:
+    """Return each score of each split as the Hub lists it; those that are not finite have no form there."""
+    return [
+        EvalResult(
+            task_type=parts.pipeline_tag or "other",
+            dataset_type=dataset or "custom",
+            dataset_name=dataset or "its owner's data",
+            dataset_split=split,
+            metric_type=parts.metric_names.get(score, score),
+            metric_name=words,
+            metric_value=value,
+        )
+        for split, scores in result.scores.items()
+        for (score, words), value in zip(type(scores).shown().items(), scores.numbers().values(), strict=True)
+        if math.isfinite(value)
+    ]
 
 
 _CARD = """\
@@ -85,9 +129,15 @@ Made with longspan: {mixers}, {parameters} parameters{made}
 
 {scores}
 
+![losses and scores over the epochs](learning_curve.png)
+
 ## Use
 
+With the package `longspan` installed:
+
 {use}
+
+The verbs of the command line take folders: `hf download {repository} --local-dir FOLDER` makes one.
 
 ## Training
 

@@ -15,6 +15,7 @@ from longspan.data.config import DataConfig
 from longspan.data.rows import Row
 from longspan.errors import UserError
 from longspan.models import LongspanConfig
+from longspan.models.publishing import NAME
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
@@ -212,9 +213,22 @@ class Task(abc.ABC, Generic[S]):
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         """Return what the model card says about a model of this task."""
+        kind = self.model_class
+        module = "longspan" if kind.__module__.startswith("longspan.") else kind.__module__
         return CardParts(
             description=f"A model trained with the recipe `{recipe.name}`.",
             made=f", for the task `{self.name}`.",
-            use="`longspan predict` applies it to whole files, `longspan evaluate` scores it.",
+            use=_USE.format(module=module, kind=kind.__name__, name=NAME),
             limitations="The scores apply to data like its training data, whose biases it shares.",
         )
+
+
+_USE = """\
+```python
+from {module} import {kind}
+
+{name}
+model = {kind}.from_pretrained(name)
+```
+
+`longspan predict FOLDER FILE` applies it to whole files, `longspan evaluate FOLDER` scores it."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from huggingface_hub import CommitInfo
+from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -23,6 +25,7 @@ from longspan.scores import Scores
 from longspan.training import checkpoints, processes
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
+from longspan.training.uploading import push_run, refused
 
 
 class LongspanTrainer(Trainer, abc.ABC):
@@ -181,6 +184,40 @@ class LongspanTrainer(Trainer, abc.ABC):
         if kept not in self.scored:
             self.scored[kept] = self.score(self.eval_dataset)
         return self.scored[kept]
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        try:
+            super().init_hf_repo(token, private)
+        except (HfHubHTTPError, OSError, ValueError) as error:
+            raise refused(self.args.hub_model_id, error) from error
+
+    def push_to_hub(
+        self,
+        commit_message: str = "End of training",
+        *,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+    ) -> CommitInfo | None:
+        """Upload the run folder, in which `output_dir` lies, with its card, which `Trainer` would replace by its own.
+
+        Raises UserError for a run that is not finished, and what `push_run` does.
+        """
+        folder = Path(self.args.output_dir).absolute().parent
+        if not self.is_world_process_zero():
+            return None
+        return push_run(
+            folder,
+            self.args.hub_model_id or folder.name,
+            message=commit_message,
+            token=token or self.args.hub_token,
+            revision=revision or self.args.hub_revision,
+            private=self.args.hub_private_repo if private is None else private,
+        )
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        # Only a finished run has a card.
+        pass
 
     @contextlib.contextmanager
     def not_training(self) -> Iterator[None]:

@@ -155,6 +155,8 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
         details=prepared.details,
     )
     processes.on_first(lambda: _write_run(run_dir, trainer, prepared, recipe, result))
+    if arguments.push_to_hub:
+        processes.on_first(trainer.push_to_hub)
     return result
 
 
@@ -233,6 +235,7 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "ddp_timeout": int(processes.PATIENCE.total_seconds()),
         "log_level_replica": "error",
         "remove_unused_columns": False,
+        "hub_model_id": run_dir.absolute().name if chosen.get("push_to_hub") else None,
     }
     try:
         arguments = TrainingArguments(output_dir=str(run_dir / CHECKPOINTS), **{**defaults, **chosen})
@@ -286,14 +289,15 @@ def _write_run(
     """Write model, tokenizer, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
     unfinished = run_dir / ".unfinished"
     try:
-        trainer.save_model(str(unfinished))
+        # Pushed to the Hub when all of it is written.
+        trainer.save_model(str(unfinished), _internal_call=True)
         prepared.processor.save_pretrained(str(unfinished))
         (unfinished / "training_args.bin").unlink(missing_ok=True)
         pictures.learning_curve(result.history, recipe.task.scores, unfinished / "learning_curve.png")
         parts = recipe.task.card_parts(recipe, result)
         mixers = recipe.model.get("mixers", ["additive"])
         table = recipe.task.data_table(result.data, "github")
-        card = model_card(recipe.name, recipe.description, mixers, result, table, parts)
+        card = model_card(recipe.name, recipe.description, mixers, result, table, parts, recipe.data.path)
         (unfinished / "README.md").write_text(card, encoding="utf-8")
         _write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):

@@ -53,7 +53,7 @@ def test_the_training_summary() -> None:
 def test_the_model_card_is_one_the_hub_reads() -> None:
     read = ModelCard(card())
     meta, body = read.data.to_dict(), read.text
-    assert meta["library_name"] == "transformers"
+    assert meta["library_name"] == "longspan"
     assert meta["pipeline_tag"] == "text-generation"
     assert {"longspan", "relative"} <= set(meta["tags"])
     assert meta["metrics"] == ["perplexity"]
@@ -87,11 +87,12 @@ def test_the_evaluation_report(details: dict[str, Any], told: str) -> None:
 
 
 def test_the_model_card_shows_how_to_get_the_same_from_transformers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "run", "the quick brown fox. Some text. " * 4)
     code = card().split("```python\n")[1].split("```")[0]
-    code = code.replace("PATH OF THIS FOLDER", str(folder)).replace("do_sample=True", "do_sample=False")
+    code = code.replace("do_sample=True", "do_sample=False")
+    monkeypatch.chdir(folder)
     capsys.readouterr()
     exec(code.replace("max_new_tokens=200", "max_new_tokens=20"), {})
     printed = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
@@ -46,24 +47,28 @@ def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
         description=f"A text classifier trained with the recipe `{recipe.name}`.",
         made=f". It distinguishes {named}{more}.",
         results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy.",
-        use=_USE.format(left=left, cut=cut),
+        use=_USE.format(name=NAME, left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),
         pipeline_tag="text-classification",
         tags=("long-document",),
         metrics=("accuracy", "f1"),
+        metric_names={"macro_f1": "f1"},
     )
 
 
 _USE = """\
 ```python
 import longspan.models  # makes the architecture known to transformers
-from transformers import pipeline
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-classify = pipeline("text-classification", model="PATH OF THIS FOLDER"){left}
+{name}
+model = AutoModelForSequenceClassification.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+classify = pipeline("text-classification", model=model, tokenizer=tokenizer){left}
 print(classify("Some text."{cut}))
 ```
 
-`longspan predict` labels whole files."""
+`longspan predict FOLDER FILE` labels whole files."""
 
 _LIMITATIONS = """\
 The scores apply to documents like those it was trained on, and {kept}. It always answers with one of its

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
@@ -66,24 +67,22 @@ _RESULTS = """\
 The end of a document counts as a token. Bits per byte and per character are those of all tokens over the bytes and
 characters of the text, whatever the tokens are."""
 
-_USE = """\
-```
-longspan generate "PATH OF THIS FOLDER" --prompt "Some text" --max-new-tokens 200
-```
-
-or, from transformers (a document begins after an end token):
-
+_USE = f"""\
 ```python
 import longspan.models  # makes the architecture known to transformers
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained("PATH OF THIS FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("PATH OF THIS FOLDER")
+{NAME}
+model = AutoModelForCausalLM.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+# A document begins after an end token.
 prompt = [tokenizer.eos_token_id, *tokenizer.encode("Some text", add_special_tokens=False)]
 ids = model.generate(torch.tensor([prompt]), max_new_tokens=200, do_sample=True)
 print(tokenizer.decode(ids[0, 1:]))
-```"""
+```
+
+or, with constant memory per token, `longspan generate FOLDER --prompt "Some text" --max-new-tokens 200`."""
 
 _LIMITATIONS = """\
 The scores apply to text like its training data. It continues text plausibly, not truthfully, and repeats what is biased

@@ -1,0 +1,50 @@
+"""A finished run folder on the Hugging Face Hub: `push_run`."""
+
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
+from huggingface_hub.errors import HfHubHTTPError
+
+from longspan.errors import UserError
+from longspan.models.publishing import addressed
+
+#: What tools besides longspan read or people look at; never a pickle, no checkpoint, no log.
+_KINDS = (".json", ".jsonl", ".md", ".model", ".png", ".safetensors", ".toml", ".txt")
+
+
+def push_run(
+    folder: Path,
+    repository: str,
+    *,
+    message: str,
+    token: str | None = None,
+    revision: str | None = None,
+    private: bool | None = None,
+) -> CommitInfo:
+    """Upload the files of a finished run, but for its checkpoints, with its card as the repository's.
+
+    Raises:
+        UserError: the run is unfinished, or the Hub refuses or cannot be reached.
+    """
+    if not (folder / "metrics.json").is_file():
+        raise UserError(f"expected a finished run to push, got {str(folder)!r}; finish its training first.")
+    api = HfApi(token=token)
+    try:
+        repository = api.create_repo(repository, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in _KINDS]
+        card = addressed((folder / "README.md").read_text(encoding="utf-8"), repository).encode()
+        operations = [CommitOperationAdd(path.name, card if path.name == "README.md" else path) for path in files]
+        return api.create_commit(repository, operations, commit_message=message, revision=revision)
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise refused(repository, error) from error
+
+
+def refused(repository: str | None, error: Exception) -> UserError:
+    """Return the one sentence about what the Hub answered, or why it could not be asked."""
+    told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return UserError(
+        f"expected to write to {repository!r} on the Hugging Face Hub, got an error ({told}); log in with "
+        "`hf auth login`, check training.hub_model_id and the connection, or leave training.push_to_hub out."
+    )

@@ -58,7 +58,7 @@ def test_a_finished_run_is_pushed_with_its_card(pushed: tuple[Path, FakeHub]) ->
     assert card == (run / "README.md").read_text(encoding="utf-8").replace(
         'name = "."  # this folder; from the Hugging Face Hub, "OWNER/NAME"', 'name = "me/mine"'
     ).replace("OWNER/NAME", "me/mine")
-    assert ModelCard(card).data.library_name == "longspan"
+    assert ModelCard(card).data.get("library_name") == "longspan"
     # Pictures in it are beside it.
     assert "](learning_curve.png)" in card
 

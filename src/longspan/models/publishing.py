@@ -42,8 +42,8 @@ def put_card(model: PreTrainedModel, folder: Path, repository: str) -> None:
         text = short_card(model)
     card = ModelCard(addressed(text, repository))
     # What `push_to_hub(tags=...)` was given.
-    asked = ModelCard(written).data.tags if readme.is_file() else None
-    card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *(asked or [])]))
+    asked = ModelCard(written).data.get("tags") if readme.is_file() else None
+    card.data["tags"] = list(dict.fromkeys([*(card.data.get("tags") or []), *(asked or [])]))
     card.save(readme)
 
 

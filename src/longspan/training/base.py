@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from huggingface_hub import CommitInfo
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor
@@ -198,22 +197,21 @@ class LongspanTrainer(Trainer, abc.ABC):
         token: str | None = None,
         revision: str | None = None,
         private: bool | None = None,
-    ) -> CommitInfo | None:
+    ) -> None:
         """Upload the run folder, in which `output_dir` lies, with its card, which `Trainer` would replace by its own.
 
         Raises UserError for a run that is not finished, and what `push_run` does.
         """
         folder = Path(self.args.output_dir).absolute().parent
-        if not self.is_world_process_zero():
-            return None
-        return push_run(
-            folder,
-            self.args.hub_model_id or folder.name,
-            message=commit_message,
-            token=token or self.args.hub_token,
-            revision=revision or self.args.hub_revision,
-            private=self.args.hub_private_repo if private is None else private,
-        )
+        if self.is_world_process_zero():
+            push_run(
+                folder,
+                self.args.hub_model_id or folder.name,
+                message=commit_message,
+                token=token or self.args.hub_token,
+                revision=revision or self.args.hub_revision,
+                private=self.args.hub_private_repo if private is None else private,
+            )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         # Only a finished run has a card.

@@ -39,7 +39,8 @@ class LongspanConfig(PreTrainedConfig):
         depth: number of layers.
         heads: number of heads of each mixer that has heads.
         feed_forward_dim: hidden width of the feed-forward networks; None means 4 * dim, 0 means none.
-        mixers: names of the mixers, repeated over the depth: ["additive"], or a hybrid such as ["additive", "softmax"].
+        mixers: names of the mixers, repeated over the depth, such as ["additive", "softmax"] for a hybrid; None means
+            ["additive"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
         causal: whether positions see only themselves and earlier positions.
         position: "sinusoidal", "learned", "fourier" or "none".

@@ -31,13 +31,16 @@ class TrainingOptions:
     """
 
     word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
+    min_steps: int = option(
+        0, "take at least N steps where the data are few, by raising num_train_epochs, to 50 at most; 0 leaves it"
+    )
     early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 is never")
     max_minutes: float = option(
         0.0, "time for training with its validations: as many steps as fit, num_train_epochs at most; 0 is no limit"
     )
 
     def __post_init__(self) -> None:
-        check_at_least(self, early_stopping_patience=0)
+        check_at_least(self, min_steps=0, early_stopping_patience=0)
         if not 0 <= self.max_minutes < math.inf:
             raise UserError(
                 f"expected training.max_minutes to be at least 0 (no limit), got {self.max_minutes}; set another."

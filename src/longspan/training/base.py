@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ from longspan.training import checkpoints, processes
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
 from longspan.training.uploading import push_run, refused
+
+MOST_EPOCHS = 50
+"""How often `at_least` has documents read at most: beyond, they are learned by heart."""
 
 
 class LongspanTrainer(Trainer, abc.ABC):
@@ -75,6 +79,17 @@ class LongspanTrainer(Trainer, abc.ABC):
     def rehearse(self, dataset: Dataset) -> None:
         """Do the work of scoring a data set, to see what it costs; by default, `score` it."""
         self.score(dataset)
+
+    def at_least(self, steps: int) -> None:
+        """Raise the number of epochs so that training takes so many steps, if `MOST_EPOCHS` are enough for that.
+
+        A number of steps that is given counts for itself.
+        """
+        if self.args.max_steps > 0:
+            return
+        per_epoch = max(1, math.ceil(len(self.get_train_dataloader()) / self.args.gradient_accumulation_steps))
+        epochs = min(MOST_EPOCHS, math.ceil(steps / per_epoch))
+        self.args.num_train_epochs = max(self.args.num_train_epochs, epochs)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         with processes.sharing():

@@ -179,7 +179,9 @@ def _make_trainer(
     recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
 ) -> LongspanTrainer:
     try:
-        return processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
+        trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
+        trainer.at_least(recipe.options.min_steps)
+        return trainer
     except Exception:
         # The Trainer makes its folder at once.
         made_at_once = Path(arguments.output_dir)

@@ -117,6 +117,7 @@ def test_every_word_leads_to_a_key() -> None:
         ("max_len", "data.max_length"),
         ("tokenizer", "data.tokens"),
         ("vocab", "data.vocab_size"),
+        ("minutes", "training.max_minutes"),
         ("patience", "training.early_stopping_patience"),
         ("random_seed", "training.seed"),
         ("mixer", "model.mixers"),

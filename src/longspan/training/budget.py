@@ -118,8 +118,9 @@ def plan(
 
     Args:
         max_minutes: the budget, which also covers this call.
-        arguments: those of the training; their `num_train_epochs` is the upper limit.
-        make_trainer: makes the trainer of a copy of the model, which is thrown away.
+        arguments: those of the training.
+        make_trainer: makes the trainer of a copy of the model, which is thrown away; the `num_train_epochs` it has is
+            the upper limit.
         clock: returns seconds.
 
     Raises:
@@ -139,7 +140,7 @@ def plan(
         if arguments.eval_strategy != IntervalStrategy.NO:
             cost.validation = _validation_seconds(trainer, VALIDATION_SHARE * budget, clock)
     left = budget - (clock() - start)
-    limit = math.ceil(arguments.num_train_epochs * cost.steps_per_epoch)
+    limit = math.ceil(trainer.args.num_train_epochs * cost.steps_per_epoch)
     # The clock of the first process decides.
     steps = int(processes.largest(_most_steps(cost, limit, left) if processes.rank() == 0 else 0))
     if steps < 1:

@@ -15,6 +15,7 @@ from longspan.errors import UserError
 from longspan.tasks.base import Prepared
 from longspan.tasks.recipe import Recipe
 from longspan.training import budget, processes
+from longspan.training.base import LongspanTrainer
 
 
 def check(recipe: Recipe) -> None:
@@ -41,12 +42,12 @@ def planned(
     if not minutes:
         return recipe, None
 
-    def plan() -> budget.Plan:
-        return budget.plan(
-            minutes, arguments, lambda given: recipe.task.make_trainer(recipe, deepcopy(model), given, prepared)
-        )
+    def make_trainer(given: TrainingArguments) -> LongspanTrainer:
+        trainer = recipe.task.make_trainer(recipe, deepcopy(model), given, prepared)
+        trainer.at_least(recipe.options.min_steps)
+        return trainer
 
-    found = processes.in_each(plan)
+    found = processes.in_each(lambda: budget.plan(minutes, arguments, make_trainer))
     if processes.rank() == 0:
         print(f"longspan: {found.announcement()}", file=sys.stderr)
     return _with(recipe, found), found

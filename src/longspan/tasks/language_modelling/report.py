@@ -12,11 +12,18 @@ from longspan.tasks.recipe import Recipe
 
 
 def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
-    """Return the table of splits: documents and their tokens, characters and bytes."""
+    """Return the table of splits: documents and their tokens, characters and bytes, and what was scored of them."""
     splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "documents" in row}
     headers = ["split", "documents", "tokens", "unknown tokens", "characters", "bytes", "longest (tokens)"]
     keys = ["documents", "tokens", "unknown", "characters", "bytes", "longest"]
-    return table(headers, ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items()), style)
+    rows = ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items())
+    told = [
+        f"{name}: scored {count(row['scored'])} of {count(row['tokens'])} tokens (training.max_eval_tokens); "
+        f"`longspan evaluate RUN --split {name}` scores all"
+        for name, row in splits.items()
+        if "scored" in row
+    ]
+    return "\n\n".join([table(headers, rows, style), *told])
 
 
 def evaluation_report(evaluation: Evaluation) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -22,6 +23,7 @@ from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base import Prepared, Run, Task
 from longspan.tasks.documents import windows
 from longspan.tasks.language_modelling import generation, pictures, report
+from longspan.tasks.language_modelling.excerpts import excerpt
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.reading import reading
@@ -81,7 +83,13 @@ class LanguageModelling(Task[LanguageScores]):
             "bos_token_id": end,
             "eos_token_id": end,
         }
+        assert isinstance(recipe.options, TrainingOptions)
         table: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
+        for name, split in splits.items():
+            lengths = np.asarray(split["length"][:])
+            scored = int(np.minimum(lengths, excerpt(lengths, recipe.options.max_eval_tokens)).sum())
+            if name != "train" and scored < lengths.sum():
+                table[name]["scored"] = scored
         return Prepared(splits, tokenizer, config, {**table, "skipped": loaded.skipped, "encodings": loaded.encodings})
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
@@ -114,6 +122,7 @@ class LanguageModelling(Task[LanguageScores]):
             carries=carried,
             end_id=prepared.processor.eos_token_id,
             pad_id=prepared.processor.pad_token_id,
+            max_eval_tokens=recipe.options.max_eval_tokens,
         )
 
     def evaluate(

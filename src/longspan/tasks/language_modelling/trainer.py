@@ -1,5 +1,6 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.models import MixerStates
+from longspan.tasks.language_modelling.excerpts import excerpt
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores
@@ -42,6 +44,7 @@ class SegmentTrainer(LongspanTrainer):
             their size has a limit.
         end_id: the token around documents.
         pad_id: the token that pads the last segment of a document.
+        max_eval_tokens: maximum number of tokens, ends of documents included, that `score` reads; 0 means all.
         kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
             those of `longspan.data.pieces.tokenize_documents`.
 
@@ -49,8 +52,18 @@ class SegmentTrainer(LongspanTrainer):
         UserError: from `train`, when a checkpoint lacks matching states.
     """
 
-    def __init__(self, *args: Any, segment_length: int, carries: bool, end_id: int, pad_id: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        segment_length: int,
+        carries: bool,
+        end_id: int,
+        pad_id: int,
+        max_eval_tokens: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.max_eval_tokens = max_eval_tokens
         self.segment_length = segment_length
         self.end_id = end_id
         self.pad_id = pad_id
@@ -107,18 +120,20 @@ class SegmentTrainer(LongspanTrainer):
         return states
 
     def score(self, dataset: Dataset) -> LanguageScores:
-        """Return what `language_scores` makes of the losses of documents.
+        """Return what `language_scores` makes of the losses of documents, or of an `excerpt` of `max_eval_tokens`.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
-        windows of `segment_length` tokens that overlap by half.
+        windows of `segment_length` tokens that overlap by half. Of a document that is cut, characters and bytes count
+        in proportion.
         """
-        documents = token_arrays(dataset)
-        ends = np.cumsum([len(document) + 1 for document in documents])
-        order = sorted(range(len(documents)), key=lambda number: -len(documents[number]))
+        documents, lengths = token_arrays(dataset), np.asarray(dataset["length"][:])
+        scored = excerpt(lengths, self.max_eval_tokens)
+        ends = np.cumsum(scored)
+        order = sorted(np.flatnonzero(scored).tolist(), key=lambda number: -scored[number])
         own = order[self.args.process_index :: self.args.world_size]
         found = token_losses(
             self.model,
-            [documents[number] for number in own],
+            [documents[number][: scored[number]] for number in own],
             rows=self.args.per_device_eval_batch_size,
             segment_length=self.segment_length,
             context="carried" if self.carries else "sliding",
@@ -126,9 +141,12 @@ class SegmentTrainer(LongspanTrainer):
         )
         losses = np.zeros(ends[-1], dtype=np.float32)
         for number, row in zip(own, found, strict=True):
-            losses[ends[number] - len(row) : ends[number]] = row
+            # The end after the part of a document is none of its targets.
+            losses[ends[number] - scored[number] : ends[number]] = row[: scored[number]]
         processes.sum_into(losses)
-        return language_scores(np.split(losses, ends[:-1]), sum(dataset["characters"][:]), sum(dataset["bytes"][:]))
+        shares = np.minimum(1, scored / np.maximum(1, lengths))
+        characters, size = (math.ceil(shares @ np.asarray(dataset[name][:])) for name in ("characters", "bytes"))
+        return language_scores(np.split(losses, ends[:-1]), characters, size)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

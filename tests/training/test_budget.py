@@ -154,11 +154,28 @@ def test_an_interrupted_run_keeps_its_plan(number: int, animals: Path, tmp_path:
     train(wanted if number == 5 else str(tmp_path / "run/recipe.toml"), run=tmp_path / "run", resume=True)
     same_result(tmp_path / "run", tmp_path / "whole")
     (tmp_path / "run/metrics.json").unlink()
-    with pytest.raises(
-        UserError,
-        match=r"expected training\.max_minutes=0\.1, for which the 12 steps of .* got 0\.2; resume with the same",
-    ):
-        train(recipe(animals, "training.max_minutes=0.2"), run=tmp_path / "run", resume=True)
+    message = r"expected training\.max_minutes to be at least 0\.1, for which the 12 steps of .* got 0\.05; resume with"
+    with pytest.raises(UserError, match=message):
+        train(recipe(animals, "training.max_minutes=0.05"), run=tmp_path / "run", resume=True)
+
+
+def test_a_finished_run_is_given_more_minutes(animals: Path, tmp_path: Path, machine: Machine) -> None:
+    run, constant = tmp_path / "run", "training.lr_scheduler_type=constant"
+    before = train(recipe(animals, "training.max_minutes=0.1", constant), run=run, progress=False).steps
+    more = recipe(animals, "training.max_minutes=0.2", constant)
+    machine.each *= 10
+    message = rf"expected more than the {before} steps .* from training\.max_minutes=0\.2; raise it"
+    with pytest.raises(UserError, match=message):
+        train(more, run=run, resume=True)
+    machine.each /= 10
+    machine.steps = 0
+    after = train(more, run=run, resume=True, progress=False).steps
+    assert after > 1.5 * before
+    plan = budget.read(run)
+    assert plan is not None
+    assert (plan.max_minutes, plan.steps) == (0.2, after)
+    train(recipe(animals, f"training.max_steps={after}", constant), run=tmp_path / "whole", progress=False)
+    assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -192,12 +192,16 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     def validation_scores(self) -> Scores:
         """Return the validation scores of the model that training kept, measuring them only if no evaluation has."""
-        kept = self.state.best_global_step if self.state.best_model_checkpoint else None
-        if not self.args.load_best_model_at_end or kept is None:
-            kept = self.state.global_step
+        kept = self.kept_step()
         if kept not in self.scored:
             self.scored[kept] = self.score(self.eval_dataset)
         return self.scored[kept]
+
+    def kept_step(self) -> int:
+        """Return the step after which the model was saved that training kept."""
+        # A model that was the best when it was not saved is lost.
+        best = self.state.best_global_step if self.state.best_model_checkpoint else None
+        return best if self.args.load_best_model_at_end and best else self.state.global_step
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         try:

@@ -56,17 +56,19 @@ def planned(
 def recorded(recipe: Recipe, run_dir: Path) -> Recipe:
     """Return the recipe as a run folder holds it: with the steps that were planned for its time budget, if any were.
 
+    With a larger budget than before, steps are to be planned again.
+
     Raises:
-        UserError: They were planned for another budget.
+        UserError: They were planned for a larger budget.
     """
     minutes = recipe.options.max_minutes
     found = budget.read(run_dir) if minutes else None
-    if found is None:
+    if found is None or found.max_minutes < minutes:
         return recipe
-    if found.max_minutes != minutes:
+    if found.max_minutes > minutes:
         raise UserError(
-            f"expected training.max_minutes={found.max_minutes:g}, for which the {found.steps:,} steps of {run_dir} "
-            f"were planned, got {minutes:g}; resume with the same, or with a larger training.max_steps instead."
+            f"expected training.max_minutes to be at least {found.max_minutes:g}, for which the {found.steps:,} steps "
+            f"of {run_dir} were planned, got {minutes:g}; resume with the same or more."
         )
     return _with(recipe, found)
 

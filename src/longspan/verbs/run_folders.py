@@ -12,6 +12,7 @@ from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints
+from longspan.training.budget import Plan
 
 CHECKPOINTS = "checkpoints"
 
@@ -19,7 +20,7 @@ Start = Literal["new", "overwrite", "resume", "finish"]
 """How a training run starts."""
 
 #: What a run that is resumed may be given more of.
-MORE = ("training.num_train_epochs", "training.max_steps")
+MORE = ("training.num_train_epochs", "training.max_steps", "training.max_minutes")
 
 _NAMED = 3
 
@@ -61,12 +62,12 @@ def check(recipe: Recipe, run_dir: Path, start: Start) -> None:
             raise UserError(f"{run_dir} is not a run folder, so it is not overwritten; name another with --run.")
 
 
-def check_steps(total: int, recipe: Recipe, checkpoint: Path, run_dir: Path) -> None:
+def check_steps(total: int, asked: Recipe, checkpoint: Path, run_dir: Path) -> None:
     """Raise UserError unless a run is to take as many steps as planned before, or more if it is finished.
 
     Args:
-        total: The steps that it is to take in all, with this `recipe`.
-        recipe: The recipe.
+        total: The steps that it is to take in all.
+        asked: The recipe that this comes from.
         checkpoint: The checkpoint it is resumed from.
         run_dir: The run folder.
     """
@@ -74,27 +75,39 @@ def check_steps(total: int, recipe: Recipe, checkpoint: Path, run_dir: Path) -> 
     planned, result = int(state["max_steps"]), _result(run_dir)
     finished = result is not None and result.get("stopped") != "interrupted"
     if total < planned or (finished and total == planned):
-        steps = recipe.training.get("max_steps", -1)
-        said = f"max_steps={steps}" if steps > 0 else f"num_train_epochs={recipe.training['num_train_epochs']}"
+        steps, minutes = asked.training.get("max_steps", -1), asked.options.max_minutes
+        said = f"max_steps={steps}" if steps > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
+        said = f"max_minutes={minutes:g}" if minutes else said
         raise UserError(
             f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the run "
             f"in {run_dir} before, got {total:,} from training.{said}; raise it."
         )
 
 
-def open_folder(recipe: Recipe, run_dir: Path, start: Start) -> None:
-    """Make an empty run folder in place of what is there, or, to resume it, note what it was given more of."""
+def open_folder(recipe: Recipe, plan: Plan | None, run_dir: Path, start: Start) -> None:
+    """Make an empty run folder in place of what is there, or, to resume it, note what it was given more of.
+
+    Args:
+        recipe: The recipe as it is trained.
+        plan: What its time budget came to, if it was planned now.
+        run_dir: The run folder.
+        start: How the run starts.
+    """
     written = run_dir / "recipe.toml"
     if start in ("new", "overwrite"):
         if run_dir.exists():
             shutil.rmtree(run_dir)
         run_dir.mkdir(parents=True)
+        if plan is not None:
+            plan.write(run_dir)
         written.write_text(recipe.to_toml(), encoding="utf-8")
         text = json.dumps(environment(), indent=2, ensure_ascii=False)
         (run_dir / "environment.json").write_text(f"{text}\n", encoding="utf-8")
     elif start == "resume":
         # In this order: the run is unfinished from here on, whatever happens next. Its model stays until the next one.
         (run_dir / "metrics.json").unlink(missing_ok=True)
+        if plan is not None:
+            plan.write(run_dir)
         unfinished = run_dir / ".recipe.toml"
         unfinished.write_text(recipe.to_toml(), encoding="utf-8")
         unfinished.replace(written)
@@ -123,11 +136,11 @@ def _check_same(before: Recipe, recipe: Recipe, run_dir: Path, start: Start) -> 
 
 def _check_goes_on(before: Recipe, recipe: Recipe, run_dir: Path, start: Start, result: Mapping[str, Any]) -> None:
     """Raise UserError unless a finished run is given more steps, or is to take those it had been stopped before."""
-    if start == "finish" or (result.get("stopped") != "interrupted" and not list(_changes(before, recipe))):
-        raise UserError(
-            f"the run in {run_dir} is finished; see {run_dir / 'metrics.json'}, train it longer with --resume and a "
-            f"larger {' or '.join(MORE)}, or --overwrite it."
-        )
+    interrupted = result.get("stopped") == "interrupted"
+    if start == "finish" or not (interrupted or list(_changes(before, recipe))):
+        longer = f"train it longer with --resume and a larger {_listed(MORE, 'or')}"
+        more = "continue it with --resume" if interrupted else longer
+        raise UserError(f"the run in {run_dir} is finished; see {run_dir / 'metrics.json'}, {more}, or --overwrite it.")
     last = checkpoints.last_checkpoint(run_dir / CHECKPOINTS)
     step = result.get("steps")
     if last is None or last.name != f"checkpoint-{step}":
@@ -155,8 +168,8 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _listed(items: Sequence[str]) -> str:
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+def _listed(items: Sequence[str], word: str = "and") -> str:
+    return f" {word} ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def _shown(value: Any) -> str:

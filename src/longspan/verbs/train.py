@@ -1,7 +1,6 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
 import contextlib
-import functools
 import json
 import shutil
 import time
@@ -90,6 +89,7 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
     began = time.perf_counter()
     task = recipe.task
     planning.check(recipe)
+    asked = recipe
     if start in ("resume", "finish"):
         recipe = planning.recorded(recipe, run_dir)
     processes.connect()
@@ -108,11 +108,9 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
     if start in ("resume", "finish"):
         checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS, any_processes=start == "finish")
         trainer.finishing = start == "finish"
-        processes.on_first(lambda: _check_checkpoint(trainer, recipe, checkpoint, run_dir))
+        processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, run_dir))
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
-    processes.on_first(lambda: run_folders.open_folder(recipe, run_dir, start))
-    if plan is not None:
-        processes.on_first(functools.partial(plan.write, run_dir))
+    processes.on_first(lambda: run_folders.open_folder(recipe, plan, run_dir, start))
     if processes.rank():
         # Different rows need different dropout.
         set_seed(arguments.seed + processes.rank())
@@ -191,7 +189,7 @@ def _make_trainer(
         raise
 
 
-def _check_checkpoint(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
+def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
     """Raise UserError unless training can go on, or end, with the checkpoint."""
     if checkpoint is None and trainer.finishing:
         raise UserError(
@@ -200,7 +198,7 @@ def _check_checkpoint(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path
         )
     if checkpoint is not None and not trainer.finishing:
         *_, total = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
-        run_folders.check_steps(total, recipe, checkpoint, run_dir)
+        run_folders.check_steps(total, asked, checkpoint, run_dir)
 
 
 def _stopped(trainer: LongspanTrainer, early: EarlyStopping | None) -> Literal["early", "interrupted"] | None:
@@ -223,9 +221,11 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
     chosen = recipe.training
     check_packages(chosen)
     evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
+    every = chosen.get("eval_steps", chosen.get("logging_steps", UNWRITTEN_DEFAULTS["logging_steps"]))
     defaults = UNWRITTEN_DEFAULTS | {
         # What is saved is what was scored; without scores there is no best model.
         "save_strategy": "epoch" if evaluated == "no" else evaluated,
+        **({"save_steps": every} if evaluated == "steps" else {}),
         "load_best_model_at_end": evaluated != "no",
         "metric_for_best_model": recipe.task.scores.headline(),
         "greater_is_better": recipe.task.scores.higher_is_better(),
@@ -279,10 +279,10 @@ def _history(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 def _kept_epoch(trainer: LongspanTrainer) -> float | None:
     """Return the epoch whose model the trainer holds."""
-    best = trainer.state.best_global_step
-    if not trainer.args.load_best_model_at_end or not best:
+    step = trainer.kept_step()
+    if step == trainer.state.global_step:
         return trainer.state.epoch
-    return next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
+    return next((row["epoch"] for row in trainer.state.log_history if row["step"] == step), None)
 
 
 def _write_run(

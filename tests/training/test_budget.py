@@ -163,11 +163,11 @@ def test_a_finished_run_is_given_more_minutes(animals: Path, tmp_path: Path, mac
     run, constant = tmp_path / "run", "training.lr_scheduler_type=constant"
     before = train(recipe(animals, "training.max_minutes=0.1", constant), run=run, progress=False).steps
     more = recipe(animals, "training.max_minutes=0.2", constant)
-    machine.each *= 10
+    machine.each *= 3
     message = rf"expected more than the {before} steps .* from training\.max_minutes=0\.2; raise it"
     with pytest.raises(UserError, match=message):
         train(more, run=run, resume=True)
-    machine.each /= 10
+    machine.each /= 3
     machine.steps = 0
     after = train(more, run=run, resume=True, progress=False).steps
     assert after > 1.5 * before

@@ -118,12 +118,24 @@ def test_two_processes_train_and_score_as_one_with_all_rows(
         torch.testing.assert_close(weights[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
 
 
+def counted(run: Path) -> int:
+    """The tokens that a run was trained on, as its last checkpoint says."""
+    last = max((run / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    state = json.loads((last / "trainer_state.json").read_text())
+    return int(state["stateful_callbacks"]["Sessions"]["attributes"]["tokens"])
+
+
 def test_processes_stop_and_go_on_together(recipe_file: Path, tmp_path: Path) -> None:
     ran = launch("torchrun", str(HERE / "two_processes.py"), str(recipe_file), str(tmp_path))
     for rank in (0, 1):
         assert f"process {rank} came to the last part" in ran.stdout, ran.stderr
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "interrupted", "damaged")]
     assert weights[0] == weights[1] == weights[2]
+    # What both have done counts, before and after they were stopped.
+    tokens = [counted(tmp_path / run) for run in ("whole", "interrupted", "damaged")]
+    assert tokens[0] == tokens[1] == tokens[2] > 0
+    again = train(recipes.load(str(tmp_path / "finished by one")), run=tmp_path / "finished by one", finish=True)
+    assert (again.steps, again.stopped) == (5, "interrupted")
     # The newest checkpoint is damaged, which the first process alone says.
     assert ran.stderr.count("checkpoint-5 is damaged (rng_state_1.pth has changed); resuming from") == 1
     # The last part ends one process, and the other does not wait for it.

@@ -1,8 +1,10 @@
 """What two processes do together, run by `torchrun`; see `test_two_processes.py`."""
 
+import dataclasses
 import functools
 import itertools
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -26,6 +28,7 @@ def main(recipe_file: str, folder: Path) -> None:
     plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)
     goes_on_after_a_signal_to_one(recipe, folder)
     goes_on_before_a_damaged_checkpoint(recipe, folder)
+    finishes_where_it_was_stopped(recipe, folder)
     print(f"process {processes.rank()} came to the last part", flush=True)
     is_killed_while_training_in_one(recipe, folder)
 
@@ -75,6 +78,19 @@ def goes_on_before_a_damaged_checkpoint(recipe: Recipe, folder: Path) -> None:
     file = folder / "damaged/checkpoints/checkpoint-5/rng_state_1.pth"
     processes.on_first(lambda: os.truncate(file, 100))
     train(recipe, run=folder / "damaged", resume=True, progress=False)
+
+
+def finishes_where_it_was_stopped(recipe: Recipe, folder: Path) -> None:
+    run = folder / "finished"
+    interrupt(recipe, run)
+    # As a single process will do it.
+    processes.on_first(lambda: shutil.copytree(run, folder / "finished by one") and None)
+    result = train(recipe, run=run, finish=True, progress=False)
+    assert (result.steps, result.stopped) == (5, "interrupted")
+    # And it is trained longer after all.
+    more = dataclasses.replace(recipe, training={**recipe.training, "max_steps": 40})
+    result = train(more, run=run, resume=True, progress=False)
+    assert (result.steps, result.stopped) == (40, None)
 
 
 def is_killed_while_training_in_one(recipe: Recipe, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Recipes: reading, overriding, checking, writing."""
 
 import dataclasses
+import re
 import tomllib
 
 import pytest
@@ -45,8 +46,8 @@ def test_two_recipes_bring_their_own_data():
     for name in recipes.names():
         recipe = recipes.load(name)
         if not recipe.data.path:
-            what = "FOLDER .a folder with one" if recipe.task.stratify else "FILE .a text file, a folder of"
-            with pytest.raises(UserError, match=f"recipe '{name}' expected data.path={what} .* got neither; set one"):
+            what = re.escape(recipe.task.data_hint)
+            with pytest.raises(UserError, match=f"recipe '{name}' expected {what}, got neither; set one"):
                 recipe.require_data()
         found[name] = recipe.data.path
     assert {name for name, path in found.items() if path} == {"quickstart", "python-code"}

@@ -3,9 +3,12 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from longspan.errors import UserError, check_choice
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _KEY = "longspan.score"
 
@@ -108,6 +111,16 @@ class Scores:
         name = name or next(iter(shown))
         check_choice(f"score of {cls.__name__} called", name, shown)
         return shown[name]
+
+
+def check_finite(values: "Tensor", what: str) -> None:
+    """Raise UserError unless all values of each row are finite; `what` is what rows are called."""
+    broken = int((~values.flatten(1).isfinite().all(-1)).sum())
+    if broken:
+        raise UserError(
+            f"expected finite outputs of the model, got some that are not finite for {broken:,} of {len(values):,} "
+            f"{what}, as after a training run that diverged; lower training.learning_rate."
+        )
 
 
 def _is_number(value: Any) -> bool:

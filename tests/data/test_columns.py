@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,19 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from longspan.data import finding
-from longspan.data.columns import Column, File, Label, Labels, Number, Numbers, Text, WordLabels, Words, source_names
+from longspan.data.columns import (
+    Column,
+    File,
+    Flags,
+    Label,
+    Labels,
+    Number,
+    Numbers,
+    Text,
+    WordLabels,
+    Words,
+    source_names,
+)
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits, load
 from longspan.data.rows import Row, read_rows
@@ -73,7 +86,7 @@ LABELS = Labels("labels", "x_column")
         (WORDS, ['["a b", "c"]', " d  e\t[f] ", "[1]", "[ x"], [["a b", "c"], ["d", "e", "[f]"], ["[1]"], ["[", "x"]],
          ".csv .jsonl .parquet"),
         (WORDS, [["a b", "c"], ["d"]], [["a b", "c"], ["d"]], ".jsonl .parquet"),
-        (LABELS, ['["a, b", 1]', "c, d,c,", "[]"], [["a, b", "1"], ["c", "d"], []], ".csv .jsonl .parquet"),
+        (LABELS, ['["a, b", 1]', "c, d,c,", "[]", " "], [["a, b", "1"], ["c", "d"], [], []], ".csv .jsonl .parquet"),
         (LABELS, [["a", "b", "a"], []], [["a", "b"], []], ".jsonl .parquet"),
         (Labels("labels", "x_column", separator="|"), ["a, b|c"], [["a, b", "c"]], ".csv .jsonl .parquet"),
         (Labels("labels", "x_column", separator=""), ["a, b"], [["a, b"]], ".csv .jsonl .parquet"),
@@ -112,7 +125,7 @@ def test_values(tmp_path: Path, column: Column, cells: list[Any], expected: list
         (WORDS, "", "no tokens"),
         (WORDS, '["a", ', "no tokens (expected a list of words, got text of 6 characters, which is not a JSON list)"),
         (WORDS, ["a", 3], "no tokens (expected a list of words, got a number among them)"),
-        (LABELS, "", "no labels"),
+        (LABELS, None, "no labels"),
         (LABELS, '["a"', "no labels (expected a list of labels, got text of 4 characters, which is not a JSON list)"),
         (LABELS, ["a", None], "no labels (expected a list of labels, got null among them)"),
         (LABELS, ["a", ["b"]], "no labels (expected a list of labels, got a list of 1 among them)"),
@@ -310,3 +323,72 @@ def test_declaring_columns_imports_nothing_heavy() -> None:
     code = "import sys; from longspan.data.columns import Words; Words('a', 'b'); print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(ran.stdout.split()) & {"datasets", "torch", "transformers", "pyarrow", "numpy"}
+
+
+FLAGS = Flags("labels", "x_columns", labels=("x", "y"))
+
+
+class Several(Settings):
+    """Settings with several columns of a task."""
+
+    def __init__(self, path: Path | str = "", **settings: Any) -> None:
+        super().__init__(path, **settings)
+        self.x_columns = ["x", "y"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_column_for_each_label(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"a.{kind}", ["1", "0", "", " TRUE "], y=["1.0", "false", "0.0", ""])
+    rows = list(read_rows(path, [FLAGS], Several()))
+    assert [(row.values["labels"], row.problem) for row in rows] == [(["x", "y"], ""), ([], ""), ([], ""), (["x"], "")]
+    found = load(Several(path), [Text("text", "text_column", required=False), FLAGS], training=False).splits["train"]
+    assert found["labels"][:] == [["x", "y"], [], [], ["x"]]
+
+
+def test_labels_as_numbers_and_truth_values_and_left_out(tmp_path: Path) -> None:
+    lines = [{"x": 1, "y": True}, {"x": 0, "y": False}, {"x": None}, {"x": 1.0, "y": float("nan")}, {}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = [row.values["labels"] for row in read_rows(tmp_path / "a.jsonl", [FLAGS], Several())]
+    assert found == [["x", "y"], [], [], ["x"], []]
+
+
+@pytest.mark.parametrize(
+    ("cell", "got"),
+    [
+        (2, "a number"),
+        ("2", "text of 1 character"),
+        ("yes", "text of 3 characters"),
+        ([1], "a list of 1"),
+        (0.5, "a number"),
+    ],
+)
+def test_what_is_neither_0_nor_1_is_named_with_its_column(cell: Any, got: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"x": 1, "y": cell}) + "\n")
+    (row,) = read_rows(tmp_path / "a.jsonl", [FLAGS], Several())
+    assert row.problem == f"no labels (expected 0 or 1, or true or false, got {got} in column 'y')"
+
+
+def test_a_missing_column_of_a_label(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,why\n1,0\n")
+    with pytest.raises(UserError, match=r"expected a column 'y' in a.csv, got 'x', 'why'; .*"):
+        list(read_rows(tmp_path / "a.csv", [FLAGS], Several()))
+
+
+def test_random_splits_have_their_share_of_each_label(tmp_path: Path) -> None:
+    """At random, the validation split would often lack a label of which there are ten among 400."""
+    labels = [
+        [name for name, every in (("common", 2), ("rare", 40), ("rarer", 57)) if number % every == 0]
+        for number in range(400)
+    ]
+    path = write(tmp_path / "a.jsonl", [f"w{number}" for number in range(400)], y=labels)
+    columns = [Text("text", "x_column"), Labels("labels", "y_column")]
+    drawn = set()
+    for seed in range(5):
+        found = load(Settings(path, validation_fraction=0.2, split_seed=seed), columns).splits["validation"]
+        counts = Counter(label for row in found["labels"] for label in row)
+        assert len(found) == 80
+        assert abs(counts["common"] - 40) <= 3
+        assert counts["rare"] in (1, 2, 3)
+        assert counts["rarer"] in (1, 2)
+        drawn.add(tuple(found["text"][:]))
+    assert len(drawn) == 5

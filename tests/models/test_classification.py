@@ -126,3 +126,50 @@ def test_only_single_labels_are_smoothed() -> None:
     output = model.train()(ids(), labels=labels)
     expected = torch.nn.functional.cross_entropy(output.logits, labels, label_smoothing=0.1)
     torch.testing.assert_close(output.loss, expected)
+
+
+def test_class_weights_multiply_the_training_loss_of_each_document() -> None:
+    labels, weights = torch.tensor([0, 2, 1, -100, 2]), [0.5, 2.0, 3.0]
+    model = build(class_weights=weights, label_smoothing=0.1).train()
+    output = model(ids(), labels=labels)
+    each = torch.nn.functional.cross_entropy(
+        output.logits, labels, reduction="none", ignore_index=-100, label_smoothing=0.1
+    )
+    weighted = each * torch.tensor(weights)[labels.clamp_min(0)]
+    # Divided by the number of labels, not by the sum of their weights: a document's gradient does not depend on others.
+    torch.testing.assert_close(output.loss, weighted.sum() / 4)
+    whole = model(ids(), labels=labels, num_items_in_batch=4).loss
+    parts = [model(ids()[part], labels=labels[part], num_items_in_batch=4).loss for part in (slice(0, 2), slice(2, 5))]
+    torch.testing.assert_close(sum(parts), whole)
+    plain = build(label_smoothing=0.1)
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model.eval()(ids(), labels=labels).loss, plain(ids(), labels=labels).loss)
+
+
+def test_regression_has_the_unit_of_its_labels() -> None:
+    labels = torch.tensor([990.0, 1000, 1030, 1010, 970])
+    model = build(1, problem_type="regression", target_mean=1000.0, target_scale=20.0)
+    plain = build(1, problem_type="regression")
+    plain.load_state_dict(model.state_dict())
+    found, standard = model(ids(), labels=labels), plain(ids(), labels=(labels - 1000) / 20)
+    torch.testing.assert_close(found.logits, standard.logits * 20 + 1000)
+    torch.testing.assert_close(found.loss, standard.loss)
+    # In half precision, 1,010 would be 1,008.
+    assert model.bfloat16()(ids()).logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"class_weights": [1.0]}, "class_weights must have a number for each of 3 labels, got 1; give one for each"),
+        ({"class_weights": [1.0, -1.0, 1.0]}, "class_weights must be at least 0 and finite, got"),
+        ({"class_weights": [1.0, float("nan"), 1.0]}, "class_weights must be at least 0 and finite"),
+        ({"thresholds": [0.5, 0.5, 1.5]}, "thresholds must be from 0 to 1, got"),
+        ({"target_scale": 0.0, "problem_type": "regression"}, "target_scale positive, got 0.0 and 0.0"),
+        ({"target_mean": float("inf"), "problem_type": "regression"}, "target_mean must be finite"),
+        ({"target_mean": 3.0}, "target_mean and target_scale are for regression, got problem_type=None"),
+    ],
+)
+def test_what_the_data_decide_is_checked_when_a_model_is_loaded(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(**settings)

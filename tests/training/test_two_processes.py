@@ -21,6 +21,8 @@ SIZES = {
     # Of the 13 for training, 4 at a time, the last batch has one for the first process and none for the second.
     "document_classification": (50, 3, 7, 20, 21, 9, 33, 4, 12, 15, 2, 5, 40, 8, 11, 30, 6),
 }
+# Classes weigh the same whichever process reads their documents.
+DATA = {"language_modelling": "", "document_classification": 'class_weights = "balanced"'}
 SHAPE = {
     "language_modelling": 'mixers = ["additive", "relative"]\n[training]\nsegment_length = 16\nmax_steps = 8',
     "document_classification": 'mixers = ["additive", "local"]\n[training]\nbatch_tokens = 4096\nnum_train_epochs = 3',
@@ -44,7 +46,7 @@ def recipe_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     random = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp(request.param)
     documents = [
-        {"text": " ".join(random.choice(WORDS, size)), "label": "ab"[number % 2]}
+        {"text": " ".join(random.choice(WORDS, size)), "label": "aab"[number % 3]}
         for number, size in enumerate(SIZES[request.param])
     ]
     (folder / "text.jsonl").write_text("\n".join(json.dumps(document) for document in documents))
@@ -55,6 +57,7 @@ def recipe_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         path = "{folder / "text.jsonl"}"
         tokens = "characters"
         validation_fraction = 0.25
+        {DATA[request.param]}
         [model]
         dim = 16
         depth = 2

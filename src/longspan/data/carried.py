@@ -1,10 +1,10 @@
 """Columns that a task keeps beside the tokens, unchanged or converted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import Value
+from datasets import List, Value
 
 from longspan.data.cells import is_short, shown
 from longspan.errors import UserError, suggestion
@@ -35,14 +35,30 @@ def class_number(column: str, numbers: Mapping[str, int]) -> Carried:
         numbers: Class numbers by label. Tokenising raises UserError for any other label.
     """
 
-    def convert(label: str, where: str) -> int:
-        if label not in numbers:
-            raise UserError(
-                f"{where}: expected a label that the model knows, got {shown(label)}; {_known(label, numbers)}"
-            )
-        return numbers[label]
+    return Carried(column, Value("int64"), lambda label, where: _number(label, where, numbers), dict(numbers))
 
-    return Carried(column, Value("int64"), convert, dict(numbers))
+
+def class_flags(column: str, numbers: Mapping[str, int]) -> Carried:
+    """Return a conversion of a column of lists of labels to a list of 0.0 and 1.0 for all classes, float32.
+
+    Args:
+        column: The column.
+        numbers: Class numbers by label, from 0. Tokenising raises UserError for any other label.
+    """
+
+    def convert(labels: Sequence[str], where: str) -> list[float]:
+        row = [0.0] * len(numbers)
+        for label in labels:
+            row[_number(label, where, numbers)] = 1.0
+        return row
+
+    return Carried(column, List(Value("float32")), convert, dict(numbers))
+
+
+def _number(label: str, where: str, numbers: Mapping[str, int]) -> int:
+    if label not in numbers:
+        raise UserError(f"{where}: expected a label that the model knows, got {shown(label)}; {_known(label, numbers)}")
+    return numbers[label]
 
 
 def _known(label: str, numbers: Mapping[str, int]) -> str:

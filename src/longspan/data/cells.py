@@ -3,10 +3,14 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any
 
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_LONGEST_JOINED = 60
+# Tables with empty cells often have whole numbers written as floats.
+_FLAGS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -61,6 +65,27 @@ def labels(items: list[Any], refuse: Refusal) -> list[str]:
     return found
 
 
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort labels: whole numbers in the order of their size, then words in that of the alphabet."""
+    return sorted(names, key=lambda name: (not name.isdigit(), name.zfill(20) if name.isdigit() else name, name))
+
+
+def joined(labels: Collection[str]) -> tuple[str, str] | None:
+    """Return a label that looks like several in one, and what separates them; None if none does.
+
+    Labels look like that where splitting them leaves fewer different ones, as their parts recur. Numbers with a decimal
+    comma do not, nor do long labels, which are more likely sentences.
+    """
+    if all(map(_DECIMAL_COMMA.fullmatch, labels)):
+        return None
+    for separator in ";|,":
+        found = [label for label in labels if separator in label and len(label) <= _LONGEST_JOINED]
+        parts = {part.strip() for label in labels for part in label.split(separator)}
+        if found and len(parts) < len(labels):
+            return min(found, key=lambda label: (len(label), label)), separator
+    return None
+
+
 def words(cell: Any, refuse: Refusal) -> list[Any]:
     """Return the items of a list, of text that is a JSON list, or of text split at white space."""
     if isinstance(cell, str):
@@ -87,6 +112,15 @@ def number(cell: Any, refuse: Refusal) -> float:
     if not math.isfinite(value):
         raise refuse(described(cell))
     return value
+
+
+def flag(cell: Any) -> bool | None:
+    """Return True for 1 and true, False for 0, false and empty cells, and None for anything else."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return False
+    if isinstance(cell, str):
+        return _FLAGS.get(cell.strip().lower())
+    return bool(cell) if isinstance(cell, int | float | Decimal) and cell in (0, 1) else None
 
 
 def json_list(text: str) -> list[Any] | None:

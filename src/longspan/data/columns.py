@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longspan.data.cells import BadCell, WrongColumn, described, json_list, label_text, labels, number, words
+from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number, words
 from longspan.data.opening import expand
 from longspan.errors import UserError
 
@@ -58,6 +58,14 @@ class Column(ABC):
             WrongColumn: Its type shows that the setting names the wrong column.
         """
 
+    def sources(self, name: str) -> Sequence[str]:
+        """Return the columns of the source that it is read from; `name` is what its setting says."""
+        return (name,)
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        """Return what `parse` reads, from the cells of its `sources`."""
+        return cells[0]
+
     def is_missing(self, value: Any) -> bool:
         """Return whether a value counts as missing."""
         return value is None
@@ -102,9 +110,14 @@ class Text(Column):
 
 @dataclass(frozen=True)
 class Label(Column):
-    """One class, as text: see `label_text`."""
+    """One class, as text: see `label_text`.
+
+    Attributes:
+        lists: What to do about a column of lists instead, for the message.
+    """
 
     target: bool = field(default=True, kw_only=True)
+    lists: str = field(default="", kw_only=True)
     kind = "one label"
 
     @property
@@ -112,6 +125,8 @@ class Label(Column):
         return _value("string")
 
     def parse(self, cell: Any, folder: Path) -> str | None:
+        if isinstance(cell, list):
+            raise WrongColumn(self.lists)
         return label_text(cell)
 
 
@@ -119,7 +134,7 @@ class Label(Column):
 class Labels(Column):
     """Any number of classes of one document: a list, or text that is a JSON list or labels with separators.
 
-    An empty list means that no class applies; an empty cell counts as missing.
+    An empty list or text means that no class applies; no value at all, as null in JSON, counts as missing.
 
     Attributes:
         separator: What separates labels in text that is not a JSON list; if empty, such text is one label.
@@ -133,12 +148,10 @@ class Labels(Column):
     def feature(self) -> Any:
         return _list("string")
 
-    def parse(self, cell: Any, folder: Path) -> list[str] | None:
+    def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
             items = json_list(cell)
             if items is None:
-                if not cell.strip():
-                    return None
                 if cell.lstrip().startswith('["'):
                     raise self._bad_cell(f"{described(cell)}, which is not a JSON list")
                 items = cell.split(self.separator) if self.separator else [cell]
@@ -148,6 +161,41 @@ class Labels(Column):
         else:
             raise WrongColumn
         return list(dict.fromkeys(labels(items, self._bad_cell)))
+
+
+@dataclass(frozen=True)
+class Flags(Column):
+    """Any number of classes of one document, from a column for each class: the list of those that apply.
+
+    A cell contains 0 or 1, true or false; an empty one means that the class does not apply.
+
+    Attributes:
+        labels: The classes, as their columns are called: the value of the setting, which is a list.
+    """
+
+    target: bool = field(default=True, kw_only=True)
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    kind = "0 or 1, or true or false"
+
+    @property
+    def feature(self) -> Any:
+        return _list("string")
+
+    def sources(self, name: str) -> Sequence[str]:
+        return self.labels
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        return list(cells)
+
+    def parse(self, cell: Any, folder: Path) -> list[str]:
+        found = []
+        for label, value in zip(self.labels, cell, strict=True):
+            applies = flag(value)
+            if applies is None:
+                raise self._bad_cell(f"{described(value)} in column {label!r}")
+            if applies:
+                found.append(label)
+        return found
 
 
 @dataclass(frozen=True)
@@ -273,7 +321,7 @@ def _path(cell: str) -> str:
 
 
 def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
-    """Return the name of each column in the source, by the column's own name.
+    """Return the name of each column in the source, by the column's own name; several names are joined by commas.
 
     Args:
         columns: The columns to read.
@@ -287,6 +335,7 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
     if len(set(names)) < len(names) or set(names) & set(RESERVED):
         raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, got {names}")
     found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for column in columns:
         if isinstance(column, Text) and column.lines and len(columns) > 1:
             raise ValueError(f"column {column.name!r} has lines of one document, and must be the only one: {names}")
@@ -299,13 +348,14 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
             raise UserError(
                 f"data.{column.setting} must be a name, got an empty text; leave it out to use the default."
             )
-        for other in columns:
-            if found.get(other.name) == source:
+        for name in column.sources(source):
+            if name in settings:
                 raise UserError(
-                    f"data.{other.setting} and data.{column.setting} must name two columns, got {source!r} for both; "
+                    f"data.{settings[name]} and data.{column.setting} must name two columns, got {name!r} for both; "
                     "change one."
                 )
-        found[column.name] = source
+            settings[name] = column.setting
+        found[column.name] = ", ".join(column.sources(source))
     return found
 
 

@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from longspan.data.caching import read_splits
 from longspan.data.cells import shown
-from longspan.data.columns import Column, Label, Labels, WordLabels
+from longspan.data.columns import Column, Flags, Label, Labels, WordLabels
 from longspan.data.finding import SPLITS, find
 from longspan.data.notes import note_encodings, note_left_out
 from longspan.data.schema import schema_of
@@ -36,7 +36,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     """Read rows and split them.
 
     A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
-    by class with `stratify`; otherwise entire rows at random or, from a single document, its end.
+    by class with `stratify`; otherwise entire rows at random (evenly among those with each label, where a row has
+    several) or, from a single document, its end.
 
     Args:
         config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
@@ -68,7 +69,7 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
 
 def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], training: bool) -> None:
     for column in columns:
-        if not isinstance(column, Label | Labels | WordLabels):
+        if not isinstance(column, Label | Labels | Flags | WordLabels):
             continue
         known = _labels(splits["train"], column)
         if training and isinstance(column, Label) and len(known) < 2:

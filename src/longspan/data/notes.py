@@ -1,4 +1,4 @@
-"""What reading tells on standard error, once: which encodings were found, and which files are no documents."""
+"""What reading tells on standard error, once, such as which encodings were found and which files are no documents."""
 
 import os
 import sys
@@ -9,12 +9,19 @@ from longspan.data.opening import printable
 from longspan.data.schema import Row
 
 
+def note(sentence: str) -> None:
+    """Print one sentence, given without its full stop."""
+    # Each of several processes reads the data; one says so.
+    if os.environ.get("RANK", "0") == "0":
+        print(f"longspan: {sentence}.", file=sys.stderr)
+
+
 def note_encodings(found: Mapping[str, int], total: int) -> None:
     """Say how many documents, of `total`, were in other encodings than UTF-8; nothing if there were none."""
     if found:
         number = sum(found.values())
         verb = "is" if number == 1 else "are"
-        _note(f"{number:,} of {total:,} documents {verb} not in UTF-8: {_counts(found)}")
+        note(f"{number:,} of {total:,} documents {verb} not in UTF-8: {_counts(found)}")
 
 
 def note_left_out(suffixes: Mapping[str, int]) -> None:
@@ -22,7 +29,7 @@ def note_left_out(suffixes: Mapping[str, int]) -> None:
     if suffixes:
         number = sum(suffixes.values())
         what = "1 file that is no document" if number == 1 else f"{number:,} files that are no documents"
-        _note(f"left out {what}: {_counts(suffixes)}")
+        note(f"left out {what}: {_counts(suffixes)}")
 
 
 def noting_encodings(rows: Iterator[Row]) -> Iterator[Row]:
@@ -39,9 +46,3 @@ def noting_encodings(rows: Iterator[Row]) -> Iterator[Row]:
 def _counts(numbers: Mapping[str, int]) -> str:
     largest = sorted(numbers, key=lambda name: (-numbers[name], name))
     return ", ".join(f"{numbers[name]:,} {printable(name)}" for name in largest)
-
-
-def _note(sentence: str) -> None:
-    # Each of several processes reads the data; one says so.
-    if os.environ.get("RANK", "0") == "0":
-        print(f"longspan: {sentence}.", file=sys.stderr)

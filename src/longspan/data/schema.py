@@ -49,7 +49,7 @@ class Schema:
 
     Attributes:
         columns: The columns.
-        names: The name of each column in the source, by its own name.
+        names: The name of each column in the source, by its own name; several names are joined by commas.
         encoding: The encoding of text files, or "auto".
         delimiter: What separates the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
         header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
@@ -69,12 +69,16 @@ class Schema:
     @property
     def sources(self) -> list[str]:
         """The names of the columns in the source, in order."""
-        return [self.names[column.name] for column in self.columns]
+        return [name for column in self.columns for name in self.sources_of(column)]
 
     @property
     def needed(self) -> list[str]:
         """The names of the required columns in the source, in order."""
-        return [self.names[column.name] for column in self.columns if column.required]
+        return [name for column in self.columns if column.required for name in self.sources_of(column)]
+
+    def sources_of(self, column: Column) -> Sequence[str]:
+        """Return the names in the source of what a column is read from."""
+        return column.sources(self.names[column.name])
 
     @property
     def joined(self) -> bool:
@@ -94,10 +98,13 @@ class Schema:
             hint: Called for what to do about a missing column, if more than another name is known to help.
         """
         for column in self.columns:
-            source = self.names[column.name]
-            if column.required and source not in present:
-                near = nearest(source, list(filter(is_name, present))) or f"set data.{column.setting} to one of them."
-                raise UserError(f"expected a column {shown(source)} in {name}, got {listed(present)}; {hint() or near}")
+            absent = [source for source in self.sources_of(column) if column.required and source not in present]
+            if absent:
+                near = nearest(absent[0], list(filter(is_name, present)))
+                near = near or f"set data.{column.setting} to one of them."
+                raise UserError(
+                    f"expected a column {shown(absent[0])} in {name}, got {listed(present)}; {hint() or near}"
+                )
 
     def row(self, cells: Mapping[str, Any], where: str, folder: Path) -> Row:
         """Build a row from raw cells.
@@ -111,7 +118,9 @@ class Schema:
             UserError: The type of a cell shows that a setting names the wrong column.
         """
         try:
-            decoded = [_decoded(cells.get(self.names[column.name])) for column in self.columns]
+            decoded = [
+                _decoded(column.cell([cells.get(name) for name in self.sources_of(column)])) for column in self.columns
+            ]
         except UnicodeError:
             return Row({}, where, broken(self.encoding))
         values: dict[str, Any] = {}
@@ -123,10 +132,11 @@ class Schema:
                 values[column.name] = None
                 problem = problem or str(error)
                 continue
-            except WrongColumn:
+            except WrongColumn as error:
+                instead = str(error) or f"set data.{column.setting} to another column"
                 raise UserError(
                     f"{where}: expected {column.kind} in column {self.names[column.name]!r}, got a value of type "
-                    f"{type(cell).__name__}; fix the row, or set data.{column.setting} to another column."
+                    f"{type(cell).__name__}; fix the row, or {instead}."
                 ) from None
             values[column.name] = value
             if column.required and column.is_missing(value):

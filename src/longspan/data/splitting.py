@@ -1,6 +1,7 @@
 """Splitting off training rows: class by class, entire rows at random, or the end of a single document."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ from datasets import Dataset
 
 from longspan.data.caching import cached
 from longspan.data.cells import shown
-from longspan.data.columns import Column, Labels, Text, WordLabels
+from longspan.data.columns import Column, Flags, Labels, Text, WordLabels
 from longspan.data.finding import Source
 from longspan.data.schema import Row
 from longspan.errors import UserError
@@ -26,7 +27,8 @@ def split_off(
         columns: The columns of the rows.
         stratify: The column of classes to split class by class. Without it, a single document that is the only column
             of a single row is cut, and its end split off; from several rows, entire ones are drawn at random, but never
-            the first one with any label of a `Labels` or `WordLabels` column.
+            the first one with any label of a `Labels`, `Flags` or `WordLabels` column, and evenly among the rows with
+            each label of a `Labels` or `Flags` column: see `_by_rarest_label`.
 
     Raises:
         UserError: There are too few rows.
@@ -40,7 +42,8 @@ def split_off(
             f"expected a document for each of the splits {', '.join(('train', *fractions))}, got {len(dataset)}; add "
             f"documents, join them into one, or set {' and '.join(f'data.{split}' for split in fractions)}."
         )
-    kept = _first_examples(dataset, [column.name for column in columns if isinstance(column, Labels | WordLabels)])
+    several = [column.name for column in columns if isinstance(column, Labels | Flags)]
+    kept = _first_examples(dataset, [*several, *(column.name for column in columns if isinstance(column, WordLabels))])
     free = [number for number in range(len(dataset)) if number not in kept]
     if len(free) <= len(fractions):
         raise UserError(
@@ -48,7 +51,11 @@ def split_off(
             f"which training keeps {len(kept)} as the first with a label; add documents, or set "
             f"{' and '.join(f'data.{split}' for split in fractions)}."
         )
-    parts = deal(free, fractions, np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    if several:
+        parts = _deal_evenly(_by_rarest_label(free, dataset[several[0]][:], random), fractions, random)
+    else:
+        parts = deal(free, fractions, random)
     parts["train"] += kept
     return _select(dataset, parts)
 
@@ -93,13 +100,41 @@ def deal(rows: list[int], fractions: dict[str, float], random: np.random.Generat
     """Deal rows to splits at random: each fraction, rounded but at least one row, and the rest to "train"."""
     order, start = random.permutation(rows), 0
     parts = {}
+    for split, size in _sizes(len(rows), fractions).items():
+        parts[split] = order[start : start + size].tolist()
+        start += size
+    return {**parts, "train": order[start:].tolist()}
+
+
+def _sizes(rows: int, fractions: dict[str, float]) -> dict[str, int]:
+    """Return how many of so many rows each split gets; the rest is for training."""
+    sizes: dict[str, int] = {}
     for done, (split, fraction) in enumerate(fractions.items()):
         # One row is left for training and one for each remaining split.
-        most = len(rows) - start - (len(fractions) - done)
-        taken = min(max(1, round(fraction * len(rows))), most)
-        parts[split] = order[start : start + taken].tolist()
-        start += taken
-    return {**parts, "train": order[start:].tolist()}
+        most = rows - sum(sizes.values()) - (len(fractions) - done)
+        sizes[split] = min(max(1, round(fraction * rows)), most)
+    return sizes
+
+
+def _by_rarest_label(rows: list[int], labels: Sequence[list[str]], random: np.random.Generator) -> list[int]:
+    """Order rows by the rarest of their labels, those without labels last; among equals at random.
+
+    Every so-many-th of them then has about its share of each label, rare ones first, as in the iterative stratification
+    of Sechidis et al. 2011 (https://doi.org/10.1007/978-3-642-23808-6_10), which starts with the rarest label too.
+    """
+    counts = Counter(label for row in rows for label in labels[row])
+    shuffled: list[int] = random.permutation(rows).tolist()
+    return sorted(shuffled, key=lambda row: min(((counts[label], label) for label in labels[row]), default=(math.inf,)))
+
+
+def _deal_evenly(order: list[int], fractions: dict[str, float], random: np.random.Generator) -> dict[str, list[int]]:
+    """Deal rows to splits at even distances from a random start, so that each stretch of them is dealt alike."""
+    rest, parts = np.asarray(order), {}
+    for split, size in _sizes(len(order), fractions).items():
+        taken = ((np.arange(size) + random.random()) * len(rest) / size).astype(np.int64)
+        parts[split] = rest[taken].tolist()
+        rest = np.delete(rest, taken)
+    return {**parts, "train": rest.tolist()}
 
 
 def _cut(dataset: Dataset, fractions: dict[str, float], column: Text) -> dict[str, Dataset]:

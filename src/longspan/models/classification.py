@@ -51,14 +51,17 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     `logits` (b, num_labels) and, with labels, the `loss`, which depends on `config.problem_type`:
 
     - "single_label_classification": `labels` (b,) are class numbers, -100 for no label; cross-entropy, in training with
-      `config.label_smoothing`;
+      `config.label_smoothing` and, times the weight of the document's class, with `config.class_weights`;
     - "multi_label_classification": `labels` (b, num_labels) are 0 or 1 (or in between), -100 where unknown; binary
       cross-entropy;
-    - "regression": `labels` are numbers (b,), or (b, num_labels) with several; squared error.
+    - "regression": `labels` are numbers (b,), or (b, num_labels) with several; squared error. With
+      `config.target_scale` (and `target_mean`), logits and labels have the unit of the data, and the loss is the
+      squared error divided by the square of the scale.
 
     As in transformers, a `problem_type` of None is inferred from the first labels and saved in the configuration:
     regression with num_labels=1, otherwise single labels if they are integers, and multiple labels if not. The loss is
-    the mean over all labels, or their sum divided by `num_items_in_batch`.
+    the mean over all labels, or their sum divided by `num_items_in_batch`: weights do not change what it is divided by,
+    so that the batches of one step add up to the loss of one large batch.
 
     Raises:
         UserError: for labels of another shape or type, `label_smoothing` without single labels, and `document_ids`.
@@ -105,6 +108,9 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        mean, scale = self.config.target_mean, self.config.target_scale
+        if (mean, scale) != (0, 1):
+            logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden.hidden_states)
 
     def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
@@ -130,9 +136,13 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                 label_smoothing=smoothing if self.training else 0.0,
                 reduction="none",
             )
+            if self.training and self.config.class_weights is not None:
+                weights = losses.new_tensor(self.config.class_weights)
+                losses = losses * weights[labels.clamp_min(0)]
             return mean_loss(losses, known.sum(), num_items_in_batch)
         targets = labels.to(scores.dtype)
         if problem == REGRESSION:
+            targets = (targets - self.config.target_mean) / self.config.target_scale
             losses = nn.functional.mse_loss(scores, targets, reduction="none")
             return mean_loss(losses, losses.numel(), num_items_in_batch)
         known = labels != IGNORED

@@ -68,6 +68,12 @@ class LongspanConfig(PreTrainedConfig):
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean" or "first".
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
+        class_weights: the weight of each class in the classification loss in training; None means 1.
+        thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
+            apply them.
+        target_mean: what is added to, and `target_scale` what multiplies, the outputs of regression; the loss is that
+            of targets without them.
+        target_scale: see `target_mean`.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
         initializer_range: standard deviation of new weights.
@@ -131,6 +137,10 @@ class LongspanConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     pooling: str = "attention"
     label_smoothing: float | int = 0.0
+    class_weights: list[float] | None = None
+    thresholds: list[float] | None = None
+    target_mean: float | int = 0.0
+    target_scale: float | int = 1.0
     use_cache: bool | None = None
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
@@ -150,6 +160,7 @@ class LongspanConfig(PreTrainedConfig):
         self._check_values()
         self._check_clusters()
         super().__post_init__(**kwargs)
+        self._check_targets()
 
     def _take_usual_names(self, given: dict[str, Any]) -> None:
         """Move what is given by the names of `attribute_map` to its own fields, before others are derived from them."""
@@ -186,6 +197,32 @@ class LongspanConfig(PreTrainedConfig):
             raise UserError(
                 f"pad_token_id must be one of the {self.vocab_size} tokens, got {self.pad_token_id}; choose another or "
                 "None."
+            )
+
+    def _check_targets(self) -> None:
+        """Check what the data decide about the loss and the meaning of outputs."""
+        for name, most in (("class_weights", math.inf), ("thresholds", 1)):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(values) != self.num_labels:
+                raise UserError(
+                    f"{name} must have a number for each of {self.num_labels} labels, got {len(values)}; give one for "
+                    "each, or None."
+                )
+            # This also refuses NaN.
+            if not all(0 <= value <= most and value < math.inf for value in values):
+                limits = "at least 0 and finite" if most > 1 else "from 0 to 1"
+                raise UserError(f"{name} must be {limits}, got {values}; choose others.")
+        if not (math.isfinite(self.target_mean) and 0 < self.target_scale < math.inf):
+            raise UserError(
+                f"target_mean must be finite and target_scale positive, got {self.target_mean} and "
+                f"{self.target_scale}; choose others."
+            )
+        if (self.target_mean, self.target_scale) != (0, 1) and self.problem_type != "regression":
+            raise UserError(
+                f"target_mean and target_scale are for regression, got problem_type={self.problem_type!r}; leave them "
+                "out."
             )
 
     def _check_clusters(self) -> None:

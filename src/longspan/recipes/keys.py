@@ -21,7 +21,10 @@ from longspan.tasks.base import Task
 
 TABLES = ("data", "model", "training")
 
-FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
+FROM_DATA = (
+    *("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"),
+    *("class_weights", "thresholds", "target_mean", "target_scale"),
+)
 """Keys of `LongspanConfig` that the data decide."""
 
 SET_ELSEWHERE = {
@@ -146,7 +149,8 @@ def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str]
 
 def _key(table: str, name: str, task: Task) -> Key:
     kind = _declared_by(table, name, task)
-    default = next(field for field in dataclasses.fields(kind) if field.name == name).default
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if table == "training":
         default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
     elif table == "model" and default is not None:

@@ -44,7 +44,9 @@ def coerce(raw: Raw, hint: Any) -> Any:
     if matches([], hint):
         inner = raw.text.strip().removeprefix("[").removesuffix("]")
         items = [item.strip() for item in inner.split(",") if item.strip()]
-        return [item if (parsed := _toml(item)) is None else parsed for item in items]
+        read = [item if (parsed := _toml(item)) is None else parsed for item in items]
+        # A bare 2024 is the name of a column where names are wanted.
+        return items if value is None and matches(items, hint) and not matches(read, hint) else read
     if matches(0.5, hint):
         try:
             return float(raw.text)

@@ -89,7 +89,7 @@ def stopped(result: TrainingResult) -> str:
 def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
     """Return one row per split of the scores that tables show."""
     kind = type(next(iter(splits.values())))
-    rows = ([name, *map(share, scores.numbers().values())] for name, scores in splits.items())
+    rows = ([name, *map(number, scores.numbers().values())] for name, scores in splits.items())
     return table(["split", *kind.shown().values()], rows, style)
 
 
@@ -151,6 +151,15 @@ def share(value: float) -> str:
     return f"{value:.3f}"
 
 
+def number(value: float | None) -> str:
+    """A number of any size, three decimals or three digits of it, whichever says more; "-" for None."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1e9 or 0 < abs(value) < 0.01:
+        return f"{value:.3g}"
+    return f"{value:,.3f}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
 def count(value: float | None) -> str:
     """A whole number with thousands separated; "-" for None."""
     return "-" if value is None else f"{value:,.0f}"
@@ -160,7 +169,7 @@ def spread(value: Spread | None) -> str:
     """A mean with its standard deviation over seeds, where there is one; "-" for None."""
     if value is None:
         return "-"
-    return share(value.mean) if value.spread is None else f"{share(value.mean)} ± {share(value.spread)}"
+    return number(value.mean) if value.spread is None else f"{number(value.mean)} ± {number(value.spread)}"
 
 
 def size(value: float | None) -> str:

@@ -13,6 +13,8 @@ from matplotlib.ticker import PercentFormatter
 from longspan.results import Comparison
 from longspan.scores import Scores
 
+_CHARACTERS = 24  # of a class name that fit on an axis
+
 
 def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], path: Path) -> None:
     """Draw the losses and the headline score of the validation split over epochs.
@@ -86,10 +88,20 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, with names as they are: none is read as a formula."""
     for axes in figure.axes:
         _plain_text(axes)
+    for legend in figure.legends:
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     with warnings.catch_warnings():
         # Class names may hold characters that the font lacks; they become boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(path, dpi=120, bbox_inches="tight", pad_inches=0.15)
+
+
+def shortened(name: str) -> str:
+    """Return the name of a class on one line, its middle left out if it is too long for an axis."""
+    line = " ".join(name.split())
+    # Names that differ only at one end remain distinct.
+    return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS // 2]}…{line[1 - _CHARACTERS // 2 :]}"
 
 
 def _plain_text(axes: Axes) -> None:

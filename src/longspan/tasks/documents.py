@@ -5,11 +5,10 @@ outputs are scored, and what a prediction contains.
 """
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
@@ -17,7 +16,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.batches import padding_fraction
 from longspan.data.carried import Carried
 from longspan.data.config import DataConfig
-from longspan.data.loading import load
+from longspan.data.loading import Splits, load
 from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
 from longspan.models import LongspanConfig
@@ -27,20 +26,13 @@ from longspan.results import Prediction
 from longspan.tasks.base import Prepared, Run, S, Task
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.recipe import Recipe
-from longspan.training.lengths import LengthTrainer, outputs, scoring_batches
+from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
 
 #: One window of documents is read, grouped by length and answered at a time.
 WINDOW_DOCUMENTS = 512
 WINDOW_CHARACTERS = 1_000_000
 
-_COLUMNS = {
-    "documents": "documents",
-    "tokens": "tokens",
-    "median_length": "median length",
-    "longest": "longest",
-    "cut_documents": "cut documents",
-    "removed_tokens": "tokens cut off",
-}
+Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
 class DocumentTask(Task[S]):
@@ -53,9 +45,20 @@ class DocumentTask(Task[S]):
     )
     #: The column of documents, among `columns`.
     text: ClassVar[str] = "text"
+    #: What trains its models.
+    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
+    #: What tables say about the data of each split: keys of `describe`, each with its words and how it is written.
+    facts: ClassVar[Facts] = {
+        "documents": ("documents", count),
+        "tokens": ("tokens", count),
+        "median_length": ("median length", count),
+        "longest": ("longest", count),
+        "cut_documents": ("cut documents", count),
+        "removed_tokens": ("tokens cut off", count),
+    }
 
     @abc.abstractmethod
-    def head(self, training: Dataset) -> dict[str, Any]:
+    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
         """Return the settings of `LongspanConfig` that depend on the training data, such as `id2label`, as JSON."""
 
     @abc.abstractmethod
@@ -74,16 +77,27 @@ class DocumentTask(Task[S]):
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction:
         """Return the prediction for one document from the model's outputs for it, (num_labels,)."""
 
-    def draw(self, scores: S, config: LongspanConfig, folder: Path) -> None:
-        """Draw pictures of scores into `folder`; by default none."""
+    def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
+        """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
+
+    def load(self, data: DataConfig) -> Splits:
+        """Read and split the documents."""
+        return load(data, self.columns(data), stratify=self.stratify)
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should say about the tokens and labels of a split, the keys of `facts` among it."""
+        return truncation_table(tokens)
+
+    def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
+        """Return the configuration to evaluate with, given the `evaluation_options`."""
+        return config
 
     # The rest is the same for all of them.
 
     def prepare(self, recipe: Recipe) -> Prepared:
-        columns = self.columns(recipe.data)
-        loaded = load(recipe.data, columns, stratify=self.stratify)
+        loaded = self.load(recipe.data)
         training = loaded.splits["train"]
-        head = self.head(training)
+        head = self.head(training, recipe.data)
         tokenizer = build_tokenizer(recipe.data, training[self.text], cache_key=training._fingerprint)
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **head}
         # Labels depend on no settings but those that depend on the data.
@@ -91,7 +105,7 @@ class DocumentTask(Task[S]):
         splits = {
             name: self._tokens(split, tokenizer, recipe.data, made, name) for name, split in loaded.splits.items()
         }
-        data: dict[str, Any] = {name: truncation_table(split) for name, split in splits.items()}
+        data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
         data |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
         return Prepared(splits, tokenizer, config, data, self.details(made))
 
@@ -109,7 +123,7 @@ class DocumentTask(Task[S]):
         self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
     ) -> LengthTrainer:
         assert isinstance(recipe.options, LengthTrainingOptions)
-        return LengthTrainer(
+        return self.trainer_class(
             model,
             arguments,
             train_dataset=prepared.splits["train"],
@@ -120,7 +134,8 @@ class DocumentTask(Task[S]):
         )
 
     def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
-        tokens = self._tokens(examples, run.processor, run.recipe.data, run.model.config, split)
+        config = self.told(run.model.config, options)
+        tokens = self._tokens(examples, run.processor, run.recipe.data, config, split)
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), "a document", "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)
@@ -131,12 +146,13 @@ class DocumentTask(Task[S]):
             pad_id=run.processor.pad_token_id,
             progress=True,
         )
-        scores = self.score(found, torch.tensor(tokens["labels"][:]), run.model.config)
-        self.draw(scores, run.model.config, folder)
+        wanted = targets(tokens)
+        scores = self.score(found, wanted, config)
+        self.draw(scores, found, wanted, config, folder)
         return scores, {
             "documents": len(tokens),
-            **self.details(run.model.config),
-            "truncation": truncation_table(tokens),
+            **self.details(config),
+            "truncation": self.describe(tokens, config),
             "padding_fraction": padding_fraction(batches, lengths),
         }
 
@@ -146,8 +162,10 @@ class DocumentTask(Task[S]):
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if "documents" in row}
-        rows = ([name, *(count(row.get(key)) for key in _COLUMNS)] for name, row in splits.items())
-        return table(["split", *_COLUMNS.values()], rows, style)
+        rows = (
+            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())] for name, row in splits.items()
+        )
+        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
     def _tokens(
         self, examples: Dataset, tokenizer: Any, data: DataConfig, config: LongspanConfig, name: str

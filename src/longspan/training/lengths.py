@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
@@ -74,13 +75,14 @@ class LengthTrainer(LongspanTrainer):
 
     def score(self, dataset: Dataset) -> Scores:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
-        return self.measure(self._outputs(dataset), torch.tensor(dataset["labels"][:]))
+        return self.measure(self.outputs(dataset), targets(dataset))
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
-        self._outputs(dataset)
+        self.outputs(dataset)
 
-    def _outputs(self, dataset: Dataset) -> Tensor:
+    def outputs(self, dataset: Dataset) -> Tensor:
+        """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
         return outputs(
             self.model,
             dataset.select_columns(["input_ids"]).with_format("numpy"),
@@ -130,6 +132,12 @@ def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) 
             0 for no limit.
     """
     return list(LengthBatches(lengths, batch_size, max_tokens=batch_tokens, shuffle=False))
+
+
+def targets(dataset: Dataset) -> Tensor:
+    """Return the labels of a data set as one tensor, (n, ...)."""
+    # Through numpy: lists of Python numbers take many times the memory.
+    return torch.tensor(np.asarray(dataset.with_format("numpy")["labels"][:]))
 
 
 @torch.no_grad()

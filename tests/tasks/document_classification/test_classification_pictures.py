@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from drawing import drawn
 
+from longspan.report.pictures import shortened
 from longspan.tasks.document_classification import pictures
 
 
@@ -22,9 +23,7 @@ def test_pictures_take_any_class_name(tmp_path: Path) -> None:
     names = ["$5 to $x_{", "日本語", "%d\n"]
     pictures.confusion([[1, 0, 0], [0, 0, 0], [0, 1, 1]], names, tmp_path / "confusion.png")
     drawn(tmp_path / "confusion.png")
-    assert pictures._short("one that differs at its very end: 1") != pictures._short(
-        "one that differs at its very end: 2"
-    )
+    assert shortened("one that differs at its very end: 1") != shortened("one that differs at its very end: 2")
 
 
 def test_calibration(tmp_path: Path) -> None:

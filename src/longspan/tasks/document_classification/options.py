@@ -1,6 +1,7 @@
 """Options of document classification."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from longspan.data.config import DataConfig
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
@@ -16,6 +17,9 @@ class ClassificationData(DataConfig):
 
     Attributes:
         label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
+        class_weights: "balanced" multiplies the training loss of a document of class c by n / (k n_c), for n training
+            documents and k classes, so that rare classes weigh as much as frequent ones; "none" leaves it as it is.
     """
 
     label_column: str = "label"
+    class_weights: Literal["none", "balanced"] = "none"

@@ -7,9 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from longspan.report.pictures import save
-
-_CHARACTERS = 24  # of a class name that fit on an axis
+from longspan.report.pictures import save, shortened
 
 
 def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str], path: Path) -> None:
@@ -27,7 +25,7 @@ def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str], path: Path)
     shares = [[cell / (sum(row) or 1) for cell in row] for row in matrix]
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true class", format=PercentFormatter(1))
-    short = [_short(name) for name in names]
+    short = [shortened(name) for name in names]
     turned = classes > 6 or max(len(name) for name in short) > 8
     axes.set_xticks(range(classes), short, rotation=90 if turned else 0, fontsize=9)
     axes.set_yticks(range(classes), short, fontsize=9)
@@ -65,9 +63,3 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
     bottom.set(xlabel="confidence", ylabel="documents")
     bottom.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     save(figure, path)
-
-
-def _short(name: str) -> str:
-    line = " ".join(name.split())
-    # Names that differ only at one end remain distinct.
-    return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS // 2]}…{line[1 - _CHARACTERS // 2 :]}"

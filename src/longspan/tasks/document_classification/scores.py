@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics.functional import classification
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.scores import Scores, check_finite, score
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
@@ -89,16 +89,6 @@ def classification_scores(
         reliability=_reliability(inside, labels),
         confusion=classification.multiclass_confusion_matrix(predicted, labels, classes).tolist(),
     )
-
-
-def check_finite(values: Tensor, what: str) -> None:
-    """Raise UserError unless all values of each row are finite; `what` is what rows are called."""
-    broken = int((~values.flatten(1).isfinite().all(-1)).sum())
-    if broken:
-        raise UserError(
-            f"expected finite outputs of the model, got some that are not finite for {broken:,} of {len(values):,} "
-            f"{what}, as after a training run that diverged; lower training.learning_rate."
-        )
 
 
 def _reliability(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:

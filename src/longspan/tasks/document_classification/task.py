@@ -1,7 +1,8 @@
 """Document classification: `DocumentClassification`."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.data.carried import Carried, class_number
+from longspan.data.cells import in_order
 from longspan.data.columns import Column, Label, Text
 from longspan.data.config import DataConfig
+from longspan.data.loading import Splits, load
+from longspan.data.notes import note
+from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.document_classification import pictures, report
+from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
 from longspan.tasks.documents import DocumentTask
@@ -38,12 +44,35 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
     stratify = "label"
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
-        return [Text("text", "text_column"), Label("label", "label_column")]
+        lists = "train the recipe 'multi-label', which reads lists of labels"
+        return [Text("text", "text_column"), Label("label", "label_column", lists=lists)]
 
-    def head(self, training: Dataset) -> dict[str, Any]:
-        # Numbers in the order of their size, then words in that of the alphabet.
-        names = sorted(training.unique("label"), key=lambda name: (not name.isdigit(), name.zfill(20), name))
+    def load(self, data: DataConfig) -> Splits:
+        try:
+            loaded = super().load(data)
+        except UserError as error:
+            if meant := self._meant(data):
+                raise UserError(f"{str(error).removesuffix('.')}; {meant}.") from None
+            raise
+        if meant := hint(Counter(loaded.splits["train"]["label"][:])):
+            note(meant)
+        return loaded
+
+    def _meant(self, data: DataConfig) -> str:
+        """Return what the labels look like where they cannot be split; empty if they cannot be read either."""
+        whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0)
+        try:
+            return hint(Counter(load(whole, self.columns(data), training=False).splits["train"]["label"][:]))
+        except (UserError, KeyError):
+            return ""
+
+    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
+        assert isinstance(data, ClassificationData)
+        counts = Counter(training["label"][:])
+        names = in_order(counts)
+        weights = [len(training) / (len(names) * counts[name]) for name in names]
         return {
+            **({"class_weights": weights} if data.class_weights == "balanced" else {}),
             "id2label": dict(enumerate(names)),
             "label2id": {name: number for number, name in enumerate(names)},
             "problem_type": "single_label_classification",
@@ -59,7 +88,9 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
         shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
         return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
 
-    def draw(self, scores: ClassificationScores, config: LongspanConfig, folder: Path) -> None:
+    def draw(
+        self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
+    ) -> None:
         pictures.confusion(scores.confusion, labels(config), folder / "confusion.png")
         pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 

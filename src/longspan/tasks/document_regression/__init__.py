@@ -1,0 +1,1 @@
+"""Document regression: a number per document."""

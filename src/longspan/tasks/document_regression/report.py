@@ -1,0 +1,71 @@
+"""Results of document regression: tables, and what the model card says."""
+
+from longspan.models.publishing import NAME
+from longspan.report import number, scores_table, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, TrainingResult
+from longspan.tasks.base import Task
+from longspan.tasks.document_regression.options import RegressionData
+from longspan.tasks.document_regression.scores import RegressionScores
+from longspan.tasks.recipe import Recipe
+
+
+def evaluation_report(task: Task[RegressionScores], evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores, split = evaluation.scores, evaluation.split
+    assert isinstance(scores, RegressionScores)
+    rows = {"the model": (scores.mae, scores.rmse), "the training mean": tuple(scores.baseline.values())}
+    parts = [
+        task.data_table({split: evaluation.details["truncation"]}),
+        scores_table({split: scores}),
+        table(["predicting", "MAE", "RMSE"], ([name, *map(number, errors)] for name, errors in rows.items())),
+        f"written to {evaluation.folder}",
+    ]
+    return "\n\n".join(parts)
+
+
+def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+    """Return what the model card says about a model of numbers."""
+    assert isinstance(recipe.data, RegressionData)
+    name = recipe.data.label_column
+    length = recipe.data.max_length
+    cut = f", truncation=True, max_length={length}" if length else ""
+    left = '\npredict.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    mean, spread = (number(result.details[key]) for key in ("training_mean", "training_standard_deviation"))
+    split, scores = list(result.scores.items())[-1]
+    assert isinstance(scores, RegressionScores)
+    return CardParts(
+        description=f"A model trained with the recipe `{recipe.name}`, which predicts a number from a text.",
+        made=f". It predicts `{name}`, which was {mean} ± {spread} in the training documents.",
+        results=_RESULTS.format(split=split, mae=number(scores.baseline["mae"]), rmse=number(scores.baseline["rmse"])),
+        use=_USE.format(name=NAME, left=left, cut=cut),
+        limitations=_LIMITATIONS.format(kept=kept),
+        pipeline_tag="text-classification",
+        tags=("regression", "long-document"),
+        metrics=("mae", "rmse", "spearmanr"),
+        metric_names={"spearman": "spearmanr"},
+    )
+
+
+_RESULTS = """\
+MAE and RMSE have the unit of the number. Always predicting the mean of the training documents has an MAE of {mae} and
+an RMSE of {rmse} on the {split} split."""
+
+_USE = """\
+```python
+import longspan.models  # makes the architecture known to transformers
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+{name}
+model = AutoModelForSequenceClassification.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+predict = pipeline("text-classification", model=model, tokenizer=tokenizer){left}
+print(predict("Some text."{cut})[0]["score"])  # the number
+```
+
+`longspan predict FOLDER FILE` reads whole files."""
+
+_LIMITATIONS = """\
+The scores apply to documents like those it was trained on, and {kept}. Predictions lie nearer to the mean than the true
+numbers do where the text says little. It shares the biases of its training data."""

@@ -1,0 +1,126 @@
+"""Document regression: `DocumentRegression`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from datasets import Dataset, Value
+from torch import Tensor
+
+from longspan.data.carried import Carried
+from longspan.data.columns import Column, Number, Text
+from longspan.data.config import DataConfig
+from longspan.data.tokens import truncation_table
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models.losses import IGNORED
+from longspan.report import number
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.tasks.base import Task
+from longspan.tasks.document_regression import pictures, report
+from longspan.tasks.document_regression.options import RegressionData
+from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
+from longspan.tasks.documents import DocumentTask, Facts
+from longspan.tasks.recipe import Recipe
+from longspan.training.lengths import targets
+
+#: Models compute in float32, which has seven digits: with a spread below this share of the numbers, rounding would
+#: show.
+SMALLEST_SPREAD = 1e-5
+_NEAR_IGNORED = np.nextafter(np.float32(IGNORED), np.float32(0))
+
+
+@dataclass(frozen=True)
+class NumberPrediction(Prediction):
+    """The number of a document, in the unit of the training data."""
+
+    number: float | None = None
+
+
+class DocumentRegression(DocumentTask[RegressionScores]):
+    """A number for each document, of any length."""
+
+    data_config = RegressionData
+    data_hint = Task.data_hint
+    scores = RegressionScores
+    model_class = LongspanForSequenceClassification
+    facts: ClassVar[Facts] = {
+        **DocumentTask.facts,
+        "mean": ("mean", number),
+        "standard_deviation": ("standard deviation", number),
+        "baseline_mae": ("MAE of the training mean", number),
+    }
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [Text("text", "text_column"), Number("number", "label_column", target=True)]
+
+    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
+        assert isinstance(data, RegressionData)
+        found = np.asarray(training["number"][:], dtype=np.float64)
+        # Sums of very large numbers are infinite, which `_in_float32` says better.
+        largest = float(np.abs(found).max())
+        _in_float32(largest, "data.label_column")
+        mean, scale = float(found.mean()), float(found.std())
+        if found.min() == found.max():
+            raise UserError(
+                f"expected numbers that differ in column {data.label_column!r}, got {mean:g} for each of "
+                f"{len(found):,} training documents; check data.label_column."
+            )
+        if scale <= SMALLEST_SPREAD * largest:
+            raise UserError(
+                f"expected numbers that differ by more than rounding in column {data.label_column!r}, got a standard "
+                f"deviation of {scale:.3g} around {mean:g}; subtract the same number from all of them."
+            )
+        return {
+            "id2label": {0: data.label_column},
+            "label2id": {data.label_column: 0},
+            "problem_type": "regression",
+            "target_mean": mean,
+            "target_scale": scale,
+        }
+
+    def target(self, config: LongspanConfig) -> Carried:
+        return Carried("number", Value("float32"), _in_float32)
+
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> RegressionScores:
+        mean, scale = float(config.target_mean), float(config.target_scale)
+        return regression_scores(logits.squeeze(-1), targets, mean=mean, scale=scale)
+
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> NumberPrediction:
+        # The shortest number that is this one in float32: 3.4 rather than 3.4000000953674316.
+        return NumberPrediction(where, None, float(str(logits.float().numpy()[0])))
+
+    def draw(
+        self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
+    ) -> None:
+        name = config.id2label[0]
+        pictures.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        found = targets(tokens).double()
+        return {
+            **truncation_table(tokens),
+            "mean": float(found.mean()),
+            "standard_deviation": float(found.std(correction=0)),
+            "baseline_mae": float((found - config.target_mean).abs().mean()),
+        }
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        return {"training_mean": float(config.target_mean), "training_standard_deviation": float(config.target_scale)}
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe, result)
+
+
+def _in_float32(value: float, where: str) -> float:
+    """Return a number as float32 has it."""
+    if abs(value) > float(np.finfo(np.float32).max):
+        raise UserError(f"{where}: expected a number below 3.4e38, got {value:g}; use a larger unit.")
+    # This one number means that there is none, see `IGNORED`: its neighbour stands for it.
+    return float(_NEAR_IGNORED) if np.float32(value) == IGNORED else value

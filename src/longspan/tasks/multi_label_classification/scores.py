@@ -1,0 +1,160 @@
+"""Scores of a multi-label classifier, and the thresholds by which its probabilities become labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.errors import UserError
+from longspan.scores import Scores, check_finite, score
+
+
+@dataclass(frozen=True)
+class MultiLabelScores(Scores):
+    """How well a model tells which labels apply.
+
+    The mean average precision depends on no threshold, so it compares epochs, mixers and runs, and chooses the best
+    epoch. The other scores are of the labels whose probability reaches their threshold.
+
+    Attributes:
+        per_label: For each name its `precision`, `recall`, `f1` and `average_precision` (0 where undefined), its
+            `support` (number of documents with it) and `threshold`.
+        mean_average_precision: Mean of the average precision over the labels that occur; 0 if none does.
+        micro_f1: F1 over all decisions, so that frequent labels count more.
+        macro_f1: Mean of F1 over the labels that occur or are predicted; 0 if none is.
+        subset_accuracy: Share of documents with all of their labels right, and no others.
+        loss: Mean binary cross-entropy over all labels.
+    """
+
+    per_label: dict[str, dict[str, float]]
+    mean_average_precision: float = score("mean average precision", higher_is_better=True, share=True)
+    micro_f1: float = score("micro-F1", higher_is_better=True, share=True)
+    macro_f1: float = score("macro-F1", higher_is_better=True, share=True)
+    subset_accuracy: float = score("subset accuracy", higher_is_better=True, share=True)
+    loss: float = score("cross-entropy (nats)", higher_is_better=False)
+
+
+class Curve(NamedTuple):
+    """Precision and recall when the documents with the highest logits are taken, one more logit at a time.
+
+    Attributes:
+        logits: `(m,)` the different logits, highest first: documents from this one on are taken.
+        precision: `(m,)` share of those taken that have the label.
+        recall: `(m,)` share of those with the label that are taken.
+    """
+
+    logits: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+
+    @property
+    def average_precision(self) -> float:
+        """Σ_i (recall_i - recall_{i-1}) precision_i: the area below, with no interpolation (Manning et al. 2008)."""
+        return float((np.diff(self.recall, prepend=0) * self.precision).sum())
+
+
+def precision_recall(logits: np.ndarray, truth: np.ndarray) -> Curve:
+    """Return the curve of one label, or of several taken together.
+
+    Args:
+        logits: `(n,)` numbers that are higher where the label is likelier; equal ones are taken together.
+        truth: `(n,)` bool; at least one is True.
+    """
+    order = np.argsort(-logits, kind="stable")
+    ranked = logits[order]
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+    found = np.cumsum(truth[order], dtype=np.int64)[last]
+    return Curve(ranked[last], found / (last + 1), found / found[-1])
+
+
+def best_thresholds(logits: Tensor, targets: Tensor) -> list[float]:
+    """Return, for each label, the probability from which giving it has the highest F1.
+
+    It lies between the probabilities of two documents, so that rounding decides nothing. Where several have that F1,
+    it is the one nearest to 0.5, and 0.5 itself where no document, or every document, has the label.
+
+    Args:
+        logits: `(n, k)` logits of the validation split.
+        targets: `(n, k)` 0 or 1.
+    """
+    return [
+        _best_threshold(column, truth)
+        for column, truth in zip(logits.double().numpy().T, targets.numpy().T > 0.5, strict=True)
+    ]
+
+
+def _best_threshold(logits: np.ndarray, truth: np.ndarray) -> float:
+    if truth.all() or not truth.any():
+        return 0.5
+    curve = precision_recall(logits, truth)
+    # Midway to the next logit; half of one below the lowest, from which all are taken.
+    below = np.append(curve.logits[1:], curve.logits[-1] - 1)
+    cuts = _sigmoid((curve.logits + below) / 2)
+    both = curve.precision + curve.recall
+    f1 = np.divide(2 * curve.precision * curve.recall, both, out=np.zeros_like(both), where=both > 0)
+    best = np.flatnonzero(f1 >= f1.max() - 1e-12)
+    return float(cuts[best[np.abs(cuts[best] - 0.5).argmin()]])
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    found: np.ndarray = torch.from_numpy(logits).sigmoid().numpy()
+    return found
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Return probabilities in float64, in which a high one is not rounded to 1."""
+    return logits.double().sigmoid()
+
+
+def multi_label_scores(
+    logits: Tensor, targets: Tensor, names: Sequence[str], thresholds: Sequence[float]
+) -> MultiLabelScores:
+    """Score logits against labels.
+
+    Args:
+        logits: `(n, k)`, any float type.
+        targets: `(n, k)`, 1 where a label applies and 0 where not.
+        names: The `k` labels, in the order of the columns.
+        thresholds: `(k,)` probabilities from which labels are given.
+
+    Raises:
+        UserError: There is nothing to score, or the logits are not finite.
+    """
+    if not len(targets):
+        raise UserError("expected at least one labelled document to score, got none.")
+    check_finite(logits, "documents")
+    truth = targets > 0.5
+    given = probabilities(logits) >= torch.tensor(thresholds, dtype=torch.float64)
+    right, guessed, real = ((truth & given).sum(0), given.sum(0), truth.sum(0))
+    f1 = _ratio(2 * right, guessed + real)
+    precision, recall = _ratio(right, guessed), _ratio(right, real)
+    columns = zip(logits.double().numpy().T, truth.numpy().T, strict=True)
+    average = [precision_recall(column, has).average_precision if has.any() else 0.0 for column, has in columns]
+    occurring = [value for value, count in zip(average, real.tolist(), strict=True) if count]
+    seen = f1[(guessed + real) > 0]
+    return MultiLabelScores(
+        per_label={
+            name: {
+                "precision": float(precision[i]),
+                "recall": float(recall[i]),
+                "f1": float(f1[i]),
+                "average_precision": average[i],
+                "support": int(real[i]),
+                "threshold": float(thresholds[i]),
+            }
+            for i, name in enumerate(names)
+        },
+        mean_average_precision=sum(occurring) / len(occurring) if occurring else 0.0,
+        micro_f1=float(_ratio(2 * right.sum(), (guessed + real).sum())),
+        macro_f1=float(seen.mean()) if len(seen) else 0.0,
+        subset_accuracy=float((truth == given).all(-1).double().mean()),
+        loss=float(torch.nn.functional.binary_cross_entropy_with_logits(logits.double(), truth.double())),
+    )
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Divide counts, 0 by 0 being 0."""
+    return numerator.double() / denominator.clamp_min(1)

@@ -1,0 +1,152 @@
+"""Multi-label classification: `MultiLabelClassification`."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.data.carried import Carried, class_flags
+from longspan.data.cells import in_order, joined, shown
+from longspan.data.columns import Column, Flags, Labels, Text
+from longspan.data.config import DataConfig
+from longspan.data.loading import Splits
+from longspan.data.notes import note
+from longspan.data.tokens import truncation_table
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.report import count, share
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.tasks.base import Task
+from longspan.tasks.documents import DocumentTask, Facts
+from longspan.tasks.multi_label_classification import pictures, report
+from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
+from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
+from longspan.tasks.multi_label_classification.trainer import ThresholdTrainer
+from longspan.tasks.recipe import Recipe
+from longspan.training.lengths import targets
+
+
+@dataclass(frozen=True)
+class MultiLabelPrediction(Prediction):
+    """The labels of a document, likeliest first, and the probabilities of all labels."""
+
+    labels: list[str] | None = None
+    probabilities: dict[str, float] | None = None
+
+
+class MultiLabelClassification(DocumentTask[MultiLabelScores]):
+    """Any number of labels for each document, of any length."""
+
+    data_config = MultiLabelData
+    evaluation_options = EvaluationOptions
+    data_hint = Task.data_hint
+    scores = MultiLabelScores
+    model_class = LongspanForSequenceClassification
+    trainer_class = ThresholdTrainer
+    facts: ClassVar[Facts] = {
+        **DocumentTask.facts,
+        "labels_per_document": ("labels per document", share),
+        "without_labels": ("without labels", count),
+    }
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        assert isinstance(data, MultiLabelData)
+        if data.label_columns:
+            labels: Column = Flags("labels", "label_columns", labels=tuple(data.label_columns))
+        else:
+            labels = Labels("labels", "label_column", separator=data.label_separator)
+        return [Text("text", "text_column"), labels]
+
+    def load(self, data: DataConfig) -> Splits:
+        assert isinstance(data, MultiLabelData)
+        loaded = super().load(data)
+        if not data.label_columns:
+            _note_joined(loaded.splits["train"]["labels"][:])
+        return loaded
+
+    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
+        assert isinstance(data, MultiLabelData)
+        found = {label for labels in training["labels"][:] for label in labels}
+        for label in data.label_columns:
+            if label not in found:
+                raise UserError(
+                    f"expected training documents with each label of data.label_columns, got none with {label!r}; add "
+                    "some, or leave it out."
+                )
+        if not found:
+            raise UserError(
+                "expected documents with labels in the training data, got none with any; check data.label_column."
+            )
+        names = data.label_columns or in_order(found)
+        return {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "problem_type": "multi_label_classification",
+        }
+
+    def target(self, config: LongspanConfig) -> Carried:
+        return class_flags("labels", {name: number for number, name in enumerate(names(config))})
+
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> MultiLabelScores:
+        return multi_label_scores(logits, targets, names(config), thresholds(config))
+
+    def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
+        if options.threshold is None:
+            return config
+        config = copy.deepcopy(config)
+        config.thresholds = [float(options.threshold)] * config.num_labels
+        return config
+
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> MultiLabelPrediction:
+        shares = dict(zip(names(config), probabilities(logits).tolist(), strict=True))
+        least = dict(zip(names(config), thresholds(config), strict=True))
+        given = sorted((name for name in shares if shares[name] >= least[name]), key=lambda name: -shares[name])
+        return MultiLabelPrediction(where, None, given, shares)
+
+    def draw(
+        self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
+    ) -> None:
+        path = folder / "precision_recall.png"
+        pictures.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        per_document = targets(tokens).sum(-1)
+        return {
+            **truncation_table(tokens),
+            "labels_per_document": float(per_document.mean()),
+            "without_labels": int((per_document == 0).sum()),
+        }
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        return {"labels": names(config)}
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe, result)
+
+
+def names(config: LongspanConfig) -> list[str]:
+    """Return the labels, in the order of the model's outputs."""
+    return [config.id2label[number] for number in range(config.num_labels)]
+
+
+def thresholds(config: LongspanConfig) -> list[float]:
+    """Return the probability from which each label is given."""
+    return config.thresholds or [0.5] * config.num_labels
+
+
+def _note_joined(labels: Sequence[list[str]]) -> None:
+    """Say so if all labels come alone, but look as if another separator joined several."""
+    found = joined({label for row in labels for label in row}) if all(len(row) <= 1 for row in labels) else None
+    if found is not None:
+        note(
+            f"no document has several labels, though some such as {shown(found[0])} look joined; set "
+            f"data.label_separator={found[1]!r} if they are"
+        )

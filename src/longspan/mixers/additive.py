@@ -11,6 +11,7 @@ from longspan.errors import check_choice
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
+from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
@@ -217,8 +218,9 @@ class Additive(Mixer):
         constant = w_r.new_zeros(1, self.dim) if b_r is None else b_r.unsqueeze(0)
         if shift is not None:
             constant = constant + shift
-        if x.shape[1] <= self.dim and scale is not None:
-            # A matrix per row of the batch costs dim³; with fewer positions than dim, two products cost less.
+        if scale is not None and (exporting() or x.shape[1] <= self.dim):
+            # A matrix per row of the batch costs dim³; with fewer positions than dim, two products cost less. Where the
+            # length is not known they are chosen too: they never cost twice as much, the matrix many times as much.
             value = nn.functional.linear(x, w_v, b_v)
             y = nn.functional.linear(value * scale.unsqueeze(1), w_r) + constant.unsqueeze(1)
             if self.adds_query:

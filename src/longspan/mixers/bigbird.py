@@ -4,11 +4,12 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
 from longspan.ops.attention import attention
+from longspan.ops.chunks import in_chunks, whole
+from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import left_aligned
 from longspan.ops.window import block_attention
@@ -100,7 +101,7 @@ class Bigbird(Mixer):
                 again = again | (draw == earlier)
             chosen.append(torch.where(new < 0, -1, torch.where(again, new, draw)))
         if not chosen:
-            return number.new_zeros(len(blocks), self.heads, largest, 0)
+            return number.new_zeros(blocks.shape[0], self.heads, largest, 0)
         drawn = torch.stack(chosen, -1)
         before, number = before.unsqueeze(-1), number.unsqueeze(-1)
         placed = torch.where(drawn < before, drawn + 1, drawn - before + number + 2)
@@ -113,24 +114,23 @@ class Bigbird(Mixer):
         )
         size, t = self.block_size, x.shape[1]
         n = -(-t // size)
-        if n <= 4 + self.random_blocks:
+        if not exporting() and n <= 4 + self.random_blocks:
             # Every block sees every other.
             mixed = attention(query, key, value, mask)
         else:
-            missing = n * size - t
-            query, key, value = (pad(heads, (0, 0, 0, missing)) for heads in (query, key, value))
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-            mixed = self._sparse(query, key, value, pad(real, (0, missing)))[:, :, :t]
+            query, key, value = (in_chunks(heads, 2, size) for heads in (query, key, value))
+            mixed = whole(self._sparse(query, key, value, in_chunks(real, 1, size)), 2, t)
         y: Tensor = self.output(merge_heads(mixed))
         return y
 
-    def _sparse(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
-        """Return what each position of whole blocks (b, h, n · block_size, e) gathers from the blocks it sees."""
-        size = self.block_size
-        query, in_block = query.unflatten(2, (-1, size)), real.unflatten(1, (-1, size))
-        b, h, n = query.shape[:3]
+    def _sparse(self, query: Tensor, key: Tensor, value: Tensor, in_block: Tensor) -> Tensor:
+        """Return what each position of blocks (b, h, n, block_size, e) gathers from the blocks it sees.
+
+        `in_block` (b, n, block_size) is True at real positions.
+        """
+        b, h, n, size, _ = query.shape
         last = (in_block.any(-1).sum(1) - 1).clamp(min=0)
-        key, value = key.unflatten(2, (-1, size)), value.unflatten(2, (-1, size))
         out = block_attention(query, key, value, self._seen(last, n), in_block)
         at_end = last.view(b, 1, 1, 1, 1).expand(-1, h, 1, size, query.shape[4])
         ends = torch.cat((query[:, :, :1], query.gather(2, at_end)), 3)
@@ -139,12 +139,12 @@ class Bigbird(Mixer):
         first_out, last_out = whole.chunk(2, 3)
         number = number.view(n, 1, 1)
         out = torch.where(number == last.view(b, 1, 1, 1, 1), last_out, out)
-        return torch.where(number == 0, first_out, out).flatten(2, 3)
+        return torch.where(number == 0, first_out, out)
 
     def _seen(self, last: Tensor, n: int) -> Tensor:
         """Return the numbers of the blocks that each block sees, (b, heads, n, 5 + random_blocks), and -1 for none."""
         last, number = last.view(-1, 1, 1), torch.arange(n, device=last.device)
-        near = torch.stack([number - 1, number, number + 1], -1).expand(len(last), -1, -1)
+        near = torch.stack([number - 1, number, number + 1], -1).expand(last.shape[0], -1, -1)
         near = torch.where((near > 0) & (near < last), near, -1)
         ends = torch.cat((torch.zeros_like(last), torch.where(last > 0, last, -1)), -1).expand(-1, n, -1)
         fixed = torch.cat((ends, near), -1).unsqueeze(1).expand(-1, self.heads, -1, -1)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.ops.edges import chain, edge_attention, first_of_each
-from longspan.ops.execution import by_hand
+from longspan.ops.edges import chain, chain_of_any_length, edge_attention, first_of_each
+from longspan.ops.execution import by_hand, exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import zero_padding
 
@@ -81,9 +81,12 @@ class Graph(Mixer):
         return zero_padding(self._along(zero_padding(x, mask), mask, source, target, keep), mask)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        row, source, target = chain(x.shape[0], x.shape[1], x.device)
-        first = row * x.shape[1]
-        return self._along(x, mask, first + source, first + target, None)
+        rows, length = x.shape[:2]
+        if exporting():
+            source, target, keep = chain_of_any_length(rows, length, x.device)
+            return self._along(x, mask, source, target, keep)
+        row, source, target = chain(rows, length, x.device)
+        return self._along(x, mask, row * length + source, row * length + target, None)
 
     def operations(self, length: int) -> int:
         # Along edges everything is elementwise.

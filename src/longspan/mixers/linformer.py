@@ -7,6 +7,8 @@ from longspan.errors import UserError
 from longspan.mixers.base import Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention
+from longspan.ops.chunks import first_of
+from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import left_aligned
 
@@ -73,11 +75,11 @@ class Linformer(Mixer):
 
     def _mix_aligned(self, x: Tensor, mask: Tensor) -> Tensor:
         query = split_heads(self.query(x), self.heads)
-        # Everything beyond is padding.
-        mask = mask[:, : self.max_length]
-        x = x[:, : self.max_length]
+        if not exporting():
+            # Everything beyond is padding.
+            mask, x = mask[:, : self.max_length], x[:, : self.max_length]
         key, value = (
-            split_heads(self._project_sums(projection, sums[:, : x.shape[1]], x, mask), self.heads)
+            split_heads(self._project_sums(projection, first_of(sums, 1, x.shape[1]), x, mask), self.heads)
             for projection, sums in ((self.key, self.key_sums), (self.value, self.value_sums))
         )
         y: Tensor = self.output(merge_heads(attention(query, key, value)))

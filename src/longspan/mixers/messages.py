@@ -9,10 +9,12 @@ from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
+from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import pool, position_softmax, score, thin_reads
+from longspan.ops.execution import exporting
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
-from longspan.ops.scan.plain import logaddexp
+from longspan.ops.scan.plain import logaddexp, logcumsumexp
 
 # Positions per chunk of the causal form. Weights within chunks take CHUNK·slots numbers per position and the slots
 # before each chunk slots·dim/CHUNK: equally many at a width of 256.
@@ -109,7 +111,7 @@ class Messages(Mixer):
         if mask is not None:
             logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
         before = torch.cat((state.gathered.normaliser, state.handed), 1)
-        normalisers = logaddexp(logits.logcumsumexp(1), before.unsqueeze(1))
+        normalisers = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
         gathering, handing = logits.split(self.slots, 2)
         gathered, handed = normalisers.split(self.slots, 2)
         weights = handing - handed - gathered
@@ -118,7 +120,7 @@ class Messages(Mixer):
             weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
         with torch.autocast(x.device.type, enabled=False):
             wide = values.to(accumulation_dtype(values.dtype))
-            if x.shape[1] == 1:
+            if not exporting() and x.shape[1] == 1:
                 # A single step of a stream: chunking would not pay off.
                 sent = wide.unsqueeze(2).expand(-1, -1, self.slots, -1)
                 contents, slots = prefix_softmax_mean(sent, gathering, None, state.gathered)
@@ -145,8 +147,9 @@ def _hand_out_prefixes(
     `gathering` holds the logits M_k x_j and `handing` log s_tk - L_tk, where L counts what came `before`: (b, t, k).
     """
     t = values.shape[1]
-    size = min(CHUNK, t)
-    values, gathering, handing = _chunks(values, size, 0.0), _chunks(gathering, size).mT, _chunks(handing, size).mT
+    size = CHUNK if exporting() else min(CHUNK, t)
+    values = in_chunks(values, 1, size)
+    gathering, handing = in_chunks(gathering, 1, size, FLOOR).mT, in_chunks(handing, 1, size, FLOOR).mT
     dtype = values.dtype
     # (b, chunks, k, t, j), summed over the slots before it meets the values.
     later = torch.ones(size, size, dtype=torch.bool, device=values.device).triu(1)
@@ -157,19 +160,11 @@ def _hand_out_prefixes(
     means = (gathering - normaliser.unsqueeze(-1)).exp().to(dtype) @ values
     contents, after = prefix_softmax_mean(means, normaliser, None, before)
     # Each chunk receives what all chunks before it have gathered.
-    contents = torch.cat((before.mean.unsqueeze(1), contents[:, :-1]), 1)
+    contents = torch.cat((before.mean.unsqueeze(1), contents), 1)[:, :-1]
     start = before.normaliser.unsqueeze(1)
-    carried = torch.cat((start, logaddexp(normaliser.logcumsumexp(1)[:, :-1], start)), 1)
+    carried = torch.cat((start, logaddexp(logcumsumexp(normaliser), start)), 1)[:, :-1]
     y = y + (handing + carried.unsqueeze(-1)).exp().to(dtype).mT @ contents
-    return y.flatten(1, 2)[:, :t], after
-
-
-def _chunks(tensor: Tensor, size: int, fill: float = FLOOR) -> Tensor:
-    """Cut (b, t, n) into (b, chunks, size, n), padding the last chunk."""
-    missing = -tensor.shape[1] % size
-    if missing:
-        tensor = nn.functional.pad(tensor, (0, 0, 0, missing), value=fill)
-    return tensor.unflatten(1, (-1, size))
+    return whole(y, 1, t), after
 
 
 def naive(

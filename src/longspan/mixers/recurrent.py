@@ -5,10 +5,11 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.ops.execution import by_hand
+from longspan.ops.execution import by_hand, exporting
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
@@ -45,7 +46,8 @@ class SteppedUnit(nn.Module):
         """Continue from `state`; masked positions come last, do not change it, and have meaningless outputs."""
         # oneDNN's LSTM repacks the weights in every call, which costs too much for one position of a stream. Compilers
         # unroll loops of cells themselves, and transforms support nothing but the cells.
-        read = self._read_runs if x.shape[1] > 1 and by_hand() else self._read_steps
+        runs = x.shape[1] > 1 and by_hand()
+        read = self._scan if exporting() else self._read_runs if runs else self._read_steps
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
@@ -66,6 +68,36 @@ class SteppedUnit(nn.Module):
             state = after if mask is None else _chosen(mask[:, i], after, state)
             outs.append(state.hidden)
         return torch.stack(outs, 1), state
+
+    def _scan(
+        self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Read positions one by one in one operation of the program, however many there are."""
+        input_weight, weight, *biases = weights
+        input_bias, bias = biases or (None, None)
+
+        def cell(carried: tuple[Tensor, ...], inputs: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+            new, real = inputs
+            old = nn.functional.linear(carried[0], weight, bias)
+            after: tuple[Tensor, ...]
+            if self.gates == 3:
+                (r_new, z_new, n_new), (r_old, z_old, n_old) = new.chunk(3, 1), old.chunk(3, 1)
+                z, n = (z_new + z_old).sigmoid(), (n_new + (r_new + r_old).sigmoid() * n_old).tanh()
+                after = ((1 - z) * n + z * carried[0],)
+            else:
+                i, f, g, o = (new + old).chunk(4, 1)
+                kept = f.sigmoid() * carried[1] + i.sigmoid() * g.tanh()
+                after = (o.sigmoid() * kept.tanh(), kept)
+            after = tuple(torch.where(real.unsqueeze(1), *pair) for pair in zip(after, carried, strict=True))
+            # What is put out may not be the very tensor that is carried on.
+            return after, after[0].clone()
+
+        real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        inputs = (nn.functional.linear(x, input_weight, input_bias).transpose(0, 1), real.transpose(0, 1))
+        # Two tensors even where both are the same zeros, as the scan would take them for one.
+        start = (state.hidden,) if self.gates == 3 else (state.hidden.clone(), state.cell.clone())
+        carried, y = scan(cell, start, inputs)
+        return y.transpose(0, 1), RecurrentState(carried[0], state.cell if self.gates == 3 else carried[1])
 
     def _read_runs(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan.models.losses import IGNORED, in_chunks
 from longspan.ops.affine import weight_and_bias
+from longspan.ops.execution import exporting
 from longspan.ops.pooling import accumulation_dtype
 
 
@@ -59,6 +60,8 @@ class AdaptiveEmbedding(nn.Module):
     def forward(self, ids: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         flat = ids.flatten()
         cluster = _cluster(flat, self.cutoffs)
+        if exporting():
+            return self._of_all_clusters(flat, cluster).unflatten(0, ids.shape)
         vectors, places = [], []
         for number, (first, table) in enumerate(zip([0, *self.cutoffs], self.tables, strict=True)):
             # Also for an empty selection: every parameter has a gradient in every step, as distributed training needs.
@@ -70,6 +73,16 @@ class AdaptiveEmbedding(nn.Module):
             places.append(place)
         grouped = torch.cat(vectors)
         return torch.zeros_like(grouped).index_copy(0, torch.cat(places), grouped).unflatten(0, ids.shape)
+
+    def _of_all_clusters(self, flat: Tensor, cluster: Tensor) -> Tensor:
+        """Look each token up in every cluster: how many there are in each would be a size that depends on the data."""
+        vectors = []
+        for number, (first, table) in enumerate(zip([0, *self.cutoffs], self.tables, strict=True)):
+            vector = table((flat - first).clamp(0, table.num_embeddings - 1))
+            if self.projections:
+                vector = self.projections[min(number, len(self.projections) - 1)](vector)
+            vectors.append(vector.masked_fill((cluster != number).unsqueeze(1), 0))
+        return torch.stack(vectors).sum(0)
 
 
 class AdaptiveSoftmax(nn.Module):

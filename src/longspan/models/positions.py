@@ -79,7 +79,13 @@ class Positions(nn.Module):
         positions = self._wrapped(positions)
         length = embedded.shape[1]
         # A batch may be padded beyond what its documents need, so the position numbers decide, not the batch's length.
-        if self.name == "learned" and length > self.max_positions and int(positions.max()) >= self.max_positions:
+        endless = self.period is not None and self.period <= self.max_positions
+        if (
+            self.name == "learned"
+            and not endless
+            and length > self.max_positions
+            and int(positions.max()) >= self.max_positions
+        ):
             raise UserError(
                 f"expected at most {self.max_positions} tokens for learned positions, got a document of "
                 f"{int(positions.max()) + 1}; set "

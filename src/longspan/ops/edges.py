@@ -18,6 +18,21 @@ def chain(rows: int, length: int, device: torch.device | str | None = None) -> I
     return torch.stack((row, source.repeat(rows), target.repeat(rows)))
 
 
+def chain_of_any_length(
+    rows: int, length: int, device: torch.device | str | None = None
+) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Bool[Tensor, " k"]]:
+    """Return sources and targets of the same edges, as numbers of positions through all rows, and which to keep.
+
+    There are three edges to each position, so that no size depends on how many neighbours the ends lack.
+    """
+    position = torch.arange(length, device=device).unsqueeze(1)
+    neighbour = position + torch.arange(-1, 2, device=device)
+    keep = (neighbour >= 0) & (neighbour < length)
+    first = (torch.arange(rows, device=device) * length).view(-1, 1, 1)
+    source, target = first + neighbour.clamp(0, length - 1), first + position.expand_as(neighbour)
+    return source.flatten(), target.flatten(), keep.expand_as(source).flatten()
+
+
 def batch_edges(graphs: Sequence[Int[Tensor, "2 _"]]) -> Int[Tensor, "3 n"]:
     """Return the edges (row, source, target) of a batch whose row i is the graph with the edges `graphs[i]`."""
     return torch.cat([torch.cat((torch.full_like(graph[:1], row), graph)) for row, graph in enumerate(graphs)], 1)

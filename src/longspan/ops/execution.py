@@ -23,6 +23,12 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def exporting() -> bool:
+    """Return whether torch.export is making a program of an op: one that serves inputs of any size, and runs without
+    longspan. So no branch may depend on a size, and no operator may be one of ours."""
+    return torch.compiler.is_exporting()
+
+
 def on_cpu(tensor: Tensor) -> bool:
     """Return whether `tensor` is on a CPU: there, blocks pay off, and reading values does not synchronise."""
     return tensor.device.type == "cpu"

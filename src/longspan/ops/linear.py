@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
-from longspan.ops.execution import by_hand
+from longspan.ops.chunks import in_chunks, whole
+from longspan.ops.execution import by_hand, exporting
 from longspan.ops.pooling import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
@@ -97,22 +98,25 @@ def _causal_block(
     t = query.shape[2]
     if t == 0:
         return value, state
-    if t == 1:
+    if not exporting() and t == 1:
         # A step of a stream: too short for chunks.
         keys = _key_features(key, real)
         sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
         return _answers(sums, weights, query), LinearSums(sums, weights)
     queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
     values = _chunks(value).to(keys.dtype)
-    if real is not None or t % keys.shape[3]:
+    if real is not None or exporting() or t % keys.shape[3]:
         keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
     before, sums = _running(keys.mT @ values, state.values)
     weights_before, weights = _running(keys.sum(3), state.weights)
     scores = queries @ keys.mT
     scores = scores.tril_() if by_hand() else scores.tril()
     normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
-    out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
-    return (out * _inverse(normaliser)).flatten(2, 3)[:, :, :t], LinearSums(sums, weights)
+    if exporting():
+        out = queries @ before + scores @ values
+    else:
+        out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
+    return whole(out * _inverse(normaliser), 2, t), LinearSums(sums, weights)
 
 
 def _query_features(query: Tensor) -> Tensor:
@@ -156,17 +160,14 @@ def _inverse(normaliser: Tensor) -> Tensor:
 
 def _chunks(tensor: Tensor) -> Tensor:
     """Split (b, h, t, e) into (b, h, chunks, at most CHUNK, e), padding the last chunk with zeros."""
-    size = min(CHUNK, tensor.shape[2])
-    missing = -tensor.shape[2] % size
-    if missing:
-        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
+    size = CHUNK if exporting() else min(CHUNK, tensor.shape[2])
     # Made contiguous once, for all later products.
-    return tensor.unflatten(2, (-1, size)).contiguous()
+    return in_chunks(tensor, 2, size).contiguous()
 
 
 def _running(chunks: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks."""
-    before = torch.cat((start.unsqueeze(2), chunks[:, :, :-1]), 2).cumsum(2)
+    before = torch.cat((start.unsqueeze(2), chunks), 2)[:, :, :-1].cumsum(2)
     return before, before[:, :, -1] + chunks[:, :, -1]
 
 

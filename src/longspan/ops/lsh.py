@@ -6,6 +6,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longspan.ops.blocks import block_by_block
+from longspan.ops.chunks import chunks, first_of, split, whole, windows_at
+from longspan.ops.execution import exporting
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 
 # The logit of a position with itself: below that of any other position, above that of an invisible one, so that it
@@ -54,12 +56,14 @@ def lsh_attention(
     t = query_key.shape[2]
     if not t:
         return value
-    chunk = min(chunk, t)
-    if t == chunk:
-        # One chunk contains all positions, in any order: all rounds are alike.
-        buckets = buckets[:, :, :1]
+    if not exporting():
+        chunk = min(chunk, t)
+        if t == chunk:
+            # One chunk contains all positions, in any order: all rounds are alike.
+            buckets = buckets[:, :, :1]
     mask = torch.ones_like(query_key[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
-    missing = -t % chunk
+    many = chunks(t, chunk)
+    missing = many * chunk - t
     hidden = pad(~mask, (0, missing), value=True)[:, None, None]
     buckets = pad(buckets, (0, missing)).masked_fill(hidden, torch.iinfo(buckets.dtype).max)
     order = buckets.argsort(dim=-1, stable=True)
@@ -67,11 +71,11 @@ def lsh_attention(
     last = (count - 1).clamp(min=0) // chunk
 
     query_key = query_key.to(accumulation_dtype(query_key.dtype))
-    query = _in_chunks(query_key, order, chunk)
-    values = _with_previous(_in_chunks(value, order, chunk), last)
-    keys = _with_previous(query * _in_chunks(inverse_lengths(query_key), order, chunk), last)
-    number = order.unflatten(3, (-1, chunk)).unsqueeze(-1)
-    place = torch.arange(t + missing, device=mask.device).view(1, 1, 1, -1, chunk, 1)
+    query = _in_chunks(query_key, order, many, chunk)
+    values = _with_previous(_in_chunks(value, order, many, chunk), last)
+    keys = _with_previous(query * _in_chunks(inverse_lengths(query_key), order, many, chunk), last)
+    number = split(order, 3, many, chunk).unsqueeze(-1)
+    place = windows_at(many, chunk, chunk, mask.device).view(1, 1, 1, -1, chunk, 1)
     visible = _with_previous(place < count, last)
     # The only chunk of a row is not also its own predecessor.
     visible[:, :, :, 0, :-chunk] &= last[..., 0, :, :] > 0
@@ -82,9 +86,9 @@ def lsh_attention(
     mixed, normaliser = parts[0] if len(parts) == 1 else (torch.cat(each, 3) for each in zip(*parts, strict=True))
 
     # Back to the order of the sequence, then the mean over rounds.
-    places = order.argsort(dim=-1).unsqueeze(-1)[..., :t, :]
-    mixed = mixed.flatten(3, 4).gather(3, places.expand(-1, -1, -1, -1, value.shape[3]))
-    weights = normaliser.flatten(3, 4).gather(3, places).softmax(2)
+    places = first_of(order.argsort(dim=-1), 3, t).unsqueeze(-1)
+    mixed = whole(mixed, 3, t + missing).gather(3, places.expand(-1, -1, -1, -1, value.shape[3]))
+    weights = whole(normaliser, 3, t + missing).gather(3, places).softmax(2)
     return (weights * mixed).sum(2).to(value.dtype) * mask[:, None, :, None]
 
 
@@ -99,10 +103,11 @@ def _attend(
     return (logits - normaliser).exp().to(values.dtype) @ values, normaliser
 
 
-def _in_chunks(x: Tensor, order: Tensor, chunk: int) -> Tensor:
-    """Return `x` (b, h, t, w) in each round's order (b, h, r, T >= t), as (b, h, r, chunks, chunk, w)."""
+def _in_chunks(x: Tensor, order: Tensor, number: int, chunk: int) -> Tensor:
+    """Return `x` (b, h, t, w) in each round's order (b, h, r, T >= t), as (b, h, r, number, chunk, w)."""
     x = pad(x, (0, 0, 0, order.shape[3] - x.shape[2])).unsqueeze(2).expand(-1, -1, order.shape[2], -1, -1)
-    return x.gather(3, order.unsqueeze(-1).expand(*order.shape, x.shape[4])).unflatten(3, (-1, chunk))
+    x = x.gather(3, order.unsqueeze(-1).expand(*order.shape, x.shape[4]))
+    return split(x, 3, number, chunk)
 
 
 def _with_previous(x: Tensor, last: Tensor) -> Tensor:
@@ -110,10 +115,10 @@ def _with_previous(x: Tensor, last: Tensor) -> Tensor:
 
     `last` (b, 1, 1, 1, 1, 1) is the chunk with a row's last real positions. A single chunk sees no other.
     """
-    if x.shape[3] == 1:
+    if not exporting() and x.shape[3] == 1:
         return x
     wrapped = x.gather(3, last.expand(*x.shape[:3], 1, *x.shape[4:])).roll(1, 2)
-    return torch.cat((torch.cat((wrapped, x[:, :, :, :-1]), 3), x), 4)
+    return torch.cat((torch.cat((wrapped, x), 3)[:, :, :, :-1], x), 4)
 
 
 def inverse_lengths(x: Float[Tensor, "*s e"]) -> Float[Tensor, "*s 1"]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from longspan.ops.execution import exporting
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
 from longspan.ops.scan.plain import logaddexp
 
@@ -107,7 +108,7 @@ def prefix_softmax_mean(
     if mask is not None and starts is not None:
         # A document that begins with padding begins with the mean of nothing.
         values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
-    if t == 1 and starts is None:
+    if not exporting() and t == 1 and starts is None:
         # A step of a stream: too short for a kernel.
         state = merge(state, PrefixMean(logits[:, 0].to(state.normaliser.dtype), values[:, 0].to(state.mean.dtype)))
         return state.mean.unsqueeze(1).to(values.dtype), state

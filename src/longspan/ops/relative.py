@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from longspan.ops.execution import by_hand, differentiated_further, plain_gradients, transformed
+from longspan.ops.execution import by_hand, differentiated_further, exporting, plain_gradients, transformed
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 from longspan.ops.relative_parts import Scores, attend, gradients, shift
 
@@ -41,6 +41,9 @@ def distance_range(queries: int, keys: int, causal: bool, window: int | None) ->
 
     The queries are at the last positions of the keys. Some of these distances belong to keys that no query sees.
     """
+    if exporting():
+        # All queries are one block.
+        return keys - 1, -queries
     largest = keys - 1 if window is None else min(keys - 1, window + 2 * BLOCK - 2)
     return largest, -min(BLOCK, queries) if causal else -queries
 
@@ -126,6 +129,9 @@ def _in_plain_operations(
 ) -> Tensor:
     """Compute `relative_attention` from operations that compilers know and whose gradients have gradients."""
     n, m = content.shape[2], key.shape[-2]
+    if exporting():
+        with torch.autocast(value.device.type, enabled=False):
+            return _block(content, position, [key], [value], distance_key, mask, m - n, causal, window)
     largest, _ = distance_range(n, m, causal, window)
     # The keys are split at every start of a block of queries, and as often before the first; or not at all.
     piece, offset = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)

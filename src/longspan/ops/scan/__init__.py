@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from longspan.ops.execution import transformed
+from longspan.ops.execution import exporting, transformed
 from longspan.ops.scan import operators, plain
 from longspan.ops.scan.plain import FLOOR
 
@@ -45,6 +45,9 @@ def lerp_scan(
     initial = values.new_zeros(b, h, e, dtype=dtype) if initial is None else initial.to(dtype)
     if t == 0:
         return values, initial
+    if exporting():
+        outputs, final = plain.lerp_scan(values.to(dtype), gates.to(dtype), initial)
+        return outputs.to(values.dtype), final
     wide, gates = values.to(dtype), gates.to(dtype)
     if t == 1:
         # A step of a stream: a kernel would not pay off.
@@ -89,7 +92,7 @@ def softmax_gates(
         return logits, initial
     starts = logits.new_empty(b, 0, dtype=torch.bool) if starts is None else starts
     # For a step of a stream, a kernel would not pay off.
-    find = plain.softmax_gates if t == 1 or transformed() else operators.softmax_gates
+    find = plain.softmax_gates if exporting() or t == 1 or transformed() else operators.softmax_gates
     gates, final = find(logits, initial.to(plain.exact_dtype(logits.device)), starts)
     return gates, final.to(initial.dtype)
 

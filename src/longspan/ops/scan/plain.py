@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Stands for minus infinity: finite, so that no difference of two of them is NaN, and so far below any logit that
-# exp() of its distance to one is exactly zero. Whatever is nearer to it than to zero counts as hidden.
-FLOOR = -1e30
+from longspan.ops.execution import exporting
+from longspan.ops.scan import unsized
+from longspan.ops.scan.unsized import FLOOR, logaddexp
 
 Parts = tuple[Tensor, Tensor]
 
@@ -16,6 +16,9 @@ def lerp_scan(values: Tensor, gates: Tensor, initial: Tensor) -> Parts:
     """Scan the maps o -> kept·o + added, whose composition is associative."""
     gates = _per_channel(gates)
     kept, added = _kept(gates), gates * values
+    if exporting():
+        outputs = unsized.lerp_scan(kept, added, initial)
+        return outputs, outputs[:, -1].clone()
     added = torch.cat((added[:, :1] + kept[:, :1].to(added.dtype) * initial.unsqueeze(1), added[:, 1:]), 1)
     outputs = _linear_scan(kept, added)
     # A copy: a state that is a view would keep all outputs alive.
@@ -42,11 +45,15 @@ def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor) -> Parts:
     kept = torch.zeros_like(wide)
     if starts.shape[1]:
         kept = kept.masked_fill(starts.unsqueeze(-1), 2 * FLOOR)
-    first = logaddexp(wide[:, :1], initial.to(wide.dtype).unsqueeze(1) + kept[:, :1])
-    _, normalisers = _associative_scan(
-        lambda left, right: (left[0] + right[0], logaddexp(right[1], left[1] + right[0])),
-        (kept, torch.cat((first, wide[:, 1:]), 1)),
-    )
+    start = initial.to(wide.dtype).unsqueeze(1)
+    if exporting() and not starts.shape[1]:
+        normalisers = logaddexp(unsized.logcumsumexp(wide), start)
+    else:
+        first = logaddexp(wide[:, :1], start + kept[:, :1])
+        normalisers = _associative_scan(
+            lambda left, right: (left[0] + right[0], logaddexp(right[1], left[1] + right[0])),
+            (kept, torch.cat((first, wide[:, 1:]), 1)),
+        )[1]
     gates = (wide - normalisers).exp().masked_fill(wide <= FLOOR / 2, 0)
     return gates.to(logits.dtype), normalisers[:, -1].to(initial.dtype, copy=True)
 
@@ -61,11 +68,9 @@ def softmax_gates_backward(grad_gates: Tensor, grad_final: Tensor, gates: Tensor
     return (wide * (change + towards)).to(gates.dtype), (kept[:, 0] * towards[:, 0]).to(grad_final.dtype)
 
 
-def logaddexp(one: Tensor, other: Tensor) -> Tensor:
-    """Return log(exp(one) + exp(other)), whose second derivatives are right near FLOOR, where torch's are NaN."""
-    # Only a shift, which the result does not depend on.
-    largest = torch.maximum(one, other).detach()
-    return largest + ((one - largest).exp() + (other - largest).exp()).log()
+def logcumsumexp(x: Tensor) -> Tensor:
+    """Return log Σ_{j<=t} exp(x_j) along dimension 1, of numbers (b, t, n)."""
+    return unsized.logcumsumexp(x) if exporting() else x.logcumsumexp(1)
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:

@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from longspan.ops.execution import exporting
 from longspan.ops.window import engines
+from longspan.ops.window.portions import plain_attention
 from longspan.ops.window.windows import Chosen
 
 
@@ -26,6 +28,10 @@ def block_attention(
     numbers = chosen.clamp(min=0)
     row, head = torch.arange(b, device=key.device).view(b, 1, 1, 1), torch.arange(h, device=key.device).view(h, 1, 1)
     visible = (mask[row, numbers] & (chosen >= 0).unsqueeze(-1)).flatten(3)
+    if exporting():
+        keys, values = (x[row, head, numbers].flatten(3, 4) for x in (key, value))
+        out = plain_attention(query, keys, values, visible.unsqueeze(3))[0]
+        return out * visible.any(-1)[..., None, None]
     source = Chosen((row * h + head) * m + numbers, size)
     out = engines.attend(query, key.flatten(2, 3), value.flatten(2, 3), visible, source)
     return out * visible.any(-1)[..., None, None]

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from longspan.ops.execution import by_hand, on_cpu, transformed
+from longspan.ops.execution import by_hand, exporting, on_cpu, transformed
 from longspan.ops.scan import FLOOR
-from longspan.ops.window.portions import Windows, in_plain_operations
+from longspan.ops.window.portions import Windows, in_plain_operations, plain_attention
 from longspan.ops.window.windows import Chosen, Sliding, seen, windows
 
 
@@ -36,7 +36,8 @@ def attend(
         return out if shared is None else _add_shared(out, normaliser, query, shared)
     visible = seen(source, visible, query)
     keys, values = windows(source, key), windows(source, value)
-    return _fused(query, *((keys, values, visible) if shared is None else _beside(shared, keys, values, visible)))
+    found = (keys, values, visible) if shared is None else _beside(shared, keys, values, visible)
+    return plain_attention(query, *found)[0] if exporting() else _fused(query, *found)
 
 
 def in_portions(query: Tensor) -> bool:
@@ -62,7 +63,7 @@ def _beside(shared: Shared, keys: Tensor, values: Tensor, seen: Tensor) -> tuple
         for x, windows in ((shared.key, keys), (shared.value, values))
     )
     present = shared.mask[:, None, None, None, :].expand(-1, *seen.shape[1:4], -1)
-    return keys, values, torch.cat((present, seen.expand(len(present), -1, -1, -1, -1)), 4)
+    return keys, values, torch.cat((present, seen.expand(present.shape[0], -1, -1, -1, -1)), 4)
 
 
 def _fused(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:

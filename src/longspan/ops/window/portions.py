@@ -21,13 +21,18 @@ def in_plain_operations(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: Sliding | Chosen
 ) -> tuple[Tensor, Tensor]:
     """Compute what `Windows` does from operations whose gradients have gradients, all windows at once."""
-    exact = accumulation_dtype(value.dtype)
+    return plain_attention(query, windows(source, key), windows(source, value), seen(source, visible, query))
+
+
+def plain_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same from windows (b, h, n, k, e) and which of their keys are seen, (b or 1, h or 1, n, q or 1, k)."""
+    exact, dtype = accumulation_dtype(values.dtype), values.dtype
     with torch.autocast(query.device.type, enabled=False):
-        query, keys, values = (x.to(exact) for x in (query, windows(source, key), windows(source, value)))
+        query, keys, values = (x.to(exact) for x in (query, keys, values))
         scores = query @ keys.mT / query.shape[4] ** 0.5
-        scores = scores.masked_fill(~seen(source, visible, query), FLOOR)
+        scores = scores.masked_fill(~seen, FLOOR)
         out = scores.softmax(-1) @ values
-    return out.to(value.dtype), scores.logsumexp(-1)
+    return out.to(dtype), scores.logsumexp(-1)
 
 
 class Windows(Function):

@@ -8,9 +8,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longspan.ops.attention import attention
+from longspan.ops.chunks import chunks, in_chunks, whole
+from longspan.ops.execution import exporting
 from longspan.ops.window import engines
 from longspan.ops.window.engines import Shared
-from longspan.ops.window.windows import Sliding
+from longspan.ops.window.windows import Sliding, cut
 
 # Queries per block, half of it for narrow windows. More of them share a window, with more keys that are not theirs.
 BLOCK = 64
@@ -30,28 +32,31 @@ def window_attention(
     The last query is at the position of the last key, so that fewer queries than keys continue a sequence. A query that
     sees no key gives zeros. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
     """
-    n, m = query.shape[2], min(key.shape[2], query.shape[2] + radius)
-    key, value = key[:, :, key.shape[2] - m :], value[:, :, value.shape[2] - m :]
-    mask = None if mask is None else mask[:, mask.shape[1] - m :]
-    radius = min(radius, m - 1)
-    if radius == m - 1:
+    n, m = query.shape[2], key.shape[2]
+    if not exporting():
+        m = min(m, n + radius)
+        key, value = key[:, :, key.shape[2] - m :], value[:, :, value.shape[2] - m :]
+        mask = None if mask is None else mask[:, mask.shape[1] - m :]
+        radius = min(radius, m - 1)
+    if not exporting() and radius == m - 1:
         if shared is not None:
-            real = key.new_ones(len(key), m, dtype=torch.bool) if mask is None else mask
+            real = key.new_ones(key.shape[0], m, dtype=torch.bool) if mask is None else mask
             key, value = torch.cat((shared.key, key), 2), torch.cat((shared.value, value), 2)
             mask = torch.cat((shared.mask, real), 1)
         return attention(query, key, value, mask, causal)
     behind, ahead = radius, 0 if causal else radius
-    block = min(n, BLOCK if behind + ahead >= 2 * BLOCK else BLOCK // 2)
-    blocks = -(-n // block)
+    block = BLOCK if behind + ahead >= 2 * BLOCK else BLOCK // 2
+    block = block if exporting() else min(n, block)
+    blocks = chunks(n, block)
     width = behind + block + ahead
     # The first window starts `behind` positions before the first query, the last ends `ahead` after its block.
     before, after = behind - (m - n), blocks * block - n + ahead
-    query = pad(query, (0, 0, 0, blocks * block - n)).unflatten(2, (blocks, block))
+    query = in_chunks(query, 2, block)
     key, value = pad(key, (0, 0, before, after)), pad(value, (0, 0, before, after))
     real = torch.ones(1, m, dtype=torch.bool, device=query.device) if mask is None else mask
-    visible = pad(real, (before, after)).unfold(1, width, block).unsqueeze(1)
-    out = engines.attend(query, key, value, visible, Sliding(width, block), shared)
-    out = out.flatten(2, 3)[:, :, :n]
+    visible = cut(pad(real, (before, after)), 1, Sliding(width, block, blocks)).unsqueeze(1)
+    out = engines.attend(query, key, value, visible, Sliding(width, block, blocks), shared)
+    out = whole(out, 2, n)
     if mask is None:
         return out
     sees = _count(mask, n, behind, ahead) > 0

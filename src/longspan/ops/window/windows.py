@@ -5,15 +5,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from longspan.ops.chunks import windows_at
+from longspan.ops.execution import exporting
+
 # Slices of rows, heads and blocks: the windows of one portion.
 At = tuple[slice, slice, slice]
 
 
 class Sliding(NamedTuple):
-    """Windows of `width` keys, one at every `step` keys."""
+    """`number` windows of `width` keys, one at every `step` keys."""
 
     width: int
     step: int
+    number: int
 
     @property
     def banded(self) -> bool:
@@ -91,4 +95,12 @@ def windows(source: Sliding | Chosen, x: Tensor) -> Tensor:
     if isinstance(source, Chosen):
         blocks = x.reshape(-1, source.size * x.shape[3])[source.blocks]
         return blocks.unflatten(4, (source.size, -1)).flatten(3, 4)
-    return x.unfold(2, source.width, source.step).mT
+    return cut(x, 2, source)
+
+
+def cut(x: Tensor, dim: int, source: Sliding) -> Tensor:
+    """Return windows of dimension `dim`, (..., number, width, ...)."""
+    if not exporting():
+        return x.unfold(dim, source.width, source.step).movedim(-1, dim + 1)
+    # Other runtimes have no views of windows that overlap.
+    return x[(slice(None),) * dim + (windows_at(source.number, source.width, source.step, x.device),)]

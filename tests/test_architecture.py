@@ -29,6 +29,7 @@ ORDER = [
     "session",
     "runs",
     "convert",
+    "programs",
     "verbs",
     "cli",
     "testing",

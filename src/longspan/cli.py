@@ -136,6 +136,18 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_flags(verb, GenerationOptions)
     verb.add_argument("--stats", action="store_true", help="print speed and memory at the end, on standard error")
 
+    verb = add("export", _export, "write a trained model as a program that runs without longspan")
+    _add_run(verb)
+    _add_checkpoint(verb)
+    verb.add_argument("out", metavar="OUT", nargs="?", type=Path, help="folder to write (default: RUN/export-FORMAT)")
+    verb.add_argument("--format", metavar="{torch,onnx}", default="torch", help="kind of program (default: torch)")
+    verb.add_argument("--int8", action="store_true", help="compute linear layers in 8 bits, and say what that costs")
+    verb.add_argument(
+        "--data", metavar="PATH", help="other text to check it on, in any form a recipe's data.path takes"
+    )
+    verb.add_argument("--split", metavar="NAME", default="test", help="split to check it on (default: test)")
+    verb.add_argument("--overwrite", action="store_true", help="replace the export in OUT")
+
     verb = add("convert", _convert, "convert a published Transformer-XL checkpoint to a run folder")
     verb.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="folder of the checkpoint, or its weights")
     verb.add_argument("out", metavar="OUT", type=Path, help="run folder to write")
@@ -322,6 +334,17 @@ def _read_text(path: str) -> str:
         raise UserError(
             f"expected text in UTF-8 from {path!r}, got something else at byte {error.start}; save it as UTF-8."
         ) from None
+
+
+def _export(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import export
+    from longspan.report.exports import export_summary
+
+    quieten_transformers()
+    use_fastest_exact_products()
+    given = {name: getattr(args, name) for name in ("format", "int8", "data", "split", "overwrite")}
+    result = export(args.run, args.out, **given, **_checkpoint(args))
+    _emit(args, out, result.to_dict(), export_summary(result))
 
 
 def _convert(args: argparse.Namespace, out: TextIO) -> None:

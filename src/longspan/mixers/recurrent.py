@@ -9,7 +9,7 @@ from torch._higher_order_ops.scan import scan
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.ops.execution import by_hand, exporting
+from longspan.ops.execution import by_hand, exporting, without_autocast
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
@@ -52,7 +52,7 @@ class SteppedUnit(nn.Module):
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
         state = RecurrentState(state.hidden.to(dtype), state.cell.to(dtype))
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             y, state = read(x.to(dtype), state, weights, mask)
         return y.to(x.dtype), state
 

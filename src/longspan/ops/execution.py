@@ -6,6 +6,7 @@ with such a form also has a plain one. All such decisions are made here.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,11 @@ def exporting() -> bool:
     """Return whether torch.export is making a program of an op: one that serves inputs of any size, and runs without
     longspan. So no branch may depend on a size, and no operator may be one of ours."""
     return torch.compiler.is_exporting()
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
+    """Return a context in which nothing is cast by autocast. Programs have none: a file cannot hold it around a scan."""
+    return nullcontext() if exporting() else torch.autocast(tensor.device.type, enabled=False)
 
 
 def on_cpu(tensor: Tensor) -> bool:

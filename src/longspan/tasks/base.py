@@ -201,6 +201,17 @@ class Task(abc.ABC, Generic[S]):
             "not; name a run of language modelling."
         )
 
+    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+        """Return the token ids of each of a few examples, as the model reads them: what an export is checked on.
+
+        Raises:
+            UserError: The task's models read something other than one row of tokens for each example.
+        """
+        raise UserError(
+            f"expected a task whose models read rows of tokens to export one, got {self.name!r}, which does not "
+            "say how (`Task.token_rows`); name another run."
+        )
+
     # What is reported
 
     @abc.abstractmethod

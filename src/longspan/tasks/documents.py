@@ -160,6 +160,9 @@ class DocumentTask(Task[S]):
         for window in windows(rows, self.text):
             yield from self._answers(run, window)
 
+    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+        return encode(run.processor, examples[self.text][:], run.recipe.data)
+
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if "documents" in row}
         rows = (

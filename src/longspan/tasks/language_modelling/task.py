@@ -33,6 +33,9 @@ from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from longspan.tasks.options import GenerationOptions
 from longspan.tasks.recipe import Recipe
 
+# Of a document, where a part of it will do.
+_CHARACTERS = 100_000
+
 
 @dataclass(frozen=True)
 class LossPrediction(Prediction):
@@ -159,6 +162,11 @@ class LanguageModelling(Task[LanguageScores]):
                     continue
                 numbers = language_scores([next(losses)], len(text), len(text.encode())).numbers()
                 yield LossPrediction(row.where, None, **numbers, tokens=len(ids))
+
+    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+        # Documents begin with what ends them. A few thousand tokens of each are plenty.
+        texts = [text[:_CHARACTERS] for text in examples["text"][:]]
+        return [[run.processor.eos_token_id, *ids.tolist()] for ids in token_ids(run.processor, texts)]
 
     def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
         assert isinstance(run.recipe.options, TrainingOptions)

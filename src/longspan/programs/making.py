@@ -1,0 +1,97 @@
+"""From a model to a program: `export_program`, `save_torch`, `load_torch`."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError
+
+#: What runs a program: token ids and attention mask, (b, t) each, to logits.
+Runner = Callable[[Tensor, Tensor], Tensor]
+INPUTS, OUTPUT = ("input_ids", "attention_mask"), "logits"
+# Sizes of the inputs it is traced with: primes, so that they are no size of the model by chance.
+_ROWS, _LENGTH = 3, 41
+# What tracing notes of the source code, with the paths of this machine.
+_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+class Program(nn.Module):
+    """A model as a function of two tensors that returns one."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the logits, (b, num_labels) of a classifier and (b, t, vocab_size) of a language model."""
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits
+
+
+def export_program(model: PreTrainedModel, longest: int | None) -> ExportedProgram:
+    """Return the program of a model on the CPU, for any number of rows of 1 to `longest` tokens (None: any number).
+
+    Raises:
+        UserError: The model depends on sizes or values in a way that no single program can.
+    """
+    length = min(_LENGTH, longest or _LENGTH)
+    ids = torch.ones(_ROWS, length, dtype=torch.long)
+    mask = ids.clone()
+    mask[0, length - length // 3 :] = 0
+    dims = {0: Dim("batch", min=1)}
+    if length > 1:
+        dims[1] = Dim("length", min=1, max=longest)
+    try:
+        with torch.no_grad(), quiet():
+            program = torch.export.export(Program(model).eval(), (ids, mask), dynamic_shapes=(dims, dims))
+    except MemoryError:
+        raise
+    # torch.export raises errors of many classes, for what a mixer from elsewhere may do.
+    except Exception as error:
+        named = ", ".join(sorted(set(model.config.mixers)))
+        told = str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__
+        raise UserError(
+            f"expected mixers that torch.export can make one program of for all sizes, got {named} ({told}); choose "
+            "others, or mend them: `longspan.testing.check_mixer` says what is missing."
+        ) from error
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                for note in _NOTES:
+                    node.meta.pop(note, None)
+    return program
+
+
+def save_torch(program: ExportedProgram, path: Path) -> None:
+    """Write a program for torch alone."""
+    with quiet():
+        torch.export.save(program, path)
+
+
+def load_torch(path: Path) -> Runner:
+    """Return what runs the program in a file of `save_torch`."""
+    with quiet():
+        return torch.export.load(path).module()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress what torch says about itself while it exports; errors are raised."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx", "torch._export")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

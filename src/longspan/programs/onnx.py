@@ -1,0 +1,87 @@
+"""Programs for ONNX: `save_onnx`, `load_onnx`. The packages they need are optional."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from longspan.errors import UserError
+from longspan.programs.making import INPUTS, OUTPUT, Runner, quiet
+
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+# A file of protocol buffers is smaller than this; what does not fit lies beside it.
+_LARGEST_FILE = 2**31 - 2**24
+
+
+def require_packages() -> None:
+    """Raise UserError unless everything is installed that ONNX needs."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"the format 'onnx' needs {', '.join(_PACKAGES)}, but {', '.join(missing)} is not installed; install "
+            "them with `pip install 'longspan[export]'`, or export with --format torch."
+        )
+
+
+def save_onnx(program: ExportedProgram, path: Path) -> None:
+    """Write a program as ONNX, with the inputs `input_ids` and `attention_mask` and the output `logits`.
+
+    Raises:
+        UserError: ONNX has no operators for what a mixer does.
+    """
+    size = sum(tensor.nbytes for tensor in program.state_dict.values())
+    try:
+        with quiet():
+            torch.onnx.export(
+                program,
+                (),
+                path,
+                dynamo=True,
+                verbose=False,
+                input_names=list(INPUTS),
+                output_names=[OUTPUT],
+                external_data=size > _LARGEST_FILE,
+                custom_translation_table=_translations(),
+            )
+    except torch.onnx.OnnxExporterError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        told = str(cause).strip().partition("\n")[0].rstrip(".")
+        raise UserError(
+            f"expected mixers whose operations ONNX has, got others ({told}); export with --format torch."
+        ) from error
+
+
+def load_onnx(path: Path) -> Runner:
+    """Return what runs the program in a file of `save_onnx`, through onnxruntime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def run(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        given = dict(zip(INPUTS, (input_ids.numpy(), attention_mask.numpy()), strict=True))
+        return torch.from_numpy(session.run([OUTPUT], given)[0])
+
+    return run
+
+
+def _translations() -> dict[Any, Any]:
+    """Return how operators are written that torch.onnx does not know."""
+    from onnxscript import opset18 as op
+
+    def sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+        # Of equal values, the first stays first.
+        count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
+        return op.TopK(op.Cast(x, to=7), count, axis=dim, largest=int(descending))
+
+    def int_mm(left: Any, right: Any) -> Any:
+        return op.MatMulInteger(left, right)
+
+    return {torch.ops.aten.sort.stable: sort, torch.ops.aten._int_mm.default: int_mm}

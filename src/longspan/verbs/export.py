@@ -1,0 +1,232 @@
+"""Write a trained model as a program that runs without longspan: `export`."""
+
+import copy
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError, check_choice
+from longspan.models import LongspanForSequenceClassification
+from longspan.models.limits import limits
+from longspan.programs import making, onnx
+from longspan.programs.int8 import quantized
+from longspan.programs.readme import readme
+from longspan.results import Export, Int8
+from longspan.runs import as_run
+from longspan.tasks.base import Run
+from longspan.verbs.evaluate import load_split
+
+FORMATS = {
+    "torch": ("model.pt2", making.save_torch, making.load_torch),
+    "onnx": ("model.onnx", onnx.save_onnx, onnx.load_onnx),
+}
+#: The largest difference between a program's outputs and the model's, as a share of the largest output. Sums in another
+#: order differ by some units in the last place of float32, 1e-7, times what the layers make of it.
+TOLERANCE = 1e-4
+#: With 8 bits, a number that lies between two steps of 1/127 may fall to either.
+INT8_TOLERANCE = 2e-2
+_MARK = "export.json"
+#: Texts that a program is checked and timed on, and their longest; documents that 8 bits are scored on.
+_TEXTS, _TOKENS, _SCORED = 32, 4096, 1000
+_ROUNDS = 7
+
+
+def export(
+    run: Run | Path | str,
+    out: Path | str | None = None,
+    *,
+    format: str = "torch",
+    int8: bool = False,
+    data: str | None = None,
+    split: str = "test",
+    checkpoint: int | str | None = None,
+    overwrite: bool = False,
+    allow_imports: Iterable[str] = (),
+) -> Export:
+    """Write a run's model as a program for rows of any number and length, and check it on real text.
+
+    Args:
+        run: The run folder, or what `longspan.runs.load_run` returned for it.
+        out: The folder to write, complete or not at all: the program, the tokenizer, the labels and a README with the
+            lines that load and run it. By default `export-FORMAT` in the run folder.
+        format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx).
+        int8: Whether linear layers compute in 8 bits. Then the program is also timed against the one in float32, and
+            both models are scored.
+        data: A file or folder with other text to check on, in any form a recipe's `data.path` takes.
+        split: Which split to check on.
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
+        overwrite: Whether `out` may replace an earlier export.
+        allow_imports: Packages or modules that dotted paths in the run folder may import.
+
+    Raises:
+        UserError: An unknown format, packages that are missing, `out` exists, no such run, no text to check on, a model
+            that cannot be exported, or a program whose outputs are not the model's.
+    """
+    check_choice("format", format, FORMATS)
+    if format == "onnx":
+        onnx.require_packages()
+    if out is not None:
+        _check_out(Path(out), overwrite)
+    loaded = as_run(run, checkpoint, allow_imports)
+    folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
+    _check_out(folder, overwrite)
+    examples, _, split, source = load_split(loaded, data, split)
+    model = copy.deepcopy(loaded.model).to("cpu", torch.float32).eval()
+    # Otherwise states would be among the outputs.
+    model.config.use_cache = False
+    longest = min((limit.tokens for limit in limits(model)), default=None)
+    texts = [ids[:longest] for ids in _texts(loaded, examples)]
+    batches = _batches(texts, loaded.processor.pad_token_id)
+    file, save, load = FORMATS[format]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+        fresh = Path(beside, "fresh")
+        fresh.mkdir()
+        save(making.export_program(model, longest), fresh / file)
+        difference = _check(load(fresh / file), model, batches, TOLERANCE)
+        told = None
+        if int8:
+            plain = Path(beside, file)
+            (fresh / file).rename(plain)
+            small, layers = quantized(model, lambda other: other(**_named(batches[-1])))
+            if not layers:
+                raise UserError(
+                    f"expected linear layers to compute in 8 bits, got none in {str(loaded.folder)!r}; export it "
+                    "without --int8."
+                )
+            save(making.export_program(small, longest), fresh / file)
+            difference = _check(load(fresh / file), small, batches, INT8_TOLERANCE)
+            told = _int8(loaded, model, small, layers, examples, split, plain.stat().st_size)
+            seconds = _timed([load(plain), load(fresh / file)], batches[-1])
+            told = dataclasses.replace(told, float32_seconds=seconds[0], seconds=seconds[1])
+        result = Export(
+            task=loaded.task.name,
+            format=format,
+            folder=str(folder),
+            file=file,
+            bytes=(fresh / file).stat().st_size,
+            longest=longest,
+            data=source,
+            checked=[tuple(ids.shape) for ids, _ in batches],
+            difference=difference,
+            int8=told,
+        )
+        _write_rest(fresh, loaded, model, result)
+        if folder.exists():
+            folder.rename(Path(beside, "old"))
+        fresh.rename(folder)
+    return result
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise UserError(f"{str(out)!r} exists; choose another folder, or replace it with --overwrite.")
+    # Nothing else is ever deleted, as at a mistyped path.
+    if out.is_symlink() or not (out / _MARK).is_file():
+        raise UserError(f"expected an exported model in {str(out)!r} to replace, got something else; choose another.")
+
+
+def _texts(run: Run, examples: Dataset) -> list[list[int]]:
+    """Return token ids of texts evenly spread over `examples`."""
+    found = [ids[:_TOKENS] for ids in run.task.token_rows(run, _spread(examples, _TEXTS)) if len(ids)]
+    if not found:
+        raise UserError("expected text to check the exported program on, got empty documents; give others with --data.")
+    return found
+
+
+def _spread(examples: Dataset, most: int) -> Dataset:
+    count = min(most, len(examples))
+    return examples.select([number * len(examples) // count for number in range(count)])
+
+
+def _batches(texts: Sequence[Sequence[int]], pad_id: int) -> list[tuple[Tensor, Tensor]]:
+    """Return ids and masks: the longest text, one token, rows of one token and two, three texts, and up to eight."""
+    longest = max(texts, key=len)
+    chosen = [[longest], [longest[:1]], [longest[:1], longest[:2]], texts[:3], texts[:8]]
+    batches = []
+    for rows in chosen:
+        ids = torch.full((len(rows), max(map(len, rows))), pad_id)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)], mask[number, : len(row)] = torch.tensor(row), 1
+        batches.append((ids, mask))
+    return batches
+
+
+def _named(batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    return dict(zip(making.INPUTS, batch, strict=True))
+
+
+@torch.no_grad()
+def _check(
+    run: making.Runner, model: PreTrainedModel, batches: Sequence[tuple[Tensor, Tensor]], tolerance: float
+) -> float:
+    """Return the largest difference between a program's outputs and the model's, or raise UserError if it is large."""
+    largest = 0.0
+    for batch in batches:
+        expected, found = model(**_named(batch)).logits, run(*batch)
+        if expected.ndim == 3:
+            # What a language model says at padding means nothing.
+            real = batch[1].bool()
+            expected, found = expected[real], found[real]
+        difference = float((found - expected).abs().max())
+        allowed = tolerance * max(1.0, float(expected.abs().max()))
+        # NaN is not within it either.
+        if not difference <= allowed:
+            raise UserError(
+                f"expected the exported program to give what the model gives to within {allowed:.1e}, got a difference "
+                f"of {difference:.1e} on {batch[0].shape[0]} texts of up to {batch[0].shape[1]} tokens; nothing is "
+                "written: try the other format, or other mixers."
+            )
+        largest = max(largest, difference)
+    return largest
+
+
+def _int8(
+    run: Run, model: PreTrainedModel, small: PreTrainedModel, layers: int, examples: Dataset, split: str, size: int
+) -> Int8:
+    """Return what 8 bits cost: the scores of both models on the same documents."""
+    some = _spread(examples, _SCORED)
+    scores = []
+    with tempfile.TemporaryDirectory() as pictures:
+        for each in (model, small):
+            scored, _ = run.task.evaluate(
+                dataclasses.replace(run, model=each), some, split, run.task.evaluation_options(), Path(pictures)
+            )
+            scores.append(scored)
+    return Int8(layers, split, len(some), scores[0], scores[1], size)
+
+
+def _timed(programs: Sequence[making.Runner], batch: tuple[Tensor, Tensor]) -> list[float]:
+    """Return the median seconds that each of `programs` takes, in turns, after one to warm up."""
+    seconds: list[list[float]] = [[] for _ in programs]
+    with torch.no_grad():
+        for number in range(1 + _ROUNDS):
+            for program, taken in zip(programs, seconds, strict=True):
+                start = time.perf_counter()
+                program(*batch)
+                if number:
+                    taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in seconds]
+
+
+def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) -> None:
+    run.processor.save_pretrained(folder)
+    told: dict[str, Any] = result.to_dict()
+    if isinstance(model, LongspanForSequenceClassification):
+        told["labels"] = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        told["problem_type"] = model.config.problem_type
+    (folder / _MARK).write_text(json.dumps(told, indent=2, ensure_ascii=False), encoding="utf-8")
+    (folder / "README.md").write_text(readme(run, model.config, result), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Every example of the README runs: commands as a user types them, at a small size, and Python as it stands."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -20,6 +21,8 @@ SMALL = [
     "training.per_device_train_batch_size=16",
 ]
 
+TICKETS: dict[str, list[str]] = {"refund": ["money"], "crash": ["bug"], "charged": ["money", "bug"], "thanks": []}
+
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -33,7 +36,19 @@ def commands() -> list[str]:
 def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the README speaks of."""
     folder = tmp_path_factory.mktemp("desk")
-    (folder / "reviews.csv").write_text(animals.read_text())
+    rows = animals.read_text().splitlines()
+    (folder / "reviews.csv").write_text(
+        "\n".join([f"{rows[0]},stars", *(f"{row},{1 + n % 5}" for n, row in enumerate(rows[1:]))])
+    )
+    tickets = [{"text": f"{word} number {n}", "label": labels} for n in range(30) for word, labels in TICKETS.items()]
+    (folder / "tickets.jsonl").write_text("\n".join(map(json.dumps, tickets)))
+    for path, text in (
+        (f"letters/{name}/{n}.txt", f"Dear {name}, letter {n}.") for name in ("bank", "aunt") for n in range(30)
+    ):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    (folder / "inbox").mkdir()
+    (folder / "inbox/monday.txt").write_text("Dear aunt.")
     lines = [f"{name}:\nSpeak, number {i}.\n" for i in range(120) for name in ("ROMEO", "JULIET")]
     (folder / "input.txt").write_text("\n".join(lines))
     (folder / "new.jsonl").write_text('{"text": "purr meow"}\n{"text": "bark"}\n')

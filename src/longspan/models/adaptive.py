@@ -78,6 +78,7 @@ class AdaptiveEmbedding(nn.Module):
         """Look each token up in every cluster: how many there are in each would be a size that depends on the data."""
         vectors = []
         for number, (first, table) in enumerate(zip([0, *self.cutoffs], self.tables, strict=True)):
+            assert isinstance(table, nn.Embedding)
             vector = table((flat - first).clamp(0, table.num_embeddings - 1))
             if self.projections:
                 vector = self.projections[min(number, len(self.projections) - 1)](vector)

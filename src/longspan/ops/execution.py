@@ -31,7 +31,7 @@ def exporting() -> bool:
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
-    """Return a context in which nothing is cast by autocast. Programs have none: a file cannot hold it around a scan."""
+    """Return a context in which autocast does nothing. Programs have none: a file cannot hold it around a scan."""
     return nullcontext() if exporting() else torch.autocast(tensor.device.type, enabled=False)
 
 

@@ -29,10 +29,20 @@ def compiles_without_graph_breaks(subject: Subject) -> None:
 
 
 def exports(subject: Subject) -> None:
-    """torch.export takes it."""
-    mixer, x, mask = subject.build(), subject.inputs(2, 20), _some_padding()
-    with without_shape_checks():
-        close(torch.export.export(mixer, (x, mask)).module()(x, mask), mixer(x, mask))
+    """torch.export makes one program of it for any batch and length, of torch's own operators."""
+    # Primes, so that they are no size of the mixer by chance.
+    mixer, x, mask = subject.build(), subject.inputs(3, 41), torch.ones(3, 41, dtype=torch.bool)
+    mask[0, 30:] = False
+    sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1, max=mixer.max_length)}
+    with without_shape_checks(), torch.no_grad():
+        program = torch.export.export(mixer, (x, mask), dynamic_shapes=(sizes, sizes))
+        own = {node.target.namespace for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+        need(own <= {"aten"}, f"it has operators of {', '.join(sorted(own - {'aten'}))}")
+        run = program.module()
+        for b, t in ((1, 1), (2, 2), (1, 64), (2, 131)):
+            x, mask = subject.inputs(b, t), torch.ones(b, t, dtype=torch.bool)
+            mask[-1, t - t // 3 :] = False
+            close(run(x, mask), mixer(x, mask))
 
 
 def runs_under_autocast(subject: Subject) -> None:

@@ -18,9 +18,9 @@ from transformers.utils import logging
 
 from longspan import recipes
 from longspan.errors import UserError, suggestion
+from longspan.hints import expectation, matches
 from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
-from longspan.recipes.values import expectation, matches
 from longspan.tasks.base import Run
 from longspan.training import checkpoints
 

@@ -57,6 +57,30 @@ def test_what_cannot_be(given: dict[str, Any], message: str) -> None:
         make(Some, given, "scoring")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"size": "4"}, r"^size must be a whole number, got '4'; change it\.$"),
+        ({"size": 4.0}, "size must be a whole number, got 4.0"),
+        ({"size": True}, "size must be a whole number, got True"),
+        ({"size": None}, "size must be a whole number, got None"),
+        ({"share": "half"}, "share must be a number, got 'half'"),
+        ({"word": 3}, "word must be a string, got 3"),
+        ({"word": ["a"] * 1000}, r"word must be a string, got \['a', .*\.\.\."),
+        ({"way": 3}, "way must be one of long, short, got 3"),
+        ({"quick": "yes"}, "quick must be true or false, got 'yes'"),
+    ],
+)
+def test_values_of_another_type(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        make(Some, given, "scoring")
+    assert len(str(raised.value)) < 120
+
+
+def test_whole_numbers_are_numbers() -> None:
+    assert make(Some, {"share": 1}, "x").share == 1
+
+
 def test_a_task_without_options_says_so() -> None:
     task = tasks.load("document_classification")
     with pytest.raises(UserError, match="scoring has no option 'window'; it has none"):

@@ -14,10 +14,11 @@ from typing import Any
 from longspan import imports, mixers, tasks
 from longspan.data.columns import source_names
 from longspan.errors import UserError
+from longspan.hints import expectation, matches
 from longspan.recipes import keys
 from longspan.recipes.finding import DEFAULT_TASK, names, read
 from longspan.recipes.keys import FROM_DATA, SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
-from longspan.recipes.values import Raw, coerce, expectation, matches, split_override
+from longspan.recipes.values import Raw, coerce, split_override
 from longspan.tasks import options
 from longspan.tasks.base import Task
 from longspan.tasks.recipe import Recipe

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import listing, nearest
+from longspan.hints import expectation
 from longspan.recipes.synonyms import KEYS
-from longspan.recipes.values import expectation
 from longspan.tasks.base import Task
 
 TABLES = ("data", "model", "training")

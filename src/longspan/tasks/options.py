@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that `--help` answers at once.
 import argparse
 import dataclasses
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from longspan.errors import UserError, check_choice, suggestion
+from longspan.hints import expectation, matches
 
 Options = TypeVar("Options")
 
@@ -113,7 +115,7 @@ def make(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
         what: What the options belong to, for the message.
 
     Raises:
-        UserError: A name is unknown, or a value out of range.
+        UserError: A name is unknown, or a value of the wrong type or out of range.
     """
     known = names(kind)
     for name in given:
@@ -123,8 +125,10 @@ def make(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
     hints = typing.get_type_hints(kind)
     for name, value in given.items():
         plain = _plain(hints[name])
-        if value is not None and typing.get_origin(plain) is typing.Literal:
+        if isinstance(value, str) and typing.get_origin(plain) is typing.Literal:
             check_choice(name, value, typing.get_args(plain))
+        if not matches(value, hints[name]):
+            raise UserError(f"{name} must be {expectation(hints[name])}, got {reprlib.repr(value)}; change it.")
     return kind(**given)
 
 

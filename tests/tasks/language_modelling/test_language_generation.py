@@ -11,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from language_runs import make_run
+from transformers import ByT5Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from longspan import cli, generate
+from longspan import LongspanConfig, LongspanForCausalLM, cli, generate
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.results import Statistics
@@ -61,6 +62,52 @@ def test_the_same_as_recomputing_everything(run: Run, prompt: str) -> None:
     drawn = "".join(generate(run, prompt, max_new_tokens=30, seed=5, ignore_end=True))
     assert drawn == recomputed(run, prompt, 30, seed=5)
     assert drawn != "".join(generate(run, prompt, max_new_tokens=30, seed=6, ignore_end=True))
+
+
+@pytest.fixture(scope="module")
+def slow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tokenizer is written in Python: bytes, without a tokenizer.json."""
+    folder = make_run(tmp_path_factory.mktemp("slow") / "run", TEXT)
+    tokenizer = ByT5Tokenizer()
+    torch.manual_seed(1)
+    config = LongspanConfig.from_pretrained(
+        folder, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id
+    )
+    LongspanForCausalLM(config).save_pretrained(folder)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    tokenizer.save_pretrained(folder)
+    assert not (folder / "tokenizer.json").exists()
+    return folder
+
+
+@pytest.mark.parametrize("prompt", ["", "fox", "öÖ€😀 the lazy dog"])
+def test_tokenizers_written_in_python_give_the_same_text(
+    slow_folder: Path, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load_run(slow_folder)
+    assert not run.processor.is_fast
+    expected = recomputed(run, prompt, 40)
+    assert expected
+    statistics = Statistics()
+    pieces = list(generate(run, prompt, max_new_tokens=40, greedy=True, ignore_end=True, statistics=statistics))
+    assert "".join(pieces) == expected
+    assert statistics.new_tokens == 40
+    arguments = ["--prompt", prompt, "--max-new-tokens", "40", "--greedy", "--ignore-end"]
+    assert cli.main(["generate", str(slow_folder), *arguments]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == expected.rstrip("\n")
+
+
+def test_characters_of_tokenizers_written_in_python_are_whole() -> None:
+    tokenizer = ByT5Tokenizer()
+    told = "öÖ€😀 fox"
+    # The context ends within a character, as a prompt that was cut may.
+    before = tokenizer.encode("the €", add_special_tokens=False)[:-1]
+    text = module._Text(tokenizer, before)
+    tokens = tokenizer.encode(told, add_special_tokens=False)
+    assert not any(text.add(token) for token in tokens)
+    assert text.rest() == told
+    assert module._Text(tokenizer, before).rest() == ""
 
 
 @pytest.mark.parametrize("mixer", ["relative", "local", "recurrent"])

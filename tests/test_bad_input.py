@@ -303,7 +303,11 @@ def test_prediction_names_bad_documents_in_their_place(
         "expected at most 48 tokens for learned positions, got 60",
         None,
     ]
-    assert captured.err == "longspan: there are no predictions for 5 of 7 examples; their lines say why.\n"
+    assert (
+        captured.err
+        == "longspan: there are no predictions for 5 of 7 examples; their lines say why, and --encoding auto "
+        "finds out encodings.\n"
+    )
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(

@@ -1,7 +1,10 @@
-"""The pages that are made from the code say what the code says."""
+"""What the pages say is what the code says."""
 
 import runpy
+import shlex
 from pathlib import Path
+
+from longspan import recipes
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -9,3 +12,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_the_mechanisms_page_is_up_to_date() -> None:
     page = runpy.run_path(str(DOCS / "mechanisms.py"))["page"]()
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+def test_the_commands_for_labelled_documents_have_the_keys_they_name() -> None:
+    lines = (DOCS / "labels.md").read_text(encoding="utf-8").splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("longspan train")]
+    assert len(commands) == 6
+    for _, _, name, *overrides in commands:
+        recipes.load(name, overrides).require_data()

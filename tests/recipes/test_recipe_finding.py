@@ -37,7 +37,7 @@ def desk(tmp_path, monkeypatch):
         ("transformer", "did you mean 'classify model.mixers=softmax'?"),
         ("sentiment", "did you mean 'classify'?"),
         ("language-model", "did you mean 'model-text'?"),
-        ("xyzzy", "there is no recipe 'xyzzy' (the path of a TOML file works too); known names are books, classify, "),
+        ("xyzzy", "there is no recipe 'xyzzy' (the path of a TOML file works too); the nearest of "),
         ("xyzzy.toml", "there is no recipe file 'xyzzy.toml'; check the path."),
         ("", "there is no recipe ''"),
     ],

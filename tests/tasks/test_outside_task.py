@@ -90,7 +90,7 @@ def test_mistakes_name_their_row_and_key(folder: Path, tmp_path: Path, command: 
     bad.write_text("text,stars\nfine film,4\nodd film,many\n", encoding="utf-8")
     for override, message in (
         (f"data.path={bad}", "bad.csv, row 2"),
-        ("data.star_column=x", "did you mean 'stars_column'?"),
+        ("data.star_column=x", "did you mean 'data.stars_column'?"),
     ):
         run = str(tmp_path / "run")
         code, _, told = command(folder, "train", "stars.toml", override, "--run", run, "--allow-import", "stars")
@@ -160,7 +160,7 @@ def test_an_option_of_its_own_is_a_flag(tolerant: Path, command: Command) -> Non
     [
         ("runs/tolerant --tolerance many", "argument --tolerance: invalid float value: 'many'"),
         ("runs/tolerant --tolerance -1", "tolerance must be at least 0, got -1.0; choose a larger one."),
-        ("runs/tolerant --nonsense 1", "unrecognized argument '--nonsense'; known names are"),
+        ("runs/tolerant --nonsense 1", "unrecognized argument '--nonsense'; the nearest of 14 names are --tolerance"),
         ("runs/tolerant --window 4", "'tolerant.Tolerant' of 'runs/tolerant' has no option 'window'; known names are"),
         ("--tolerance 4 runs/tolerant", "no run folder '4'; name the run first, then --tolerance"),
     ],

@@ -55,7 +55,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     made = Machine()
-    step, outputs = Trainer.training_step, LengthTrainer._outputs
+    step, outputs = Trainer.training_step, LengthTrainer.outputs
 
     def training_step(self: Trainer, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         made.step(inputs["input_ids"].numel())
@@ -67,7 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "training_step", training_step)
-        patch.setattr(LengthTrainer, "_outputs", score)
+        patch.setattr(LengthTrainer, "outputs", score)
         patch.setattr(budget, "plan", functools.partial(budget.plan, clock=made))
         yield made
 

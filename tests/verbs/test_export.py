@@ -32,7 +32,7 @@ _NO_SCORES = {
     "accuracy": 0.0,
     "macro_f1": 0.0,
     "calibration_error": 0.0,
-    "cross_entropy": 0.0,
+    "loss": 0.0,
     "per_class": {},
     "confusion": [],
     "reliability": [],
@@ -149,7 +149,7 @@ def test_a_program_that_gives_something_else_is_not_left_behind(run_dir, tmp_pat
 def test_nothing_but_exports_is_replaced(run_dir, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    with pytest.raises(UserError, match="exists; choose another folder, or replace it with --overwrite"):
+    with pytest.raises(UserError, match=r"exists; choose another folder, or replace it with --overwrite"):
         export(run_dir, out)
     (out / "mine.txt").touch()
     with pytest.raises(UserError, match=r"expected an exported model in .* got something else"):
@@ -180,9 +180,7 @@ def test_mistakes_are_told_in_one_sentence(run_dir, arguments, words, capsys):
 
 def test_missing_packages_are_told_before_the_run_is_read(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"onnxscript.* not installed; install them with `pip install 'longspan\[export\]'`"
-    ):
+    with pytest.raises(UserError, match=r"onnxscript.* not installed; .*`pip install 'longspan\[export\]'`"):
         export("nowhere", format="onnx")
 
 

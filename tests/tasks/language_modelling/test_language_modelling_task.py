@@ -55,6 +55,7 @@ def test_documents_become_tokens_and_numbers(plays: Path) -> None:
         "validation": {"documents": 1, "tokens": 5, "unknown": 2, "characters": 5, "bytes": 6, "longest": 5},
         "test": {"documents": 1, "tokens": 3, "unknown": 0, "characters": 3, "bytes": 3, "longest": 3},
         "skipped": {},
+        "encodings": {},
     }
 
 
@@ -94,7 +95,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
             "expected a validation split, got none; set data.validation or data.validation_fraction.",
         ),
         ("a.txt", b"words\xff", "", "expected text in UTF-8, got another encoding or no text at a.txt, byte 5"),
-        ("texts/a.png", "words", "", "got 1 others (such as a.png); choose another folder"),
+        ("texts/a.png", "words", "", "got only others (.png); choose another folder"),
         ("a.csv", "body\nwords\n", "", "expected a column 'text' in a.csv, got 'body'; set data.text_column"),
         ("a.txt", "some words\n" * 200, "model.causal=false", "model.causal=false would show the model the tokens"),
     ],

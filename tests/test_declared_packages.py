@@ -1,0 +1,93 @@
+"""What is imported is declared in pyproject.toml, and what is declared is used and has bounds."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import longspan
+
+SOURCES = sorted(Path(longspan.__file__).parent.rglob("*.py"))
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Everything that pip installs by itself, and what a user asks for by name.
+ALWAYS = PROJECT["dependencies"]
+OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("dev", "rivals")}
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(requirements: list[str]) -> set[str]:
+    return {plain(re.split(r"[<>=!~\[; ]", requirement, maxsplit=1)[0]) for requirement in requirements}
+
+
+def imported(path: Path) -> tuple[set[str], set[str]]:
+    """Return the packages that a file imports with its own import, and those that it imports when they are needed."""
+    first: set[str] = set()
+    later: set[str] = set()
+
+    def visit(node: ast.AST, found: set[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in child.names}
+            elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+                found.add(child.module.split(".")[0])
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                visit(child, later)
+            else:
+                visit(child, found)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), first)
+    ours = sys.stdlib_module_names | {"longspan"}
+    return first - ours, later - ours
+
+
+def distributions(modules: set[str]) -> set[str]:
+    known = packages_distributions()
+    return {plain(name) for module in modules for name in known.get(module, [module])}
+
+
+def test_imports_are_seen() -> None:
+    found = [imported(path) for path in SOURCES]
+    assert "torch" in set().union(*(first for first, _ in found))
+    assert "peft" in set().union(*(later for _, later in found))
+
+
+def test_what_is_imported_is_declared() -> None:
+    always, optional = declared(ALWAYS), declared([each for wanted in OPTIONAL.values() for each in wanted])
+    for path in SOURCES:
+        first, later = (distributions(modules) for modules in imported(path))
+        assert first <= always, f"{path.name} imports {first - always}, which pip does not install"
+        undeclared = later - always - optional
+        assert not undeclared, f"{path.name} imports {undeclared}, which pyproject.toml does not name"
+
+
+def test_what_is_declared_is_used() -> None:
+    used: set[str] = set()
+    for path in SOURCES:
+        used |= distributions(set.union(*imported(path)))
+    wanted = declared([*ALWAYS, *(each for group in OPTIONAL.values() for each in group)])
+    assert wanted <= used, f"nothing imports {wanted - used}"
+
+
+def test_users_packages_have_the_bounds_that_were_tested() -> None:
+    for requirement in [*ALWAYS, *(each for group in OPTIONAL.values() for each in group)]:
+        assert re.fullmatch(r"[a-z-]+>=[\d.]+,<[\d.]+", requirement), requirement
+
+
+def test_the_set_up_installs_what_is_within_the_bounds() -> None:
+    pinned = {}
+    for line in (Path(__file__).parents[1] / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        name, equals, version = line.partition("==")
+        if equals:
+            pinned[plain(name)] = numbers(version)
+    for requirement in ALWAYS:
+        name, least, below = re.split(r">=|,<", requirement)
+        assert numbers(least) <= pinned[plain(name)] < numbers(below), requirement
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0]))

@@ -18,6 +18,8 @@ SMALL = [
     "data.vocab_size=300",
     "model.depth=2",
     "training.num_train_epochs=1",
+    "training.min_steps=0",
+    "training.max_minutes=0",
     "training.per_device_train_batch_size=16",
 ]
 

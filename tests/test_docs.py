@@ -1,11 +1,10 @@
 """What the pages say is what the code says."""
 
-import re
 import runpy
 import shlex
 from pathlib import Path
 
-from longspan import mixers, recipes
+from longspan import recipes
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -21,9 +20,3 @@ def test_the_commands_for_labelled_documents_have_the_keys_they_name() -> None:
     assert len(commands) == 6
     for _, _, name, *overrides in commands:
         recipes.load(name, overrides).require_data()
-
-
-def test_the_page_of_programs_names_every_mixer() -> None:
-    """That they are exported is in the contract, for torch, and in tests of programs, for ONNX."""
-    page = (DOCS / "export.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(\w+)` \| yes \| yes \|", page, re.MULTILINE) == mixers.names()

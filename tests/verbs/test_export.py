@@ -98,7 +98,7 @@ def test_the_lines_of_the_readme_answer_as_the_run_does(run_dir, tmp_path, forma
 def test_a_language_model_gives_the_scores_of_each_token(tmp_path):
     text = "The first text. A second, somewhat longer one. " * 20
     run = make_run(tmp_path / "run", text, mixer="convolution", carry_states=False)
-    result = export(run)
+    result = export(run, split="validation")
     assert result.folder == str(run / "export-torch")
     printed = printed_by_readme(run / "export-torch")
     loaded = load_run(run)
@@ -107,15 +107,6 @@ def test_a_language_model_gives_the_scores_of_each_token(tmp_path):
         with torch.no_grad():
             likeliest = loaded.model(torch.tensor([ids])).logits[0, -1].argmax()
         assert token == loaded.processor.decode([int(likeliest)])
-
-
-def test_other_text_needs_no_labels(run_dir, tmp_path):
-    (tmp_path / "new.txt").write_text("Purr and bark, first and second.", encoding="utf-8")
-    result = export(run_dir, tmp_path / "out", data=str(tmp_path / "new.txt"))
-    assert result.checked[0] == (1, 8)
-    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n', encoding="utf-8")
-    with pytest.raises(UserError, match="expected text to check the exported program on"):
-        export(run_dir, tmp_path / "other", data=str(tmp_path / "empty.jsonl"))
 
 
 def test_8_bits_say_what_they_cost(run_dir, tmp_path, capsys):

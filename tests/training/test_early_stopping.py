@@ -81,6 +81,10 @@ def test_patience_survives_being_resumed(animals: Path, tmp_path: Path) -> None:
     mine = recipe(animals)
     assert train(mine, run=tmp_path / "whole", progress=False).steps == 12
     interrupted(mine, tmp_path / "run", 10)
+    # A second evaluation without improvement, but not one of the training.
+    result = train(mine, run=tmp_path / "run", finish=True, progress=False)
+    assert (result.stopped, result.steps) == ("interrupted", 11)
+    assert len(epochs(result.to_dict())) == 4
     train(mine, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
 

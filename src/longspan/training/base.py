@@ -159,7 +159,9 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
         if self.finishing and self.args.eval_strategy != "no" and not self._was_evaluated():
-            # Where training was stopped, the model may be better than at the last evaluation.
+            # Where training was stopped, the model may be better than at the last evaluation. Patience is a matter of
+            # those made in training.
+            self.remove_callback(EarlyStopping)
             self._determine_best_metric(metrics=self.evaluate(), trial=None)
             self._find_best_model()
         return super()._finalize_training(*args, **kwargs)

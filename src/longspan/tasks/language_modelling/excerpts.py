@@ -13,7 +13,7 @@ def excerpt(lengths: Sequence[int] | np.ndarray, most: int) -> np.ndarray:
 
     Documents are read from their beginning, with the states that go with it. So what is scored of each is its
     beginning: all of short documents, and equally much of all longer ones. If `most` is not enough for `CUT` targets of
-    each document, evenly spaced documents are chosen. The longest documents count for less than they would in the whole.
+    each document, evenly spaced documents are chosen. The longest documents count for less than in the whole.
 
     Args:
         lengths: `(d,)` documents' lengths in tokens without the end, which is a target, too.

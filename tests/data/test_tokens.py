@@ -429,7 +429,7 @@ def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_python_tokenizers_run_in_processes(byt5: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_SLOW_ROWS", 4)
-    monkeypatch.setattr(tokens, "_cores", lambda: 2)
+    monkeypatch.setattr(tokens, "cores", lambda: 2)
     config = DataConfig(tokens=byt5, max_length=20)
     tokenizer = build_tokenizer(config, [])
     found = tokenize(documents(TEXTS), tokenizer, config, "Tokenising", keep=labels(b=1))

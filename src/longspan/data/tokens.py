@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import datasets
 import numpy as np
@@ -21,17 +19,25 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from longspan.data.carried import Carried
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.learning import END, PAD, UNKNOWN, learn
+from longspan.data.lookup import WordLookup, encodes_words_alone
 from longspan.data.opening import expand, missing
+from longspan.data.threads import backend_ids, cores, no_rust_threads
 from longspan.errors import UserError, suggestion
 
 _TOKENS_VERSION = 1
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""
 
-_PIECE = 20_000
-"""Characters that a thread encodes at a time: enough to keep it busy, few enough to give all threads work."""
+_MANY_CORES = 5
+"""Number of cores from which encoding whole texts in threads is faster than looking up words in one."""
+
+_READ_CHARACTERS = 16
+"""Characters per token of `max_length` from which BPE is learned: several times as many as are read."""
 
 _SLOW_ROWS = 1000
 """Number of rows from which starting processes pays off for tokenizers written in Python."""
+
+_LOOKUPS: WeakKeyDictionary[PreTrainedTokenizerBase, WordLookup] = WeakKeyDictionary()
+"""What each tokenizer's words became, as long as it is in use."""
 
 
 def build_tokenizer(
@@ -40,7 +46,8 @@ def build_tokenizer(
     """Return the tokenizer that `config.tokens` names, learned from `texts` if necessary.
 
     "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
-    (Sennrich et al. 2016; Radford et al. 2019). These decode exactly, except for unknown characters. "words" splits at
+    (Sennrich et al. 2016; Radford et al. 2019), learned from the part of each document that `config.max_length` leaves
+    and a multiple of it. These decode exactly, except for unknown characters. "words" splits at
     white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
     keep the most frequent words. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
     document becomes ordinary tokens. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token
@@ -66,12 +73,13 @@ def build_tokenizer(
             f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, got "
             f"{config.vocab_size}; raise it."
         )
-    file = _cache_file(config, cache_key, end) if cache_key and config.tokens != "bytes" else None
+    read = _READ_CHARACTERS * config.max_length if config.tokens == "bpe" else 0
+    file = _cache_file(config, cache_key, end, read) if cache_key and config.tokens != "bytes" else None
     if file is not None and file.exists():
         backend = Tokenizer.from_file(str(file))
     else:
-        with _no_rust_threads():
-            backend = learn(config, texts, special)
+        with no_rust_threads():
+            backend = learn(config, _ends(texts, read, config.keep) if read else texts, special)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -88,9 +96,16 @@ def build_tokenizer(
     )
 
 
-def _cache_file(config: DataConfig, cache_key: str, end: bool) -> Path:
+def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
+    """Yield so many characters of each text, from where it is read."""
+    return (text[:characters] if keep == "first" else text[-characters:] for text in texts)
+
+
+def _cache_file(config: DataConfig, cache_key: str, end: bool, read: int) -> Path:
     facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
-    name = hashlib.sha256(json.dumps([*facts, END] if end else facts).encode()).hexdigest()[:32]
+    facts += [END] if end else []
+    facts += [read, config.keep] if read else []
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     return Path(datasets.config.HF_DATASETS_CACHE, "longspan_tokenizers", f"{name}.json")
 
 
@@ -120,20 +135,6 @@ def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
     # The limit is that of the model it was trained for.
     tokenizer.model_max_length = VERY_LARGE_INTEGER
     return tokenizer
-
-
-@contextmanager
-def _no_rust_threads() -> Iterator[None]:
-    """Keep the Rust library from starting threads, after which it warns or hangs in forked processes."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
 def encode(
@@ -193,12 +194,11 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
     backend = _backend(tokenizer)
-
-    def work(piece: list[str]) -> list[np.ndarray]:
-        return [_ids(encoding.ids) for encoding in backend.encode_batch_fast(piece, add_special_tokens=False)]
-
-    with _no_rust_threads(), ThreadPoolExecutor(_cores()) as threads:
-        return [ids for piece in threads.map(work, _pieces(texts)) for ids in piece]
+    # With many cores, the Rust library's threads overtake looking up words, which takes one.
+    if cores() < _MANY_CORES and encodes_words_alone(backend):
+        lookup = _LOOKUPS.setdefault(tokenizer, WordLookup())
+        return lookup(texts, backend.normalizer is not None, lambda words: backend_ids(backend, words))
+    return list(map(_ids, backend_ids(backend, texts)))
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
@@ -210,26 +210,8 @@ def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     return backend
 
 
-def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
-    piece: list[str] = []
-    size = 0
-    for text in texts:
-        piece.append(text)
-        size += len(text)
-        if size >= _PIECE:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
-
-
 def _ids(values: Sequence[int]) -> np.ndarray:
     return np.array(values, dtype=np.int32)
-
-
-def _cores() -> int:
-    # The cores this process may use: in a container, fewer than the machine has.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
@@ -318,7 +300,7 @@ def map_once(
         description: The label of the progress bar.
         batch_size: Documents read, encoded and written at a time; they may be long.
     """
-    cores = _cores()
+    processes = cores()
     facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
     return dataset.map(
         function,
@@ -327,7 +309,7 @@ def map_once(
         writer_batch_size=batch_size,
         remove_columns=dataset.column_names,
         features=features,
-        num_proc=cores if not tokenizer.is_fast and cores > 1 and len(dataset) >= _SLOW_ROWS else None,
+        num_proc=processes if not tokenizer.is_fast and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
         new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
         desc=description,
     )

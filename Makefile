@@ -14,8 +14,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 install: $(VENV)/.installed
 
 quickstart: install
-	$(BIN)/longspan train quickstart --overwrite
+	$(BIN)/longspan train quickstart training.max_minutes=1 --overwrite
 	$(BIN)/longspan evaluate runs/quickstart
+	@printf '%s\n' '' \
+	  'Next, on your own documents: FOLDER has one sub-folder of text files per class, or is a table (csv, ...)' \
+	  'with the columns text and label; NEW is a file or a folder of documents without labels.' \
+	  '  $(BIN)/longspan train classify data.path=FOLDER' \
+	  '  $(BIN)/longspan predict runs/classify NEW' \
+	  '  $(BIN)/longspan compare classify data.path=FOLDER --mixers additive,softmax --seeds 1 --minutes 5' \
+	  'Other tasks and data: $(BIN)/longspan recipes'
 
 test: install
 	$(BIN)/python -m pytest -n 2

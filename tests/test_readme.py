@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.cli import main
+from longspan import mixers, recipes
+from longspan.cli import build_parser, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -94,13 +95,22 @@ def test_the_quickstart_commands_run(
     shown = subprocess.run(
         ["make", "--dry-run", "-C", str(ROOT), "quickstart"], check=True, capture_output=True, text=True
     )
-    lines = [line.split("bin/longspan ")[1] for line in shown.stdout.splitlines() if "bin/longspan " in line]
+    lines = re.findall(r"^\S*bin/longspan (.+)", shown.stdout, re.MULTILINE)
     assert [line.split()[0] for line in lines] == ["train", "evaluate"]
     few = ["data.classes=2", "data.files_per_class=30", "data.max_length=128"]
     for line in lines:
         arguments = shlex.split(line)
         assert main(arguments + ([*SMALL, *few] if arguments[0] == "train" else [])) == 0
     assert "accuracy" in capsys.readouterr().out
+    # What it says to try next.
+    hints = [shlex.split(hint) for hint in re.findall(r"^  '.*bin/longspan (.+)'", shown.stdout, re.MULTILINE)]
+    assert [hint[0] for hint in hints] == ["train", "predict", "compare", "recipes"]
+    _, verbs = build_parser()
+    given = [verbs[hint[0]].parse_intermixed_args(hint[1:]) for hint in hints]
+    for trained in (given[0], given[2]):
+        assert recipes.load(trained.recipe, trained.overrides).data.path == "FOLDER"
+    assert str(given[1].run) == f"runs/{given[0].recipe}"
+    assert set(given[2].mixers.split(",")) <= set(mixers.names())
 
 
 def test_files_named_in_the_readme_exist() -> None:

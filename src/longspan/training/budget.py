@@ -45,8 +45,8 @@ FEW_STEPS, FEW_STEPS_SHARE = 3, 0.05
 FIRST_STEP_SHARE = 0.25
 """The first step compiles and allocates; it is measured only if it takes more than this share of the budget."""
 
-VALIDATION_SHARE = 0.005
-"""How long validation is measured at least, as a share of the budget."""
+VALIDATION_SHARE, MOST_VALIDATION_SHARE = 0.01, 0.05
+"""Validation is measured on parts of it until one takes this share of the budget; the first one may take more."""
 
 SAVED_BYTES_PER_SECOND = 200e6
 """Checkpoints are written and hashed about this fast, by estimate."""
@@ -138,7 +138,7 @@ def plan(
         trainer.train()
         cost = _Cost(trainer, arguments, stopwatch.seconds)
         if arguments.eval_strategy != IntervalStrategy.NO:
-            cost.validation = _validation_seconds(trainer, VALIDATION_SHARE * budget, clock)
+            cost.validation = _validation_seconds(trainer, budget, clock)
     left = budget - (clock() - start)
     limit = math.ceil(trainer.args.num_train_epochs * cost.steps_per_epoch)
     # The clock of the first process decides.
@@ -297,25 +297,28 @@ def _most_steps(cost: _Cost, limit: int, seconds: float) -> int:
     return bisect_right(range(1, limit + 1), seconds, key=cost)
 
 
-def _validation_seconds(trainer: LongspanTrainer, least: float, clock: Callable[[], float]) -> float:
-    """Return what a validation takes, from ever larger parts of it that are scored until that takes `least` seconds."""
+def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
+    """Return what a validation takes, from ever larger parts of it, the last two of which make a line."""
     dataset = trainer.eval_dataset
     lengths = np.asarray(dataset["length"][:])
     order = np.argsort(-lengths, kind="stable")
     rows = min(len(order), trainer.args.per_device_eval_batch_size * trainer.args.world_size)
-    most, warm = 64, False
+    most = 64
+    # Once for what the first call compiles and allocates.
+    trainer.rehearse(_cut(dataset, order[-rows:], most))
+    before, read_before = 0.0, 0
     while True:
-        # Of all lengths, and cut rather than few: what a position costs depends on how many rows a batch has.
-        chosen = order[((np.arange(rows) + 0.5) * len(order) / rows).astype(int)]
+        # Of all lengths, the longest among them, and cut rather than few: a batch costs what its rows cost together.
+        chosen = order[(np.arange(rows) * len(order) / rows).astype(int)]
+        read = int(np.minimum(lengths[chosen], most).sum())
         start = clock()
         trainer.rehearse(_cut(dataset, chosen, most))
         took = processes.largest(clock() - start if processes.rank() == 0 else 0.0)
-        if not warm:
-            warm = True
-            continue
-        whole = rows == len(order) and most >= lengths.max()
-        if whole or took >= least:
-            return float(took * lengths.sum() / max(1, np.minimum(lengths[chosen], most).sum()))
+        each = max(0.0, took - before) / max(1, read - read_before)
+        enough = VALIDATION_SHARE if read_before else MOST_VALIDATION_SHARE
+        if (rows == len(order) and most >= lengths.max()) or took >= enough * budget:
+            return took + each * (int(lengths.sum()) - read)
+        before, read_before = took, read
         if most < lengths.max():
             most *= 4
         else:

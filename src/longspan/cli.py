@@ -142,10 +142,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument("out", metavar="OUT", nargs="?", type=Path, help="folder to write (default: RUN/export-FORMAT)")
     verb.add_argument("--format", metavar="{torch,onnx}", default="torch", help="kind of program (default: torch)")
     verb.add_argument("--int8", action="store_true", help="compute linear layers in 8 bits, and say what that costs")
-    verb.add_argument(
-        "--data", metavar="PATH", help="other text to check it on, in any form a recipe's data.path takes"
-    )
-    verb.add_argument("--split", metavar="NAME", default="test", help="split to check it on (default: test)")
+    verb.add_argument("--data", metavar="PATH", help="other text to check it on, in any form `predict` takes")
+    verb.add_argument("--split", metavar="NAME", help="split to check it on (default: test, or else validation)")
     verb.add_argument("--overwrite", action="store_true", help="replace the export in OUT")
 
     verb = add("convert", _convert, "convert a published Transformer-XL checkpoint to a run folder")

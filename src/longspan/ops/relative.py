@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch._higher_order_ops.scan import scan
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
+from longspan.ops.chunks import chunks, in_chunks, whole
 from longspan.ops.execution import by_hand, differentiated_further, exporting, plain_gradients, transformed
 from longspan.ops.pooling import FLOOR, accumulation_dtype
 from longspan.ops.relative_parts import Scores, attend, gradients, shift
@@ -42,7 +44,6 @@ def distance_range(queries: int, keys: int, causal: bool, window: int | None) ->
     The queries are at the last positions of the keys. Some of these distances belong to keys that no query sees.
     """
     if exporting():
-        # All queries are one block.
         return keys - 1, -queries
     largest = keys - 1 if window is None else min(keys - 1, window + 2 * BLOCK - 2)
     return largest, -min(BLOCK, queries) if causal else -queries
@@ -130,8 +131,7 @@ def _in_plain_operations(
     """Compute `relative_attention` from operations that compilers know and whose gradients have gradients."""
     n, m = content.shape[2], key.shape[-2]
     if exporting():
-        with torch.autocast(value.device.type, enabled=False):
-            return _block(content, position, [key], [value], distance_key, mask, m - n, causal, window)
+        return _block_after_block(content, position, key, value, distance_key, mask, causal, window)
     largest, _ = distance_range(n, m, causal, window)
     # The keys are split at every start of a block of queries, and as often before the first; or not at all.
     piece, offset = (BLOCK, (n - m) % BLOCK) if window is not None or (causal and n > BLOCK) else (m, 0)
@@ -170,6 +170,33 @@ def _in_plain_operations(
     return torch.cat(out, 2)
 
 
+def _block_after_block(
+    content: Tensor,
+    position: Tensor,
+    key: Tensor,
+    value: Tensor,
+    distance_key: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    window: int | None,
+) -> Tensor:
+    """Compute the same in one operation of a program, however many blocks there are; each meets all keys."""
+    n, m = content.shape[2], key.shape[-2]
+    contents, positions = (in_chunks(x, 2, BLOCK).movedim(2, 0) for x in (content, position))
+    starts = torch.arange(chunks(n, BLOCK), device=key.device) * BLOCK + (m - n)
+    columns = torch.arange(BLOCK + m, device=key.device)
+
+    def attend_from(nothing: Tensor, block: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        contents, positions, first = block
+        # From the distance between the last query and the first key; what fills up the last block may lie beyond.
+        places = (m - BLOCK - first + columns).clamp(0, m + n - 1)
+        distances = distance_key.index_select(-2, places)
+        return nothing.clone(), _block(contents, positions, [key], [value], distances, mask, first, causal, window)
+
+    out = scan(attend_from, starts.new_zeros(1), (contents, positions, starts))[1]
+    return whole(out.movedim(0, 2), 2, n)
+
+
 def _block(
     content: Tensor,
     position: Tensor,
@@ -177,7 +204,7 @@ def _block(
     values: Sequence[Tensor],
     distance_key: Tensor,
     mask: Tensor | None,
-    first: int,
+    first: int | Tensor,
     causal: bool,
     window: int | None,
 ) -> Tensor:
@@ -191,7 +218,7 @@ def _block(
     scores = scores + shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
     n, m = scores.shape[-2:]
     visible = torch.ones(1, 1, 1, m, dtype=torch.bool, device=key.device) if mask is None else mask[:, None, None]
-    distance = torch.arange(first, first + n, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
+    distance = (torch.arange(n, device=key.device) + first).unsqueeze(1) - torch.arange(m, device=key.device)
     if causal:
         visible = visible & (distance >= 0)
     if window is not None:

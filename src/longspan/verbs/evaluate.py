@@ -60,8 +60,11 @@ def evaluate(
     return result
 
 
-def load_split(run: Run, data: str | None, split: str) -> tuple[Dataset, dict[str, int], str, str]:
-    """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from."""
+def load_split(run: Run, data: str | None, split: str | None) -> tuple[Dataset, dict[str, int], str, str]:
+    """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from.
+
+    Without a `split` it is the test split, or the validation split where there is no other.
+    """
     config, task = run.recipe.data, run.task
     if data is not None:
         config = dataclasses.replace(
@@ -78,6 +81,8 @@ def load_split(run: Run, data: str | None, split: str) -> tuple[Dataset, dict[st
     loaded = load(config, task.columns(config), training=False, stratify=task.stratify)
     if data is not None and set(loaded.splits) == {"train"}:
         return loaded.splits["train"], loaded.skipped, "all", data
+    if split is None:
+        split = "validation" if "test" not in loaded.splits and "validation" in loaded.splits else "test"
     if split not in loaded.splits:
         found = ", ".join(loaded.splits)
         raise UserError(

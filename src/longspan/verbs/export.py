@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import json
 import statistics
 import tempfile
@@ -15,6 +16,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from longspan.data.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
@@ -38,6 +40,8 @@ INT8_TOLERANCE = 2e-2
 _MARK = "export.json"
 #: Texts that a program is checked and timed on, and their longest; documents that 8 bits are scored on.
 _TEXTS, _TOKENS, _SCORED = 32, 4096, 1000
+#: Positions of a batch of several texts: attention to all positions stores the square of its length for each text.
+_POSITIONS = 8192
 _ROUNDS = 7
 
 
@@ -48,7 +52,7 @@ def export(
     format: str = "torch",
     int8: bool = False,
     data: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     checkpoint: int | str | None = None,
     overwrite: bool = False,
     allow_imports: Iterable[str] = (),
@@ -62,8 +66,9 @@ def export(
         format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx).
         int8: Whether linear layers compute in 8 bits. Then the program is also timed against the one in float32, and
             both models are scored.
-        data: A file or folder with other text to check on, in any form a recipe's `data.path` takes.
-        split: Which split to check on.
+        data: A file or folder with other text to check on, as `longspan.predict` reads it; with `int8` it needs what
+            the scores need, as for `longspan.evaluate`.
+        split: Which split to check on, by default test, or validation where there is no other.
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         overwrite: Whether `out` may replace an earlier export.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
@@ -80,7 +85,10 @@ def export(
     loaded = as_run(run, checkpoint, allow_imports)
     folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
     _check_out(folder, overwrite)
-    examples, _, split, source = load_split(loaded, data, split)
+    if data is None or int8:
+        examples, _, split, source = load_split(loaded, data, split)
+    else:
+        examples, split, source = _read(loaded, data), "all", data
     model = copy.deepcopy(loaded.model).to("cpu", torch.float32).eval()
     # Otherwise states would be among the outputs.
     model.config.use_cache = False
@@ -138,6 +146,14 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise UserError(f"expected an exported model in {str(out)!r} to replace, got something else; choose another.")
 
 
+def _read(run: Run, path: str) -> Dataset:
+    """Return the first texts of other data, without what is to be predicted from them."""
+    columns = [column for column in run.task.columns(run.recipe.data) if not column.target]
+    rows = itertools.islice((row for row in read_paths([path], columns, run.recipe.data) if not row.problem), _TEXTS)
+    values = [row.values for row in rows]
+    return Dataset.from_dict({column.name: [each.get(column.name) for each in values] for column in columns})
+
+
 def _texts(run: Run, examples: Dataset) -> list[list[int]]:
     """Return token ids of texts evenly spread over `examples`."""
     found = [ids[:_TOKENS] for ids in run.task.token_rows(run, _spread(examples, _TEXTS)) if len(ids)]
@@ -152,9 +168,10 @@ def _spread(examples: Dataset, most: int) -> Dataset:
 
 
 def _batches(texts: Sequence[Sequence[int]], pad_id: int) -> list[tuple[Tensor, Tensor]]:
-    """Return ids and masks: the longest text, one token, rows of one token and two, three texts, and up to eight."""
+    """Return ids and masks: the longest text, one token, rows of one token and two, and more and more texts."""
     longest = max(texts, key=len)
-    chosen = [[longest], [longest[:1]], [longest[:1], longest[:2]], texts[:3], texts[:8]]
+    most = max(1, min(8, _POSITIONS // len(longest)))
+    chosen = [[longest], [longest[:1]], [longest[:1], longest[:2]], texts[: min(3, most)], texts[:most]]
     batches = []
     for rows in chosen:
         ids = torch.full((len(rows), max(map(len, rows))), pad_id)

@@ -1,0 +1,44 @@
+"""Programs of whole models in both formats, where mixers need more than common operators."""
+
+import pytest
+import torch
+
+from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan.programs import making, onnx
+
+pytestmark = pytest.mark.usefixtures("no_shape_checks")
+
+
+@pytest.mark.parametrize(
+    ("mixer", "causal"),
+    # Loops over positions and over blocks, a sort, the closed form of a scan.
+    [("recurrent", False), ("relative", True), ("linformer", False), ("competitive_gate", True)],
+)
+def test_files_of_both_formats_give_what_the_model_gives(mixer, causal, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    config = LongspanConfig(vocab_size=20, dim=8, depth=1, heads=2, mixers=[mixer], causal=causal, num_labels=3)
+    model = (LongspanForCausalLM if causal else LongspanForSequenceClassification)(config).eval()
+    program = making.export_program(model, 4096 if mixer == "linformer" else None)
+    making.save_torch(program, tmp_path / "model.pt2")
+    onnx.save_onnx(program, tmp_path / "model.onnx")
+    runs = making.load_torch(tmp_path / "model.pt2"), onnx.load_onnx(tmp_path / "model.onnx")
+    for rows, length in ((1, 1), (3, 2), (2, 33), (1, 300)):
+        ids, mask = torch.randint(1, 20, (rows, length)), torch.ones(rows, length, dtype=torch.long)
+        mask[-1, length - length // 3 :] = 0
+        with torch.no_grad():
+            expected = model(input_ids=ids, attention_mask=mask).logits
+        real = mask.bool() if causal else slice(None)
+        for run in runs:
+            torch.testing.assert_close(run(ids, mask)[real], expected[real], rtol=1e-4, atol=1e-5)
+
+
+def test_longer_texts_than_the_model_takes_are_refused_by_the_program(tmp_path):
+    config = LongspanConfig(vocab_size=20, dim=8, depth=1, heads=2, position="learned", max_positions=12, num_labels=3)
+    program = making.export_program(LongspanForSequenceClassification(config).eval(), 12)
+    making.save_torch(program, tmp_path / "model.pt2")
+    run = making.load_torch(tmp_path / "model.pt2")
+    ids = torch.ones(1, 13, dtype=torch.long)
+    assert run(ids[:, :12], ids[:, :12]).shape == (1, 3)
+    with pytest.raises((RuntimeError, AssertionError), match="12"):
+        run(ids, ids)

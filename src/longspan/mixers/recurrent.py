@@ -238,7 +238,8 @@ class Recurrent(Mixer):
             return y
         # Reverse each row's real part before reading and again after it; padding stays at the end.
         t = x.shape[1]
-        turned = (mask.sum(1, keepdim=True) - 1 - torch.arange(t, device=x.device)).remainder(t).unsqueeze(-1)
+        turned = mask.sum(1, keepdim=True) - 1 - torch.arange(t, device=x.device)
+        turned = torch.where(turned < 0, turned + t, turned).unsqueeze(-1)
         reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]
         return torch.cat((y, reverse.gather(1, turned.expand_as(reverse))), -1)
 

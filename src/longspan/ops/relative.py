@@ -182,16 +182,34 @@ def _block_after_block(
 ) -> Tensor:
     """Compute the same in one operation of a program, however many blocks there are; each meets all keys."""
     n, m = content.shape[2], key.shape[-2]
-    contents, positions = (in_chunks(x, 2, BLOCK).movedim(2, 0) for x in (content, position))
+    heads, distance_heads = ("bh", "h") if key.ndim == 4 else ("b", "")
+    exact = accumulation_dtype(key.dtype)
+    contents, positions = (in_chunks(x.to(exact), 2, BLOCK).movedim(2, 0) for x in (content, position))
+    wide, distance_key = key.to(exact), distance_key.to(exact)
     starts = torch.arange(chunks(n, BLOCK), device=key.device) * BLOCK + (m - n)
-    columns = torch.arange(BLOCK + m, device=key.device)
+    # No size may be computed within the loop, as a file could not hold it: the distances of a block at 0, and the row of
+    # `distance_key` with none.
+    base = torch.arange(BLOCK, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
+    origin = base.new_zeros(1) + (m - 1)
+    last = origin + n
+    hidden = ~(torch.ones_like(base[:1], dtype=torch.bool) if mask is None else mask)[:, None, None]
 
     def attend_from(nothing: Tensor, block: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         contents, positions, first = block
-        # From the distance between the last query and the first key; what fills up the last block may lie beyond.
-        places = (m - BLOCK - first + columns).clamp(0, m + n - 1)
-        distances = distance_key.index_select(-2, places)
-        return nothing.clone(), _block(contents, positions, [key], [value], distances, mask, first, causal, window)
+        distance = base + first
+        scores = torch.einsum(f"bhne,{heads}me->bhnm", contents, wide)
+        by_distance = torch.einsum(f"bhnp,{distance_heads}rp->bhnr", positions, distance_key)
+        # What fills up the last block may lie beyond.
+        rows = torch.minimum((origin - distance).clamp_min(0), last)
+        scores = scores + by_distance.gather(3, rows.expand_as(scores))
+        unseen = hidden
+        if causal:
+            unseen = unseen | (distance < 0)
+        if window is not None:
+            unseen = unseen | (distance > window)
+        weights = scores.masked_fill(unseen, FLOOR).softmax(-1).to(value.dtype)
+        out = torch.einsum(f"bhnm,{heads}mv->bhnv", weights, value)
+        return nothing.clone(), out.masked_fill(unseen.all(-1, keepdim=True), 0)
 
     out = scan(attend_from, starts.new_zeros(1), (contents, positions, starts))[1]
     return whole(out.movedim(0, 2), 2, n)
@@ -204,7 +222,7 @@ def _block(
     values: Sequence[Tensor],
     distance_key: Tensor,
     mask: Tensor | None,
-    first: int | Tensor,
+    first: int,
     causal: bool,
     window: int | None,
 ) -> Tensor:
@@ -218,7 +236,7 @@ def _block(
     scores = scores + shift(torch.einsum(f"bhnp,{distance_heads}rp->bhnr", position, distance_key))
     n, m = scores.shape[-2:]
     visible = torch.ones(1, 1, 1, m, dtype=torch.bool, device=key.device) if mask is None else mask[:, None, None]
-    distance = (torch.arange(n, device=key.device) + first).unsqueeze(1) - torch.arange(m, device=key.device)
+    distance = torch.arange(first, first + n, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
     if causal:
         visible = visible & (distance >= 0)
     if window is not None:

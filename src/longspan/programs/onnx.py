@@ -36,7 +36,7 @@ def save_onnx(program: ExportedProgram, path: Path) -> None:
     """
     size = sum(tensor.nbytes for tensor in program.state_dict.values())
     try:
-        with quiet():
+        with torch.no_grad(), quiet():
             torch.onnx.export(
                 program,
                 (),

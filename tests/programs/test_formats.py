@@ -10,24 +10,37 @@ pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 
 @pytest.mark.parametrize(
-    ("mixer", "causal"),
+    ("mixer", "options", "causal"),
     # Loops over positions and over blocks, a sort, the closed form of a scan.
-    [("recurrent", False), ("relative", True), ("linformer", False), ("competitive_gate", True)],
+    [
+        ("recurrent", {}, False),
+        ("relative", {}, True),
+        ("linformer", {"max_length": 300}, False),
+        ("recurrent", {"cell": "sru"}, True),
+    ],
 )
-def test_files_of_both_formats_give_what_the_model_gives(mixer, causal, tmp_path):
+def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    config = LongspanConfig(vocab_size=20, dim=8, depth=1, heads=2, mixers=[mixer], causal=causal, num_labels=3)
-    model = (LongspanForCausalLM if causal else LongspanForSequenceClassification)(config).eval()
-    program = making.export_program(model, 4096 if mixer == "linformer" else None)
+    config = LongspanConfig(
+        vocab_size=20,
+        dim=8,
+        depth=1,
+        heads=2,
+        mixers=[mixer],
+        mixer_options={mixer: options},
+        causal=causal,
+        num_labels=3,
+    )
+    model = (LongspanForCausalLM if causal else LongspanForSequenceClassification)(config).eval().requires_grad_(False)
+    program = making.export_program(model, options.get("max_length"))
     making.save_torch(program, tmp_path / "model.pt2")
     onnx.save_onnx(program, tmp_path / "model.onnx")
     runs = making.load_torch(tmp_path / "model.pt2"), onnx.load_onnx(tmp_path / "model.onnx")
     for rows, length in ((1, 1), (3, 2), (2, 33), (1, 300)):
         ids, mask = torch.randint(1, 20, (rows, length)), torch.ones(rows, length, dtype=torch.long)
         mask[-1, length - length // 3 :] = 0
-        with torch.no_grad():
-            expected = model(input_ids=ids, attention_mask=mask).logits
+        expected = model(input_ids=ids, attention_mask=mask).logits
         real = mask.bool() if causal else slice(None)
         for run in runs:
             torch.testing.assert_close(run(ids, mask)[real], expected[real], rtol=1e-4, atol=1e-5)

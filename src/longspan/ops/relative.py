@@ -187,8 +187,8 @@ def _block_after_block(
     contents, positions = (in_chunks(x.to(exact), 2, BLOCK).movedim(2, 0) for x in (content, position))
     wide, distance_key = key.to(exact), distance_key.to(exact)
     starts = torch.arange(chunks(n, BLOCK), device=key.device) * BLOCK + (m - n)
-    # No size may be computed within the loop, as a file could not hold it: the distances of a block at 0, and the row of
-    # `distance_key` with none.
+    # No size may be computed within the loop, as a file could not hold it. Here are the distances of a block at 0, and
+    # the row of `distance_key` for none.
     base = torch.arange(BLOCK, device=key.device).unsqueeze(1) - torch.arange(m, device=key.device)
     origin = base.new_zeros(1) + (m - 1)
     last = origin + n

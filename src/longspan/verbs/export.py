@@ -89,7 +89,8 @@ def export(
         examples, _, split, source = load_split(loaded, data, split)
     else:
         examples, split, source = _read(loaded, data), "all", data
-    model = copy.deepcopy(loaded.model).to("cpu", torch.float32).eval()
+    # Without gradients, so that whoever runs the program need not switch them off.
+    model = copy.deepcopy(loaded.model).to("cpu", torch.float32).eval().requires_grad_(False)
     # Otherwise states would be among the outputs.
     model.config.use_cache = False
     longest = min((limit.tokens for limit in limits(model)), default=None)

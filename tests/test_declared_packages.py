@@ -1,9 +1,11 @@
 """What is imported is declared in pyproject.toml, and what is declared is used and has bounds."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -45,8 +47,13 @@ def imported(path: Path) -> tuple[set[str], set[str]]:
     return first - ours, later - ours
 
 
+@functools.cache
+def installed() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
 def distributions(modules: set[str]) -> set[str]:
-    known = packages_distributions()
+    known = installed()
     return {plain(name) for module in modules for name in known.get(module, [module])}
 
 

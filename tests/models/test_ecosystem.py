@@ -125,7 +125,7 @@ def test_an_inferred_device_map_splits_between_layers_only(
     whole = sum(p.numel() * p.element_size() for p in model.parameters())
     # As with a GPU that holds nearly everything: of it, accelerate keeps room for the largest layer that it fetches.
     places = infer_auto_device_map(
-        model, max_memory={"cpu": whole - 1, "disk": whole}, no_split_module_classes=model._no_split_modules
+        model, max_memory={"cpu": whole - 1, "disk": whole}, no_split_module_classes=list(model._no_split_modules)
     )
     assert set(places.values()) == {"cpu", "disk"}
     assert not any(re.search(r"blocks\.\d+\.", name) for name in places)

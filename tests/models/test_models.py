@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import checkpointing
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -83,7 +84,7 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
         return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
     plain = gradients()
-    model.activation_checkpointing_enable()
+    checkpointing.enable(model)
     assert model.is_activation_checkpointing
     for one, other in zip(gradients(), plain, strict=True):
         torch.testing.assert_close(one, other)
@@ -193,9 +194,9 @@ def test_layers_are_checkpointed_placed_and_sharded_as_transformers_knows_them()
         layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
         assert len(layers) == 2
         assert {type(layer).__name__ for layer in layers} == set(model._no_split_modules)
-        model.activation_checkpointing_enable()
+        checkpointing.enable(model)
         assert all(layer.gradient_checkpointing for layer in layers)
-        model.activation_checkpointing_disable()
+        checkpointing.disable(model)
         assert not any(layer.gradient_checkpointing for layer in layers)
 
 
@@ -206,7 +207,7 @@ def test_checkpointed_layers_run_twice_and_nothing_else_does(reentrant: bool) ->
     for name, module in model.named_modules():
         if name.endswith(("feed_forward", "pooling")):
             module.register_forward_pre_hook(lambda *_, name=name: calls.append(name.split(".")[-1]))
-    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    checkpointing.enable(model, {"use_reentrant": reentrant})
     if reentrant:
         model.enable_input_require_grads()
     model(batch(), labels=torch.tensor([0, 1])).loss.backward()

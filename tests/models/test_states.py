@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import checkpointing
 import jaxtyping
 import pytest
 import torch
@@ -157,7 +158,7 @@ def test_activation_checkpointing_gives_the_same_gradients(names: list[str]) -> 
         return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
     plain = gradients()
-    model.activation_checkpointing_enable()
+    checkpointing.enable(model)
     checkpointed = gradients()
     assert len(plain) == len(list(model.parameters()))
     for one, other in zip(checkpointed, plain, strict=True):

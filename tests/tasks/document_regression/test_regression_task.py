@@ -16,9 +16,16 @@ from longspan import cli, predict, recipes, train
 from longspan.errors import UserError
 from longspan.runs import load_run
 
-SMALL = ["data.tokens=words", "data.test_fraction=0.1", "model.dim=16", "model.heads=2", "model.depth=1"]
-LEARNING = ["training.num_train_epochs=8", "training.per_device_train_batch_size=8", "training.learning_rate=0.02"]
-LEARNING += ["model.dropout=0.0", "model.token_dropout=0.0"]
+SMALL = [
+    "data.tokens=words",
+    "data.test_fraction=0.1",
+    "training.min_steps=0",
+    "model.dim=16",
+    "model.heads=2",
+    "model.depth=1",
+]
+LEARNING = ["training.num_train_epochs=4", "training.per_device_train_batch_size=8", "training.learning_rate=0.02"]
+LEARNING += ["model.dropout=0.0", "model.token_dropout=0.0", "model.pooling=attention"]
 WORDS = {"awful": 1.0, "fair": 3.0, "great": 5.0}
 
 
@@ -76,7 +83,8 @@ def test_training_in_other_units_is_the_same(run: Path, tmp_path: Path) -> None:
         for name in ("spearman", "r2", "loss"):
             assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-3)
         for name in ("mae", "rmse"):
-            assert found[name] * 1000 == pytest.approx(expected[name], rel=1e-2)
+            # A hundredth of a standard deviation.
+            assert found[name] * 1000 == pytest.approx(expected[name], abs=16)
             assert found["baseline"][name] * 1000 == pytest.approx(expected["baseline"][name], rel=1e-5)
     weights, others = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
     assert weights["classifier.weight"].numpy() == pytest.approx(others["classifier.weight"].numpy(), abs=1e-2)

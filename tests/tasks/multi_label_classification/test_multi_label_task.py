@@ -17,7 +17,14 @@ from longspan.runs import load_run
 from longspan.tasks.base import Prepared
 
 WORDS = {"sport": "goal match", "money": "bank stock", "art": "paint museum"}
-SMALL = ["data.tokens=words", "data.test_fraction=0.1", "model.dim=16", "model.heads=2", "model.depth=1"]
+SMALL = [
+    "data.tokens=words",
+    "data.test_fraction=0.1",
+    "training.min_steps=0",
+    "model.dim=16",
+    "model.heads=2",
+    "model.depth=1",
+]
 
 LEARNING = ["training.num_train_epochs=8", "training.per_device_train_batch_size=8", "training.learning_rate=0.01"]
 LEARNING += ["model.dropout=0.0", "model.token_dropout=0.0"]
@@ -198,6 +205,13 @@ def test_mistakes_are_one_sentence(override: str, message: str, tmp_path: Path) 
     with pytest.raises(UserError, match=message) as error:
         prepare(f"data.path={tmp_path / 'flags.csv'}", override)
     assert "\n" not in str(error.value)
+
+
+def test_lists_of_zeros_and_ones_are_no_names(tmp_path: Path) -> None:
+    lines = [{"text": f"w{n}", "labels": [n % 2, int(n % 3 == 0), 0.0]} for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(UserError, match="expected the names of labels in column 'labels', got only 0 and 1, as in"):
+        prepare(f"data.path={tmp_path / 'rows.jsonl'}")
 
 
 def test_either_one_column_or_several() -> None:

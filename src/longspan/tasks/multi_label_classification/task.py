@@ -82,6 +82,12 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores]):
             raise UserError(
                 "expected documents with labels in the training data, got none with any; check data.label_column."
             )
+        if not data.label_columns and found <= {"0", "1", "true", "false"}:
+            raise UserError(
+                f"expected the names of labels in column {data.label_column!r}, got only "
+                f"{' and '.join(sorted(found))}, as in lists with a 0 or 1 for each label; list the names of those "
+                "that apply, or give each label a column and name them with data.label_columns."
+            )
         names = data.label_columns or in_order(found)
         return {
             "id2label": dict(enumerate(names)),

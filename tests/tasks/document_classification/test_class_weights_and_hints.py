@@ -104,6 +104,7 @@ def test_the_note_is_printed_once_and_training_goes_on(tmp_path: Path, capsys: p
             r"expected an example of class '0.0' .*, got 1 .*; the labels look like quant",
         ),
         (["a;b", "b", "a", "a;b;c", "c", "c;b"], r"of class 'a'.*, got 1 .*; labels such as 'a;b' look like several"),
+        (["a;b", "", "a", "b"] * 5, r"no label in 5 rows .*; labels such as 'a;b' look like several"),
     ],
 )
 def test_where_training_is_impossible_the_error_says_it(labels: list[str], told: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SMALL = [
 ]
 
 LEARNING = ["training.num_train_epochs=8", "training.per_device_train_batch_size=8", "training.learning_rate=0.01"]
-LEARNING += ["model.dropout=0.0", "model.token_dropout=0.0"]
+LEARNING += ["model.dropout=0.0", "model.token_dropout=0.0", "model.pooling=attention"]
 
 
 def rows() -> list[tuple[str, list[str]]]:

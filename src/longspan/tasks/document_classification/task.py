@@ -60,7 +60,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     def _meant(self, data: DataConfig) -> str:
         """Return what the labels look like where they cannot be split; empty if they cannot be read either."""
-        whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0)
+        whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0, skip_bad_rows=True)
         try:
             return hint(Counter(load(whole, self.columns(data), training=False).splits["train"]["label"][:]))
         except (UserError, KeyError):

@@ -73,10 +73,9 @@ def shape_of(name: str, parameters: int) -> dict[str, Any]:
             config = LongspanConfig(**settings, causal=True, vocab_size=68, feed_forward_dim=width)
             return LongspanForCausalLM(config).num_parameters()
 
-    width = 8
-    while size(width + 8) <= parameters:
-        width += 8
-    return {**settings, "feed_forward_dim": width}
+    # Affine in the width, which is a multiple of 8.
+    smallest, each = size(8), size(16) - size(8)
+    return {**settings, "feed_forward_dim": 8 + 8 * ((parameters - smallest) // each)}
 
 
 def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:

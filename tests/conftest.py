@@ -1,6 +1,7 @@
 """Shared by all tests: nothing of the user's is read or written, nothing is downloaded, results repeat, and the
 project's shape annotations are checked at run time."""
 
+import gc
 import os
 import runpy
 import sys
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,13 @@ install_import_hook(
 
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=15, database=None)
 settings.load_profile("longspan")
+
+
+def pytest_collection_finish() -> None:
+    """Take what is imported by now out of later collections: accelerate asks for three in every training run, and each
+    would visit a million objects that stay anyway."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +98,18 @@ def as_on_the_command_line() -> Iterator[None]:
     use_fastest_exact_products()
     yield
     torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a comparison train in this process, which spares each of them seconds of imports."""
+    from longspan import train
+    from longspan.verbs import compare
+
+    def train_here(wanted: Any, run_dir: Path) -> None:
+        train(wanted, run=run_dir, progress=False)
+
+    monkeypatch.setattr(compare, "_train", train_here)
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,7 @@ def test_the_examples_are_found() -> None:
     assert len(blocks("toml")) == 1
 
 
+@pytest.mark.usefixtures("compared_here")
 def test_commands_and_python_run_in_order(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

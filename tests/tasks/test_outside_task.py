@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan import cli
+from longspan import UserError, cli, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-task.md"
 WORDS = {1: "awful", 2: "dull", 3: "fair", 4: "good", 5: "great"}
@@ -56,6 +56,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.usefixtures("compared_here")
 def test_the_page_runs(folder: Path, command: Command) -> None:
     (script,) = blocks("bash")
     train, evaluate, predict, compare = [line.split() for line in script.strip().splitlines()]
@@ -139,9 +140,10 @@ def tolerant(folder: Path) -> Path:
     (folder / "tolerant.py").write_text(TOLERANT, encoding="utf-8")
     recipe = (folder / "stars.toml").read_text(encoding="utf-8").replace("stars.Stars", "tolerant.Tolerant")
     (folder / "tolerant.toml").write_text(recipe, encoding="utf-8")
-    command = ["train", "tolerant.toml", "data.path=reviews.csv", "--run", "runs/tolerant"]
-    ran = longspan(folder, *command, "--allow-import", "tolerant")
-    assert ran.returncode == 0, ran.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        train("tolerant.toml", ["data.path=reviews.csv"], "runs/tolerant", progress=False, allow_imports=["tolerant"])
     return folder
 
 
@@ -188,6 +190,7 @@ def test_compared_runs_have_the_consent_of_the_comparison(
 ) -> None:
     """In Python a module that is imported needs none, but its name must reach the processes that train."""
     from longspan import compare, imports
+    from longspan.verbs import compare as module
 
     for name in ("stars.py", "stars.toml", "reviews.csv"):
         (tmp_path / name).write_text((folder / name).read_text(encoding="utf-8"), encoding="utf-8")
@@ -195,8 +198,9 @@ def test_compared_runs_have_the_consent_of_the_comparison(
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(imports, "_loaded", set())
-    found = compare("stars.toml", ["additive"], 1, ["data.path=reviews.csv"], "runs/one", allow_imports=("stars",))
-    assert [run.error for run in found.runs] == [None]
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="--allow-import stars"):
+        patch.setattr(module, "_train", lambda *_: " ".join(imports.consent_flags()))
+        compare("stars.toml", ["additive"], 1, ["data.path=reviews.csv"], "runs/one", allow_imports=("stars",))
     # Now it is imported.
     found = compare("stars.toml", ["softmax"], 1, ["data.path=reviews.csv"], "runs/two")
     assert [run.error for run in found.runs] == [None]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import itertools
 import os
 import shutil
@@ -23,6 +24,8 @@ from longspan.verbs.train import Interrupted
 
 
 def main(recipe_file: str, folder: Path) -> None:
+    # What is imported stays; accelerate collects three times in every training run.
+    gc.freeze()
     recipe = recipes.load(recipe_file, EVERY_THREE)
     fails_before_training_in_one(recipe, folder)
     plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)

@@ -53,6 +53,7 @@ def test_a_loaded_run_does_for_its_folder(result: TrainingResult, animals: Path)
     assert next(predict(run, animals)) == next(predict(result.folder, animals))
 
 
+@pytest.mark.usefixtures("compared_here")
 def test_comparing_leaves_what_each_run_says(animals: Path, tmp_path: Path) -> None:
     found = compare("quickstart", ["additive", "softmax"], 1, small(animals), tmp_path / "cmp")
     assert isinstance(found, Comparison)

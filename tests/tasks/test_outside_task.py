@@ -198,9 +198,10 @@ def test_compared_runs_have_the_consent_of_the_comparison(
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(imports, "_loaded", set())
-    with monkeypatch.context() as patch, pytest.raises(UserError, match="--allow-import stars"):
+    with monkeypatch.context() as patch:
         patch.setattr(module, "_train", lambda *_: " ".join(imports.consent_flags()))
-        compare("stars.toml", ["additive"], 1, ["data.path=reviews.csv"], "runs/one", allow_imports=("stars",))
+        with pytest.raises(UserError, match="--allow-import stars"):
+            compare("stars.toml", ["additive"], 1, ["data.path=reviews.csv"], "runs/one", allow_imports=("stars",))
     # Now it is imported.
     found = compare("stars.toml", ["softmax"], 1, ["data.path=reviews.csv"], "runs/two")
     assert [run.error for run in found.runs] == [None]

@@ -156,6 +156,15 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument(
         "--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas; a hybrid as A+B"
     )
+    verb.add_argument(
+        "--baselines",
+        metavar="A,B,C",
+        default="",
+        help="what people would use instead, on the same splits: "
+        + "; ".join(
+            f"{' or '.join(found)} for {task}" for task in tasks.names() if (found := tasks.baseline_names(task))
+        ),
+    )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     verb.add_argument(
@@ -356,12 +365,16 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import compare, report
 
-    mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
-    result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, minutes=args.minutes)
+    mixers, baselines = (
+        [name.strip() for name in names.split(",") if name.strip()] for names in (args.mixers, args.baselines)
+    )
+    options = {"baselines": baselines, "minutes": args.minutes}
+    result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
     _emit(args, out, result.to_dict(), report.comparison_summary(result))
-    failed = [run for run in result.runs if run.error is not None]
+    errors = [run.error for run in (*result.runs, *result.baselines)]
+    failed = len(errors) - errors.count(None)
     if failed:
-        raise UserError(f"{len(failed)} of {len(result.runs)} runs failed; the same command tries them again.")
+        raise UserError(f"{failed} of {len(errors)} runs failed; the same command tries them again.")
 
 
 def _width(out: TextIO) -> int | None:

@@ -225,6 +225,39 @@ class MixerSummary:
 
 
 @dataclass(frozen=True)
+class ComparedBaseline:
+    """What people would use instead of a sequence model, on the same splits, or the error that ended it.
+
+    Attributes:
+        baseline: Its name.
+        does: What it does, in one sentence.
+        folder: Where its recipe and its metrics.json are.
+        error: Why it has no scores; None if it has.
+        scores: Its scores by split.
+        chosen: The settings chosen on the validation split.
+        peak_memory_bytes, parameters, seconds: As for a run.
+    """
+
+    baseline: str
+    does: str
+    folder: str
+    error: str | None = None
+    scores: dict[str, Scores] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+    parameters: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON; a failed one has no scores and costs."""
+        if self.error is not None:
+            return {"baseline": self.baseline, "does": self.does, "folder": self.folder, "error": self.error}
+        found = _flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
+        del found["error"]
+        return found
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What `longspan.compare` returns and `comparison.json` holds.
 
@@ -236,6 +269,7 @@ class Comparison:
         folder: Where the runs are.
         runs: Every run.
         summary: One row per mixer with a finished run.
+        baselines: What the mixers were compared with besides each other.
     """
 
     recipe: str
@@ -245,6 +279,7 @@ class Comparison:
     folder: str
     runs: list[ComparedRun]
     summary: list[MixerSummary]
+    baselines: list[ComparedBaseline] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""
@@ -255,6 +290,7 @@ class Comparison:
             "folder": self.folder,
             "runs": [run.to_dict() for run in self.runs],
             "summary": [row.to_dict() for row in self.summary],
+            "baselines": [row.to_dict() for row in self.baselines],
         }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from longspan.mixers import Description
-from longspan.results import Comparison, Spread, TrainingResult
+from longspan.results import ComparedBaseline, Comparison, Spread, TrainingResult
 from longspan.scores import Scores
 
 SPLITS = ("validation", "test")
@@ -94,7 +94,7 @@ def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
 
 
 def comparison_summary(result: Comparison, style: str = "simple") -> str:
-    """Return the table of `longspan compare`."""
+    """Return the table of `longspan compare`, what its baselines are, and whether one of them wins."""
     keys = [
         (split, name, f"{split} {word}")
         for split, (name, word) in itertools.product(SPLITS, result.kind.shown().items())
@@ -113,6 +113,20 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
         ]
         for row in result.summary
     ]
+    counted = [row for row in result.baselines if row.error is None]
+    rows += [
+        [
+            f"{row.baseline} (baseline)",
+            *(number(row.scores[split].numbers()[name] if split in row.scores else None) for split, name, _ in keys),
+            count(None),
+            duration(row.seconds),
+            count(None),
+            size(row.peak_memory_bytes),
+            count(row.parameters),
+            "1",
+        ]
+        for row in counted
+    ]
     headers = [
         "mixer",
         *(words for *_, words in keys),
@@ -123,8 +137,47 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
         "parameters",
         "seeds",
     ]
+    told = [_baseline(row) for row in counted] + _verdicts(result)
     failed = [f"{run.mixer}, seed {run.seed}, failed: {run.error}" for run in result.runs if run.error is not None]
-    return "\n\n".join([table(headers, rows, style), *failed])
+    failed += [f"{row.baseline} (baseline) failed: {row.error}" for row in result.baselines if row.error is not None]
+    return "\n\n".join([table(headers, rows, style), *told, *failed])
+
+
+def _baseline(row: ComparedBaseline) -> str:
+    """Say what a baseline does."""
+    chosen = ", ".join(f"{name} {value}" for name, value in row.chosen.items())
+    return f"{row.baseline}: {row.does} Chosen on the validation split: {chosen}."
+
+
+def _verdicts(result: Comparison) -> list[str]:
+    """Say for each split whether the best baseline has a better headline score than the best mixer."""
+    name = result.kind.headline()
+    word = result.kind.shown()[name]
+    best = max if result.kind.higher_is_better() else min
+    told = []
+    for split in SPLITS:
+        mixers = {row.mixer: row.scores[split][name].mean for row in result.summary if split in row.scores}
+        others = {row.baseline: row.scores[split].numbers()[name] for row in result.baselines if split in row.scores}
+        if not mixers or not others:
+            continue
+        mixer, other = (best(found, key=lambda key: found[key]) for found in (mixers, others))
+        ours, theirs = mixers[mixer], others[other]
+        if number(ours) == number(theirs):
+            told.append(
+                f"On the {split} split the baseline {other} is as good as the best mixer, {mixer}: {word} "
+                f"{number(theirs)}."
+            )
+        elif best(ours, theirs) == theirs:
+            told.append(
+                f"On the {split} split the baseline {other} wins: {word} {number(theirs)}, against {number(ours)} of "
+                f"the best mixer, {mixer}."
+            )
+        else:
+            told.append(
+                f"On the {split} split no baseline wins: {word} {number(ours)} of the best mixer, {mixer}, against "
+                f"{number(theirs)} of the best baseline, {other}."
+            )
+    return told
 
 
 def generation_summary(statistics: Mapping[str, Any]) -> str:

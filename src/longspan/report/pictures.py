@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from longspan.report import duration
 from longspan.results import Comparison
 from longspan.scores import Scores
 
@@ -46,12 +47,15 @@ def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], pat
 
 
 def comparison(result: Comparison, path: Path) -> None:
-    """Draw the headline score, with its spread over seeds, against training speed; one point per mixer.
+    """Draw the headline score, with its spread over seeds, against training speed: one point per mixer.
 
-    The test score is drawn if all mixers have it.
+    A baseline, which takes no steps, is a line to reach, with its time in the legend. The test score is drawn if all
+    have it.
     """
     score, summary = result.kind.headline(), result.summary
-    split = "test" if all("test" in row.scores for row in summary) else "validation"
+    baselines = [row for row in result.baselines if row.error is None]
+    tested = [*(row.scores for row in summary), *(row.scores for row in baselines)]
+    split = "test" if all("test" in scores for scores in tested) else "validation"
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
     markers = itertools.cycle("os^Dv*Ph<>")
@@ -68,6 +72,10 @@ def comparison(result: Comparison, path: Path) -> None:
             linestyle="none",
             label=row.mixer,
         )
+    styles = itertools.cycle(("--", ":", "-."))
+    for line, style in zip(baselines, styles, strict=False):
+        label = f"{line.baseline} (baseline, {duration(line.seconds)})"
+        axes.axhline(line.scores[split].numbers()[score], color="black", linestyle=style, linewidth=1, label=label)
     speeds = [row.tokens_per_second.mean for row in summary]
     if speeds and max(speeds) > 10 * min(speeds) > 0:
         axes.set_xscale("log")

@@ -7,6 +7,7 @@ nothing heavy.
 import importlib
 import pkgutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
@@ -41,3 +42,9 @@ def evaluation_options(name: str) -> type:
     """Return the evaluation options of the built-in task called `name`, without importing the task itself."""
     options: type = importlib.import_module(f"{__name__}.{name}.options").EvaluationOptions
     return options
+
+
+def baseline_names(task: str) -> list[str]:
+    """Return the names of the baselines of the built-in task `task`, sorted, without importing any of them."""
+    found = (module.name for module in pkgutil.iter_modules([str(Path(path, task, "baselines")) for path in __path__]))
+    return sorted(name for name in found if not name.startswith("_"))

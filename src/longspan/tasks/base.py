@@ -1,9 +1,13 @@
 """What every task is: `Task`, the interface that the verbs use for all tasks alike."""
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -72,6 +76,64 @@ class Run:
 
 
 S = TypeVar("S", bound=Scores)
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[S]):
+    """A baseline that was fitted.
+
+    Attributes:
+        scores: Its scores on the validation split and, where there is one, the test split.
+        chosen: The settings that were chosen on the validation split, as JSON.
+        parameters: How many numbers it has learned.
+    """
+
+    scores: dict[str, S]
+    chosen: dict[str, Any]
+    parameters: int
+
+
+class Baseline(abc.ABC, Generic[S]):
+    """What people would use for a task instead of a sequence model: `longspan compare` sets it beside the mixers.
+
+    The first line of a subclass's docstring says in one sentence what it does.
+    """
+
+    #: The packages that it imports and longspan itself does without, when `fit` is called.
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return what it does, in one sentence."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    @abc.abstractmethod
+    def fit(self, recipe: Recipe) -> Fitted[S]:
+        """Fit on the training split of a recipe, choose settings on its validation split, and score.
+
+        The splits are those of the recipe's runs, and scores are those that a run with equal outputs would get.
+
+        Raises:
+            UserError: For whatever is wrong with the data.
+        """
+
+
+def baselines_in(package: ModuleType) -> dict[str, type[Baseline]]:
+    """Return the baselines of a package by name: each file has a class of its name in CamelCase.
+
+    Files whose names begin with "_" hold what they share.
+    """
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
+    return {
+        name: getattr(importlib.import_module(f"{package.__name__}.{name}"), name.title().replace("_", ""))
+        for name in names
+    }
+
+
+def check_validation(splits: Collection[str]) -> None:
+    """Raise UserError unless there is a validation split."""
+    if "validation" not in splits:
+        raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
 
 
 class Task(abc.ABC, Generic[S]):
@@ -211,6 +273,12 @@ class Task(abc.ABC, Generic[S]):
             f"expected a task whose models read rows of tokens to export one, got {self.name!r}, which does not "
             "say how (`Task.token_rows`); name another run."
         )
+
+    # What it is compared with
+
+    def baselines(self) -> Mapping[str, type[Baseline[S]]]:
+        """Return what people would use instead of a sequence model, by name; by default nothing."""
+        return {}
 
     # What is reported
 

@@ -1,4 +1,7 @@
-"""Train several mixers on one recipe, several seeds each, and compare quality with cost: `compare`."""
+"""Train several mixers on one recipe, several seeds each, and compare quality with cost: `compare`.
+
+Baselines, what people would use instead, are fitted to the same splits, also in a process of their own.
+"""
 
 import dataclasses
 import json
@@ -10,14 +13,15 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from longspan import imports, mixers, recipes, report
 from longspan.errors import UserError
 from longspan.report import SPLITS, pictures
-from longspan.results import ComparedRun, Comparison, MixerSummary, Spread
+from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
 from longspan.tasks.recipe import Recipe
-from longspan.verbs import planning
+from longspan.verbs import fitting, planning
 
 _ANY_EPOCHS = 1_000_000
 """As good as no limit, where equal time is wanted."""
@@ -30,6 +34,7 @@ def compare(
     overrides: Sequence[str] = (),
     run: Path | str | None = None,
     *,
+    baselines: Sequence[str] = (),
     minutes: float = 0.0,
     allow_imports: Iterable[str] = (),
 ) -> Comparison:
@@ -44,6 +49,9 @@ def compare(
         seeds: Runs of each mixer.
         overrides: As for `longspan.recipes.load`.
         run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
+        baselines: What else to set beside the mixers: names of the task's baselines (`Task.baselines`), such as
+            "tfidf" and "nb" for documents with one class, "ngram" for language models. Each is fitted once, to the
+            same splits; settings of model and training do not matter to it.
         minutes: Time for the training of each run, validations included, instead of a number of epochs or steps: see
             `training.max_minutes`. Only `training.num_train_epochs` among `overrides` still is a limit. 0 is no limit.
         allow_imports: Packages or modules that dotted paths may import.
@@ -53,15 +61,28 @@ def compare(
         `comparison.md` and `comparison.png`.
 
     Raises:
-        UserError: An unknown mixer or recipe, before anything is trained; a folder that holds a run of another
-            recipe; or no run succeeded.
+        UserError: An unknown mixer, baseline or recipe, or a package that a baseline needs and that is missing, before
+            anything is trained; a folder that holds a run of another recipe; or no run succeeded.
     """
+    for what, names in (("mixers", mixers), ("baselines", baselines)):
+        if isinstance(names, str):
+            raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
     with imports.allow(*allow_imports):
-        return _compare(str(recipe), list(dict.fromkeys(mixers)), seeds, overrides, run, minutes)
+        return _compare(str(recipe), _once(mixers), _once(baselines), seeds, overrides, run, minutes)
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 def _compare(
-    recipe: str, names: Sequence[str], seeds: int, overrides: Sequence[str], run: Path | str | None, minutes: float
+    recipe: str,
+    names: Sequence[str],
+    others: Sequence[str],
+    seeds: int,
+    overrides: Sequence[str],
+    run: Path | str | None,
+    minutes: float,
 ) -> Comparison:
     if not names or seeds < 1:
         raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}; name some.")
@@ -76,18 +97,23 @@ def _compare(
     plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
     for *_, wanted in plan:
         wanted.task.check(wanted.model)
+    kinds = {name: fitting.find(base.task, name) for name in others}
     folder = Path(run or Path("runs", f"compare-{base.name}"))
     folder.mkdir(parents=True, exist_ok=True)
-    kind, runs = base.task.scores, []
-    for number, (name, seed, wanted) in enumerate(plan, 1):
+    kind, total = base.task.scores, len(kinds) + len(plan)
+    counted = []
+    for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
+        made = ComparedBaseline(name, does, str(folder / f"baseline-{name}"))
+        counted.append(_fitted(made, fitting.recipe_of(base), f"[{number}/{total}]", kind))
+    runs = []
+    for number, (name, seed, wanted) in enumerate(plan, 1 + len(kinds)):
         run_dir = folder / f"{name}-{seed}"
-        done = _is_finished(run_dir, wanted)
-        print(f"[{number}/{len(plan)}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
+        done = _is_finished(run_dir, planning.recorded(wanted, run_dir), f"[{number}/{total}]")
         error = None if done else _train(wanted, run_dir)
-        made = ComparedRun(name, seed, str(run_dir), error)
-        runs.append(made if error else _outcome(made, kind))
+        trained = ComparedRun(name, seed, str(run_dir), error)
+        runs.append(trained if error else _outcome(trained, kind))
     summary = [found for name in names if (found := _summary(name, runs))]
-    result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary)
+    result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
     (folder / "comparison.json").write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
     if not summary:
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
@@ -126,27 +152,51 @@ def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
     return dataclasses.replace(base, model=model, training={**base.training, "seed": seed})
 
 
-def _is_finished(run_dir: Path, wanted: Recipe) -> bool:
+def _is_finished(run_dir: Path, wanted: Recipe, place: str) -> bool:
     """Say whether `run_dir` holds a finished run of this recipe; another recipe's run is never overwritten."""
-    if not (run_dir / "recipe.toml").exists():
-        return False
-    found = recipes.load(str(run_dir / "recipe.toml"))
-    if found.to_toml() != planning.recorded(wanted, run_dir).to_toml():
-        raise UserError(
-            f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; move or "
-            "delete it, or name another folder with --run."
-        )
-    return (run_dir / "metrics.json").exists()
+    done = False
+    if (run_dir / "recipe.toml").exists():
+        found = recipes.load(str(run_dir / "recipe.toml"))
+        if found.to_toml() != wanted.to_toml():
+            raise UserError(
+                f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; "
+                "move or delete it, or name another folder with --run."
+            )
+        done = (run_dir / "metrics.json").exists()
+    print(f"{place} {run_dir}{': finished before' if done else ''}", file=sys.stderr)
+    return done
+
+
+def _fitted(baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores]) -> ComparedBaseline:
+    """Return the baseline with its scores, or its error, fitting it unless it was."""
+    folder = Path(baseline.folder)
+    if not _is_finished(folder, wanted, place) and (error := _fit(baseline.baseline, wanted, folder)):
+        return dataclasses.replace(baseline, error=error)
+    metrics, scores = _metrics(folder, kind)
+    costs = {key: metrics[key] for key in ("chosen", "peak_memory_bytes", "parameters", "seconds")}
+    return dataclasses.replace(baseline, scores=scores, **costs)
+
+
+def _fit(name: str, wanted: Recipe, folder: Path) -> str | None:
+    """Fit a baseline in a separate process; return None, or the error that ended it."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "recipe.toml"
+    file.write_text(wanted.to_toml(), encoding="utf-8")
+    return _run_process("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
 
 
 def _train(wanted: Recipe, run_dir: Path) -> str | None:
     """Train in a separate process; return None, or the error that ended it."""
     file = run_dir.with_name(f"{run_dir.name}.toml")
     file.write_text(wanted.to_toml(), encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "longspan", "train", str(file), "--run", str(run_dir), "--json"]
-    command += imports.consent_flags()
-    if (run_dir / "recipe.toml").exists():
-        command.append("--resume")
+    resume = ["--resume"] if (run_dir / "recipe.toml").exists() else []
+    flags = ["--run", str(run_dir), "--json", *imports.consent_flags(), *resume]
+    return _run_process("longspan", "train", str(file), *flags)
+
+
+def _run_process(module: str, *arguments: str) -> str | None:
+    """Run a module as a program and show what it says; return None, or the error that ended it."""
+    command = [sys.executable, "-P", "-m", module, *arguments]
     last: deque[str] = deque(maxlen=50)
     # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
@@ -180,12 +230,15 @@ def _piece(process: subprocess.Popen[bytes]) -> str:
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
     """Return the run with the scores and costs of its metrics.json."""
-    metrics = json.loads(Path(run.folder, "metrics.json").read_text(encoding="utf-8"))
-    return dataclasses.replace(
-        run,
-        scores={split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)},
-        **{key: metrics[key] for key in ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")},
-    )
+    metrics, scores = _metrics(Path(run.folder), kind)
+    costs = ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")
+    return dataclasses.replace(run, scores=scores, **{key: metrics[key] for key in costs})
+
+
+def _metrics(folder: Path, kind: type[Scores]) -> tuple[dict[str, Any], dict[str, Scores]]:
+    """Return what a metrics.json says, and the scores of each split in it."""
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return metrics, {split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)}
 
 
 def _summary(name: str, runs: Sequence[ComparedRun]) -> MixerSummary | None:

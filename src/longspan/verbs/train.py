@@ -22,7 +22,7 @@ from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
 from longspan.scores import Scores
-from longspan.tasks.base import Prepared
+from longspan.tasks.base import Prepared, check_validation
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
@@ -160,8 +160,7 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
 
 def _prepare(recipe: Recipe) -> Prepared:
     prepared = recipe.task.prepare(recipe)
-    if "validation" not in prepared.splits:
-        raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
+    check_validation(prepared.splits)
     return prepared
 
 

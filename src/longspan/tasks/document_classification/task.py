@@ -1,7 +1,7 @@
 """Document classification: `DocumentClassification`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.document_classification import pictures, report
+from longspan.tasks.base import Baseline, baselines_in
+from longspan.tasks.document_classification import baselines, pictures, report
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
@@ -96,6 +97,9 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
+
+    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
+        return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)

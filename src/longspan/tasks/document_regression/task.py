@@ -1,6 +1,6 @@
 """Document regression: `DocumentRegression`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,8 +19,8 @@ from longspan.models.losses import IGNORED
 from longspan.report import number
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Task
-from longspan.tasks.document_regression import pictures, report
+from longspan.tasks.base import Baseline, Task, baselines_in
+from longspan.tasks.document_regression import baselines, pictures, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.tasks.documents import DocumentTask, Facts
@@ -110,6 +110,9 @@ class DocumentRegression(DocumentTask[RegressionScores]):
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"training_mean": float(config.target_mean), "training_standard_deviation": float(config.target_scale)}
+
+    def baselines(self) -> Mapping[str, type[Baseline[RegressionScores]]]:
+        return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)

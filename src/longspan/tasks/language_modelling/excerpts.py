@@ -1,8 +1,12 @@
 """Which tokens of a split a training run scores if it is not to score all of them: `excerpt`."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from datasets import Dataset
+
+from longspan.tasks.language_modelling.scores import LanguageScores, language_scores
 
 CUT = 16_384
 """No document is cut shorter than this, as tokens near its beginning, with little before them, are hard to predict."""
@@ -33,6 +37,19 @@ def excerpt(lengths: Sequence[int] | np.ndarray, most: int) -> np.ndarray:
     chosen = np.where(np.diff(marks) > 0, cut, 0)
     # Those chosen may be longer than others.
     return np.clip(most - (np.cumsum(chosen) - chosen), 0, chosen)
+
+
+def excerpt_scores(dataset: Dataset, scored: np.ndarray, losses: np.ndarray) -> LanguageScores:
+    """Return the scores of an excerpt. Of a document that is cut, characters and bytes count in proportion.
+
+    Args:
+        dataset: Documents, of `longspan.data.pieces.tokenize_documents`.
+        scored: `(d,)` how many targets of each are scored.
+        losses: Their losses in nats, one document after the other.
+    """
+    shares = np.minimum(1, scored / np.maximum(1, np.asarray(dataset["length"][:])))
+    characters, size = (math.ceil(shares @ np.asarray(dataset[name][:])) for name in ("characters", "bytes"))
+    return language_scores(np.split(losses, np.cumsum(scored)[:-1]), characters, size)
 
 
 def _water_level(targets: np.ndarray, most: int) -> int:

@@ -20,9 +20,9 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.tasks.base import Prepared, Run, Task
+from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
 from longspan.tasks.documents import windows
-from longspan.tasks.language_modelling import generation, pictures, report
+from longspan.tasks.language_modelling import baselines, generation, pictures, report
 from longspan.tasks.language_modelling.excerpts import excerpt
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
@@ -175,6 +175,9 @@ class LanguageModelling(Task[LanguageScores]):
         return generation.generate(
             run.model, run.processor, prompt, options, run.recipe.options.segment_length, statistics
         )
+
+    def baselines(self) -> Mapping[str, type[Baseline[LanguageScores]]]:
+        return baselines_in(baselines)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return report.data_table(data, style)

@@ -1,6 +1,5 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.models import MixerStates
-from longspan.tasks.language_modelling.excerpts import excerpt
+from longspan.tasks.language_modelling.excerpts import excerpt, excerpt_scores
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
-from longspan.tasks.language_modelling.scores import LanguageScores, language_scores
+from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData, token_arrays
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
@@ -123,8 +122,7 @@ class SegmentTrainer(LongspanTrainer):
         """Return what `language_scores` makes of the losses of documents, or of an `excerpt` of `max_eval_tokens`.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
-        windows of `segment_length` tokens that overlap by half. Of a document that is cut, characters and bytes count
-        in proportion.
+        windows of `segment_length` tokens that overlap by half.
         """
         documents, lengths = token_arrays(dataset), np.asarray(dataset["length"][:])
         scored = excerpt(lengths, self.max_eval_tokens)
@@ -144,9 +142,7 @@ class SegmentTrainer(LongspanTrainer):
             # The end after the part of a document is none of its targets.
             losses[ends[number] - scored[number] : ends[number]] = row[: scored[number]]
         processes.sum_into(losses)
-        shares = np.minimum(1, scored / np.maximum(1, lengths))
-        characters, size = (math.ceil(shares @ np.asarray(dataset[name][:])) for name in ("characters", "bytes"))
-        return language_scores(np.split(losses, ends[:-1]), characters, size)
+        return excerpt_scores(dataset, scored, losses)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -1,7 +1,7 @@
 """Multi-label classification: `MultiLabelClassification`."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,9 +21,9 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Task
+from longspan.tasks.base import Baseline, Task, baselines_in
 from longspan.tasks.documents import DocumentTask, Facts
-from longspan.tasks.multi_label_classification import pictures, report
+from longspan.tasks.multi_label_classification import baselines, pictures, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
 from longspan.tasks.multi_label_classification.trainer import ThresholdTrainer
@@ -130,6 +130,9 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores]):
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": names(config)}
+
+    def baselines(self) -> Mapping[str, type[Baseline[MultiLabelScores]]]:
+        return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)

@@ -1,0 +1,91 @@
+"""Fitting one baseline of a comparison, as a program of its own: `python -m longspan.verbs.fitting RECIPE NAME`.
+
+The scores and what they cost go into metrics.json beside the recipe. It is a process of its own so that its peak memory
+can be measured as that of training is.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from longspan import imports, recipes
+from longspan.environment import peak_memory
+from longspan.errors import UserError, sentence_of, suggestion
+from longspan.session import quieten_transformers
+from longspan.tasks.base import Baseline, Task
+from longspan.tasks.recipe import Recipe
+
+
+def find(task: Task, name: str) -> type[Baseline]:
+    """Return a task's baseline.
+
+    Raises:
+        UserError: There is none of that name, or a package that it needs is not installed.
+    """
+    known = task.baselines()
+    if name not in known:
+        hint = suggestion(name, known) if known else "leave --baselines out, as it has none."
+        raise UserError(f"the task {task.name!r} has no baseline {name!r}; {hint}")
+    for package in known[name].packages:
+        imports.require(package, f"the baseline {name!r}", "'longspan[baselines]'")
+    return known[name]
+
+
+def recipe_of(recipe: Recipe) -> Recipe:
+    """Return what a baseline needs of a recipe: data and what is scored of them, not the model and its training."""
+    training = {**recipes.TRAINING_DEFAULTS, "seed": 0}
+    return dataclasses.replace(
+        recipe, model={}, training=training, options=dataclasses.replace(recipe.options, max_minutes=0.0)
+    )
+
+
+def fit(recipe: Recipe, name: str, folder: Path) -> None:
+    """Fit a baseline to a recipe's splits and write metrics.json into `folder`.
+
+    Raises:
+        UserError: From `find`, or for whatever is wrong with the data.
+    """
+    began = time.perf_counter()
+    found = find(recipe.task, name)().fit(recipe)
+    metrics = {
+        "baseline": name,
+        "task": recipe.task.name,
+        "chosen": found.chosen,
+        **{split: scores.to_dict() for split, scores in found.scores.items()},
+        "peak_memory_bytes": peak_memory(),
+        "parameters": found.parameters,
+        "seconds": time.perf_counter() - began,
+    }
+    unfinished = folder / ".metrics.json"
+    unfinished.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished.replace(folder / "metrics.json")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as a program on the path of a recipe, the baseline's name and consent to imports; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m longspan.verbs.fitting")
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--allow-import", action="append", default=[])
+    args = parser.parse_args(arguments)
+    quieten_transformers()
+    try:
+        with imports.allow(*args.allow_import):
+            fit(recipes.load(str(args.recipe)), args.name, args.recipe.parent)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        print(f"longspan: {sentence}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -54,8 +54,8 @@ def comparison(result: Comparison, path: Path) -> None:
     """
     score, summary = result.kind.headline(), result.summary
     baselines = [row for row in result.baselines if row.error is None]
-    tested = [*(row.scores for row in summary), *(row.scores for row in baselines)]
-    split = "test" if all("test" in scores for scores in tested) else "validation"
+    tested = all("test" in row.scores for row in summary) and all("test" in row.scores for row in baselines)
+    split = "test" if tested else "validation"
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
     markers = itertools.cycle("os^Dv*Ph<>")

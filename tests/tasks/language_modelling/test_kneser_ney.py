@@ -1,0 +1,133 @@
+"""Kneser-Ney counts on arrays, against the formula written out with dictionaries."""
+
+from collections import Counter, defaultdict
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from longspan import recipes
+from longspan.errors import UserError
+from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
+from longspan.tasks.language_modelling.baselines.ngram import HIGHEST
+from longspan.verbs import fitting
+
+END, VOCABULARY = 2, 9
+
+
+def written_out(documents, order):
+    """Return p(w, history) of the model of this order, from the definition."""
+    rows = [(END, *document, END) for document in documents]
+    grams = {k: Counter(r[i - k + 1 : i + 1] for r in rows for i in range(max(1, k - 1), len(r))) for k in range(1, 9)}
+    starts = {k: {row[:k] for row in rows} for k in range(2, 9)}
+
+    def counts(k, highest):
+        if highest:
+            return grams[k]
+        before = defaultdict(set)
+        for gram in grams[k + 1]:
+            before[gram[1:]].add(gram[0])
+        return {g: grams[k][g] if k > 1 and g in starts[k] else len(before[g]) for g in grams[k]}
+
+    tables = {k: counts(k, k == order) for k in range(1, order + 1)}
+
+    def discount(k, count):
+        if not count:
+            return 0.0
+        n = Counter(tables[k].values())
+        usual = {1: 0.5, 2: 1.0, 3: 1.5}[min(count, 3)]
+        i = min(count, 3)
+        if not n[1] or not n[2] or not (n[i] if i < 3 else sum(v for c, v in n.items() if c >= 3)):
+            return usual
+        y = n[1] / (n[1] + 2 * n[2])
+        if not n[i]:
+            return usual
+        found = i - (i + 1) * y * n[i + 1] / n[i]
+        return found if 0 < found < i else usual
+
+    def probability(w, history, k):
+        if k == 0:
+            return 1 / VOCABULARY
+        below = probability(w, history, k - 1)
+        h = tuple(history[len(history) - k + 1 :]) if k > 1 else ()
+        if len(history) < k - 1:
+            return below
+        followers = {g: c for g, c in tables[k].items() if g[:-1] == h}
+        total = sum(followers.values())
+        if not total:
+            return below
+        kept = max(tables[k].get((*h, w), 0) - discount(k, tables[k].get((*h, w), 0)), 0)
+        return (kept + sum(discount(k, c) for c in followers.values()) * below) / total
+
+    return lambda w, history: probability(w, (END, *history), order)
+
+
+def documents(seed=0):
+    rng = np.random.default_rng(seed)
+    # Skewed, so that counts of 1, 2, 3 and more occur at every order; and one empty, one short document.
+    return [rng.choice(np.arange(3, 8), size, p=[0.5, 0.2, 0.15, 0.1, 0.05]) for size in (60, 0, 1, 25, 40)]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+def test_it_is_the_formula(order):
+    training, held_out = documents(), documents(seed=1)
+    model = KneserNey(training, end=END, vocab_size=VOCABULARY)
+    found = next(islice(model.probabilities(held_out), order - 1, None))
+    reference = written_out([tuple(document.tolist()) for document in training], order)
+    rows = [[*document.tolist(), END] for document in held_out]
+    wanted = [reference(row[i], row[:i]) for row in rows for i in range(len(row))]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("training", [documents(), documents()[1:3], [np.array([3, 3, 3])]])
+def test_probabilities_add_up_to_one(training):
+    model = KneserNey(training, end=END, vocab_size=VOCABULARY)
+    for history in ([], [3], [3, 3, 4, 3], [5, 8, 3, 3], [8, 8, 8]):
+        totals = np.zeros(6)
+        for token in range(VOCABULARY):
+            following = history if token == END else [*history, token]
+            for order, found in enumerate(islice(model.probabilities([np.array(following, int)]), 6)):
+                assert found.min() > 0
+                totals[order] += found[len(history)]
+        np.testing.assert_allclose(totals, 1, rtol=1e-12)
+
+
+def test_n_grams_are_counted_once_however_often_asked():
+    model = KneserNey([np.array([3, 4, 3, 4])], end=END, vocab_size=VOCABULARY)
+    first, second = (list(islice(model.probabilities([np.array([3, 4])]), 3)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    # [3] [4] [end]; [end 3] [3 4] [4 3] [4 end]; ...
+    assert [model.parameters(order) for order in (1, 2)] == [3, 7]
+
+
+def recipe_of_text(tmp_path, *overrides):
+    text = "the cat sat on the mat. the dog sat on the log. " * 30
+    (tmp_path / "text.txt").write_text(text)
+    given = [f"data.path={tmp_path / 'text.txt'}", "data.tokens=characters", "model.depth=1", *overrides]
+    return fitting.recipe_of(recipes.load("shakespeare", given))
+
+
+def test_the_baseline_scores_what_runs_score(tmp_path):
+    recipe = recipe_of_text(tmp_path, "data.test_fraction=0.2", "training.max_eval_tokens=100")
+    found = recipe.task.baselines()["ngram"]().fit(recipe)
+    assert set(found.scores) == {"validation", "test"}
+    assert 2 <= found.chosen["order"] <= HIGHEST
+    # Nearly everything in it repeats.
+    assert found.scores["test"].loss < 0.3
+    assert found.scores["test"].perplexity == pytest.approx(np.exp(found.scores["test"].loss))
+    prepared = recipe.task.prepare(recipe)
+    (training,), (validation,) = (prepared.splits[name]["input_ids"][:] for name in ("train", "validation"))
+    end, size = prepared.processor.eos_token_id, len(prepared.processor)
+    model = KneserNey([np.array(training)], end=end, vocab_size=size)
+    (losses,) = islice(
+        (-np.log(each) for each in model.probabilities([np.array(validation[:100])])),
+        found.chosen["order"] - 1,
+        found.chosen["order"],
+    )
+    assert found.scores["validation"].loss == pytest.approx(losses[:100].mean(), rel=1e-12)
+
+
+def test_without_a_validation_split_there_is_no_order_to_choose(tmp_path):
+    recipe = recipe_of_text(tmp_path, "data.validation_fraction=0.0")
+    with pytest.raises(UserError, match="expected a validation split, got none"):
+        recipe.task.baselines()["ngram"]().fit(recipe)

@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 install: $(VENV)/.installed
 
 quickstart: install
-	$(BIN)/longspan train quickstart training.max_minutes=1 --overwrite
+	$(BIN)/longspan train quickstart training.max_minutes=0.75 --overwrite
 	$(BIN)/longspan evaluate runs/quickstart
 	@printf '%s\n' '' \
 	  'Next, on your own documents: FOLDER has one sub-folder of text files per class, or is a table (csv, ...)' \

@@ -29,6 +29,25 @@ def test_so_do_other_cells(cell: str, promise: str) -> None:
             check()
 
 
+#: Where forgetting has a path of its own, one mixer that takes prefix means and the one that takes sums stand for all.
+SLOW = ("compiles", "exports", "adapters", "quantised", "offloaded", "many_positions")
+
+
+def forgetting_cases() -> list[object]:
+    forgetting = [name for name in mixers.names() if "forget" in mixers.options(name)]
+    return [
+        pytest.param(check, id=f"{name}-{case}")
+        for name in forgetting
+        for case, check in mixer_checks(name, options={"causal": True, "forget": "input"})
+        if name in ("competitive_gate", "linear") or not case.startswith(SLOW)
+    ]
+
+
+@pytest.mark.parametrize("check", forgetting_cases())
+def test_so_do_mixers_that_forget(check: Callable[[], None]) -> None:
+    check()
+
+
 @pytest.mark.parametrize("name", mixers.names())
 def test_every_mixer_describes_itself(name: str) -> None:
     description = mixers.describe(name)

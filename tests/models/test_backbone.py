@@ -139,6 +139,15 @@ def test_a_causal_model_refuses_a_mixer_without_a_causal_form() -> None:
         build(mixer_names=["linformer"], shared_options={"causal": True})
 
 
+def test_forgetting_reaches_mixers_that_have_it_and_at_least_one_must() -> None:
+    shared = {"heads": 2, "causal": True, "forget": "learned"}
+    backbone = build(mixer_names=["additive", "softmax"], shared_options=shared)
+    kinds = [getattr(block.mixer, "forgetting", None) for block in backbone.layers]
+    assert [kind and kind.kind for kind in kinds[:2]] == ["learned", None]
+    with pytest.raises(UserError, match="expected a mixer that can forget with forget='learned', got softmax, local"):
+        build(mixer_names=["softmax", "local"], shared_options=shared)
+
+
 def test_what_an_alias_sets_wins_over_what_all_mixers_are_offered() -> None:
     backbone = build(2, mixer_names=["transformer_xl", "lstm"], mixer_options={"lstm": {"bias": False}})
     first, second = (block.mixer for block in backbone.layers)

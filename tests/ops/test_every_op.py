@@ -75,9 +75,10 @@ def on_edges(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return edges.edge_attention(query, key, value, source, target, source % 3 != 1)
 
 
-def linear_stream(query: Tensor, key: Tensor, value: Tensor) -> Any:
-    state = linear.empty_sums(2, 2, 4, query.dtype)
-    return linear.causal_linear_attention(query, key, value, real(2, query.shape[2]), state)
+def linear_stream(query: Tensor, key: Tensor, value: Tensor, slope: Tensor | None = None) -> Any:
+    state, mask = linear.empty_sums(2, 2, 4, query.dtype), real(2, query.shape[2])
+    rates = None if slope is None else (slope**2).masked_fill(~mask.unsqueeze(1), 0)
+    return linear.causal_linear_attention(query, key, value, mask, state, rates)
 
 
 def shared_window(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -97,6 +98,10 @@ OPS = {
     "prefix_softmax_mean": Op(
         lambda v, z: pooling.prefix_softmax_mean(v, z, real(2, z.shape[1])), lambda t: heads_last(t)[:2]
     ),
+    "prefix_softmax_mean, forgetting": Op(
+        lambda v, z, f: pooling.prefix_softmax_mean(v, z, rates=(f**2).masked_fill(~real(2, z.shape[1])[..., None], 0)),
+        lambda t: [*heads_last(t)[:2], torch.randn(2, t, 2)],
+    ),
     "softmax_pool": Op(
         lambda v, z: pooling.softmax_pool_state(v, z, real(2, z.shape[1])),
         lambda t: [torch.randn(2, t, 5), torch.randn(2, t, 3)],
@@ -104,6 +109,7 @@ OPS = {
     "competition": Op(thin, lambda t: [torch.randn(2, t, 4), torch.randn(3, 4)]),
     "linear": Op(lambda q, k, v: linear.linear_attention(q, k, v, real(2, k.shape[2])), queries_keys_values),
     "linear, causal": Op(linear_stream, queries_keys_values),
+    "linear, forgetting": Op(linear_stream, lambda t: [*queries_keys_values(t), torch.randn(2, 2, t)]),
     "relative": Op(relative_op, relative_inputs),
     "window": Op(
         lambda q, k, v: window.window_attention(q, k, v, 2, real(2, k.shape[2]), causal=True), queries_keys_values

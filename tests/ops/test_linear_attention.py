@@ -41,19 +41,25 @@ def test_linear_attention_is_the_formula(n: int, m: int, density: float | None) 
 
 @pytest.mark.parametrize("t", [1, linear.CHUNK - 1, linear.CHUNK, 2 * linear.CHUNK + 1])
 @pytest.mark.parametrize("density", [0.1, 0.7, None])
-def test_the_causal_form_is_the_formula_and_streams(t: int, density: float | None) -> None:
+@pytest.mark.parametrize("forgetting", [None, 0.1, 30])
+def test_the_causal_form_is_the_formula_and_streams(t: int, density: float | None, forgetting: float | None) -> None:
     query, key, value = inputs(t, t)
     mask = None if density is None else torch.rand(2, t) < density
     if mask is not None:
         mask[0, -1] = True
     empty = linear.empty_sums(2, 2, 3, query.dtype)
-    out, sums = linear.causal_linear_attention(query, key, value, mask, empty)
-    agree(out, linear.linear_attention_naive(query, key, value, mask, causal=True), (query, key, value))
+    rates = None if forgetting is None else forgetting * torch.rand(2, 2, t, dtype=torch.float64)
+    if rates is not None and mask is not None:
+        rates = rates.masked_fill(~mask.unsqueeze(1), 0)
+    out, sums = linear.causal_linear_attention(query, key, value, mask, empty, rates)
+    agree(out, linear.linear_attention_naive(query, key, value, mask, causal=True, rates=rates), (query, key, value))
     parts, state = [], empty
     for at in (slice(0, 1), slice(1, t // 2), slice(max(1, t // 2), t)):
         if at.stop > at.start:
             part = None if mask is None else mask[:, at]
-            made, state = linear.causal_linear_attention(query[:, :, at], key[:, :, at], value[:, :, at], part, state)
+            lost = None if rates is None else rates[:, :, at]
+            cut = (query[:, :, at], key[:, :, at], value[:, :, at])
+            made, state = linear.causal_linear_attention(*cut, part, state, lost)
             parts.append(made)
     torch.testing.assert_close(torch.cat(parts, 2), out)
     torch.testing.assert_close(tuple(state), tuple(sums))

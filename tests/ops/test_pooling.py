@@ -73,13 +73,22 @@ def test_merging_is_associative_and_commutative_and_the_empty_state_changes_noth
 
 @on_both_paths
 @examples
-@given(t=st.integers(1, 130), density=st.floats(0, 1), reset=st.sampled_from([0, 0.1]), cut=st.integers(0, 130))
-def test_prefix_mean_is_the_gated_recurrence(t: int, density: float, reset: float, cut: int) -> None:
+@given(
+    t=st.integers(1, 130),
+    density=st.floats(0, 1),
+    reset=st.sampled_from([0, 0.1]),
+    cut=st.integers(0, 130),
+    forgetting=st.sampled_from([None, 0.1, 10]),
+)
+def test_prefix_mean_is_the_gated_recurrence(
+    t: int, density: float, reset: float, cut: int, forgetting: float | None
+) -> None:
     values, logits = torch.randn(2, t, 3, 4, dtype=torch.float64), 3 * torch.randn(2, t, 3, dtype=torch.float64)
     mask = torch.rand(2, t) < density
     starts = torch.rand(2, t) < reset if reset else None
-    means, whole = pooling.prefix_softmax_mean(values, logits, mask, starts=starts)
-    expected, last = pooling.prefix_softmax_mean_naive(values, logits, mask, starts=starts)
+    rates = None if forgetting is None else forgetting * torch.rand_like(logits).masked_fill(~mask.unsqueeze(-1), 0)
+    means, whole = pooling.prefix_softmax_mean(values, logits, mask, starts=starts, rates=rates)
+    expected, last = pooling.prefix_softmax_mean_naive(values, logits, mask, starts=starts, rates=rates)
     torch.testing.assert_close(means, expected)
     torch.testing.assert_close(whole, last)
     cut = min(cut, t - 1)
@@ -87,7 +96,9 @@ def test_prefix_mean_is_the_gated_recurrence(t: int, density: float, reset: floa
         state, parts = None, []
         for part in (slice(cut), slice(cut, None)):
             now = None if starts is None else starts[:, part]
-            mean, state = pooling.prefix_softmax_mean(values[:, part], logits[:, part], mask[:, part], state, now)
+            lost = None if rates is None else rates[:, part]
+            given_part = (values[:, part], logits[:, part], mask[:, part])
+            mean, state = pooling.prefix_softmax_mean(*given_part, state, now, lost)
             parts.append(mean)
         torch.testing.assert_close(torch.cat(parts, 1), expected)
         torch.testing.assert_close(state, last)

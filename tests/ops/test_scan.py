@@ -131,6 +131,39 @@ def test_gate_gradients(starting: bool, t: int) -> None:
     logits, initial = logits.requires_grad_(), initial.clamp_min(-1).requires_grad_()
     starts = (torch.arange(t) % 4 == 3).expand(2, t) if starting else None
     assert torch.autograd.gradcheck(lambda z, n: scan.softmax_gates(z, n, starts), (logits, initial))
+    rates = (3 * torch.rand_like(logits)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z, n, f: scan.softmax_gates(z, n, starts, f), (logits, initial, rates))
+
+
+@examples
+@given(t=st.integers(1, 70), hidden=st.sampled_from([0, 0.3, 1]), reset=st.floats(0, 0.3), data=st.data())
+def test_forgetting_gates_are_the_prefix_softmax_of_faded_logits(
+    t: int, hidden: float, reset: float, data: st.DataObject
+) -> None:
+    logits, initial = logits_and_state(t, hidden)
+    rates = torch.rand_like(logits) * data.draw(st.sampled_from([0.01, 1, 100]))
+    starts = torch.rand(2, t) < reset if data.draw(st.booleans()) else None
+    for given_initial in (None, initial):
+        gates, final = scan.softmax_gates(logits, given_initial, starts, rates)
+        expected, last = scan.softmax_gates_naive(logits, given_initial, starts, rates)
+        torch.testing.assert_close(gates, expected)
+        torch.testing.assert_close(final, last)
+    # The definition, without a recurrence.
+    gates, _ = scan.softmax_gates(logits, None, None, rates)
+    for i in range(t):
+        lost = torch.stack([rates[:, j + 1 : i + 1].sum(1) for j in range(i + 1)], 1)
+        expected = (logits[:, : i + 1] - lost).softmax(1)[:, -1]
+        torch.testing.assert_close(gates[:, i], expected.masked_fill(logits[:, i] == scan.FLOOR, 0))
+
+
+def test_rates_that_sum_to_a_hundred_thousand_cost_no_digits() -> None:
+    logits, rates = torch.randn(1, 3000, 1), torch.full((1, 3000, 1), 40.0)
+    rates[:, 2950:] = 1e-3
+    gates, final = scan.softmax_gates(logits, None, None, rates)
+    # What came before the last 51 positions is forgotten.
+    alone, last = scan.softmax_gates_naive(logits[:, 2949:].double(), None, None, rates[:, 2949:].double())
+    torch.testing.assert_close(gates[:, 2949:].double(), alone, rtol=1e-6, atol=0)
+    torch.testing.assert_close(final.double(), last, rtol=1e-6, atol=1e-6)
 
 
 def test_gate_gradients_beside_hidden_logits() -> None:
@@ -174,8 +207,9 @@ def test_operators_keep_what_pytorch_asks_of_them() -> None:
     torch.library.opcheck(operators.lerp_scan, (values, gates, initial))
     torch.library.opcheck(operators.lerp_scan, tuple(recurrence(2, 5, True, torch.float32)))
     torch.library.opcheck(operators.lerp_scan_backward, plain)
-    torch.library.opcheck(operators.softmax_gates, (logits, state, starts))
-    torch.library.opcheck(operators.softmax_gates, (logits, state, starts[:, :0]))
+    rates = torch.rand(2, 5, 3, dtype=torch.float64).requires_grad_()
+    torch.library.opcheck(operators.softmax_gates, (logits, state, starts, rates))
+    torch.library.opcheck(operators.softmax_gates, (logits, state, starts[:, :0], rates.detach()[:, :0]))
     torch.library.opcheck(operators.softmax_gates_backward, (gates.detach(), state.detach(), gates.detach(), starts))
 
 

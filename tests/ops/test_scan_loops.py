@@ -91,6 +91,6 @@ def test_gates_of_each_row_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "WORTH_SHARING", 1)
     logits, initial = np.zeros((4, 9, 2)), np.full((4, 2), -1e30)
     gates, final = np.empty_like(logits), np.empty_like(initial)
-    scan.gates_forward(logits, initial, np.empty((4, 0), bool), gates, final, -5e29, 3)
+    scan.gates_forward(logits, initial, np.empty((4, 0), bool), np.empty((4, 0, 2)), gates, final, -5e29, 3)
     np.testing.assert_allclose(gates, np.broadcast_to(1 / np.arange(1, 10)[:, None], gates.shape))
     np.testing.assert_allclose(final, np.log(9))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from longspan.mixers._forgetting import Forgetting
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
@@ -21,7 +22,14 @@ class CompetingQueries(Mixer):
     KEY_BIAS: ClassVar[bool]
 
     def __init__(
-        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        causal: bool = False,
+        bias: bool = True,
+        output_projection: bool = True,
+        forget: str = "none",
     ) -> None:
         super().__init__(dim, causal=causal)
         self.width = head_width(self.NAME, dim, heads)
@@ -32,6 +40,7 @@ class CompetingQueries(Mixer):
         self.key = nn.Linear(dim, dim, bias=bias and self.KEY_BIAS)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=False) if output_projection else nn.Identity()
+        self.forgetting = Forgetting(self.NAME, dim, heads, forget, causal=causal)
         nn.init.normal_(self.score.weight, std=dim**-0.5)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longspan.errors import check_choice
+from longspan.errors import UserError, check_choice
+from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
@@ -38,6 +40,7 @@ class Additive(Mixer):
         p_t = q̄ ⊙ k_t,  k̄ = Σ_t softmax_t(w_k·p_t / √e) p_t
         u_t = k̄ ⊙ v_t,  y_t = W_r u_t + q_t
         causal: q̄_t and k̄_t are the means over positions <= t, and p_t = q̄_t ⊙ k_t
+            forgetting: position j weighs exp(-Σ_{j<i<=t} f_i) of what it weighed when new, in both means
         cross attention: q̄ pools over x, p_j = q̄ ⊙ k_j and k̄ over the context; u_t and y_t as above, of x
 
     Order of computation: pooling is linear in the values and the logits are linear in x, so the projections fold
@@ -65,10 +68,12 @@ class Additive(Mixer):
         scoring: "per-head" (the paper: w_q and w_k see their own head) or "all-heads" (the authors' code: they see
             the whole vector).
         bias: whether the projections have biases.
+        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
+            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
     Raises:
         UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets
-            causal=True or packed documents.
+            causal=True or packed documents; for forgetting without causal=True, or with output="q".
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
@@ -84,6 +89,7 @@ class Additive(Mixer):
         output: str = "r+q",
         scoring: str = "per-head",
         bias: bool = True,
+        forget: str = "none",
     ) -> None:
         super().__init__(dim, causal=causal)
         width = head_width("additive", dim, heads)
@@ -101,7 +107,13 @@ class Additive(Mixer):
         self.projected = rows
         self.query = nn.Linear(dim, rows, bias=bias)
         self.attends = output != "q"
+        self.forgetting = Forgetting("additive", dim, heads, forget, causal=causal)
         if not self.attends:
+            if forget != "none":
+                raise UserError(
+                    f"additive expected forget='none' with output='q', which attends to nothing, got {forget!r}; leave "
+                    "it out."
+                )
             return
         self.key = nn.Linear(dim, rows, bias=bias)
         self.value = nn.Linear(dim, rows, bias=bias) if sharing == "none" else None
@@ -139,7 +151,8 @@ class Additive(Mixer):
             # Logits per head see their own part alone where there is one position, and are counted as if they did not.
             logits = 2 * length * dim * self.heads * (3 if self.interaction == "concat" else 2)
             projections = projection * (2 if self.value is None else 3)
-            return projections + logits + output * (3 if self.interaction == "concat" else 1)
+            output *= 3 if self.interaction == "concat" else 1
+            return projections + logits + output + self.forgetting.operations(length)
         pooling = 2 * (4 * length * dim * self.heads + 2 * self.heads * dim**2 + 2 * dim**2)
         if self.interaction == "product" and length <= dim:
             return pooling + output * (3 if self.adds_query and self.value is not None else 2)
@@ -246,7 +259,8 @@ class Additive(Mixer):
             weight, bias = weight_and_bias(self.output)
             output = functools.partial(nn.functional.linear, weight=weight, bias=bias)
         pool_prefixes = functools.partial(self._pool_prefixes, output)
-        return carried_through_blocks(pool_prefixes, 1, state, query, key, value, mask, starts)
+        rates = self.forgetting(x, mask)
+        return carried_through_blocks(pool_prefixes, 1, state, query, key, value, mask, starts, rates)
 
     def _pool_prefixes(
         self,
@@ -257,10 +271,12 @@ class Additive(Mixer):
         value: Tensor,
         mask: Tensor | None,
         starts: Tensor | None,
+        rates: Tensor | None,
     ) -> tuple[Tensor, AdditiveState]:
         """Return the output, and the state after the last position."""
         query_logits = self._logits(query, self.query_score)
-        global_query, query_state = prefix_softmax_mean(self._split(query), query_logits, mask, state.query, starts)
+        pool = functools.partial(prefix_softmax_mean, mask=mask, starts=starts, rates=rates)
+        global_query, query_state = pool(self._split(query), query_logits, state=state.query)
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         if self.interaction == "product":
             met = global_query.flatten(2) * key
@@ -273,7 +289,7 @@ class Additive(Mixer):
         if for_query:
             key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
             pooled = torch.cat((global_query, pooled), -1)
-        global_key, key_state = prefix_softmax_mean(pooled, key_logits, mask, state.key, starts)
+        global_key, key_state = pool(pooled, key_logits, state=state.key)
         if self.interaction == "product":
             used = global_key.flatten(2) * value
         elif self.interaction == "add":
@@ -321,14 +337,19 @@ def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
     def heads(tensor: Tensor) -> list[Tensor]:
         return list(tensor.chunk(mixer.heads, -1))
 
+    fades = faded(mixer.forgetting, source)
+
     def mean(values: list[Tensor], scores: list[Tensor], whole: Tensor, scale: float) -> list[Tensor]:
         """Pool each head's values over all positions as (1, e), or over each prefix when causal, as (t, e)."""
         means = []
-        for value, score in zip(values, scores, strict=True):
+        for value, score, fade in zip(values, scores, fades, strict=True):
             scored = value if score.shape[0] == value.shape[1] else whole
             logits = (scored * score).sum(-1) / scale
-            prefixes = [i + 1 for i in range(len(value))] if mixer.causal else [len(value)]
-            means.append(torch.stack([logits[:n].softmax(0) @ value[:n] for n in prefixes]))
+            if mixer.causal:
+                prefixes = range(1, len(value) + 1)
+                means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in prefixes]))
+            else:
+                means.append(logits.softmax(0).unsqueeze(0) @ value)
         return means
 
     def project(linear: nn.Linear, tensor: Tensor) -> Tensor:

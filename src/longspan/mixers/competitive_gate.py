@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
@@ -29,6 +30,7 @@ class CompetitiveGate(CompetingQueries):
         Q = Σ_t α_t W_q x_t, V = Σ_t α_t W_v x_t
         y_t = W_o concat_h(relu(Q·W_k x_t) V)
         causal: Q_t and V_t are the means over positions <= t, and y_t = W_o concat_h(relu(Q_t·W_k x_t) V_t)
+            forgetting: position j weighs exp(-Σ_{j<i<=t} f_i) of what it weighed when new, in both means
 
     Order of computation: every projection folds. One mean x̄ = Σ α_t x_t gives Q = W_q x̄ and V = W_v x̄; the gate is
     relu(x_t·(W_kᵀ Q) + b_k·Q), so no key is formed; W_o acts on the values of the heads, y_t = Σ_h g_th (W_o,h V_h). x
@@ -52,9 +54,11 @@ class CompetitiveGate(CompetingQueries):
         causal: whether a position sees only itself and those before it.
         bias: whether W_q, W_k and W_v have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
+            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
     Raises:
-        UserError: when `heads` does not divide `dim`.
+        UserError: when `heads` does not divide `dim`; for forgetting without causal=True.
     """
 
     NAME = "competitive_gate"
@@ -76,7 +80,7 @@ class CompetitiveGate(CompetingQueries):
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         if self.causal:
-            return 2 * length * self.dim * (projections * self.dim + self.heads)
+            return 2 * length * self.dim * (projections * self.dim + self.heads) + self.forgetting.operations(length)
         return 8 * length * self.heads * self.dim + 2 * projections * self.dim**2
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> CompetitiveGateState:
@@ -87,16 +91,23 @@ class CompetitiveGate(CompetingQueries):
         self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveGateState]:
         heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
-        y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts)
+        rates = self.forgetting(x, mask)
+        y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts, rates)
         return self.output(y), state
 
 
 def _gate(
-    state: CompetitiveGateState, logits: Tensor, query: Tensor, key: Tensor, value: Tensor, starts: Tensor | None
+    state: CompetitiveGateState,
+    logits: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Tensor | None,
+    rates: Tensor | None,
 ) -> tuple[Tensor, CompetitiveGateState]:
     """Return what gates let through (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
     # The weight of a position within its own prefix is all that both means need.
-    shares, normaliser = softmax_gates(logits, state.normaliser, starts)
+    shares, normaliser = softmax_gates(logits, state.normaliser, starts, rates)
     query, last_query = lerp_scan(query, shares, state.query, starts)
     value, last_value = lerp_scan(value, shares, state.value, starts)
     met = query * key
@@ -122,11 +133,12 @@ def naive(mixer: CompetitiveGate, x: Tensor, mask: Tensor | None = None) -> Tens
 
 def _naive_row(mixer: CompetitiveGate, x: Tensor) -> Tensor:
     """Compute one document (t, d)."""
-    heads = []
+    # Of the causal form, only what the last position receives is used.
+    heads, fades = [], faded(mixer.forgetting, x)[:, -1]
     projected = (mixer.query(x), mixer.key(x), mixer.value(x))
     parts = zip(*(tensor.chunk(mixer.heads, 1) for tensor in projected), strict=True)
-    for z, (query, key, value) in zip(mixer.score(x).unbind(1), parts, strict=True):
-        share = z.softmax(0)
+    for z, fade, (query, key, value) in zip(mixer.score(x).unbind(1), fades, parts, strict=True):
+        share = (z - fade).softmax(0)
         heads.append((key @ (share @ query)).relu().unsqueeze(1) * (share @ value))
     y: Tensor = mixer.output(torch.cat(heads, 1))
     return y

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
@@ -30,6 +31,8 @@ class CompetitiveLookup(CompetingQueries):
         y_t = W_o concat_h(α_t A)
         causal: Q_m and A_m are the means over positions <= m, the logit of key m is Q_m·W_k x_m / √e, and
             α_t = exp(z_t) / Σ_{j<=t} exp(z_j)
+            forgetting: position j weighs exp(-Σ_{j<i<=t} f_i) of what it weighed when new, in both means and in the
+            sum of α_t, whose shares then no longer shrink as 1/t
 
     Order of computation: every projection folds. Q = W_q (Σ α_t x_t); its logits are x_m·(W_kᵀ Q), so no key is
     formed; A = W_v (Σ β_m x_m); and W_o acts on the answers of the heads, y_t = Σ_h α_th (W_o,h A_h). x is read for two
@@ -51,9 +54,11 @@ class CompetitiveLookup(CompetingQueries):
         causal: whether a position sees only itself and those before it.
         bias: whether W_q and W_v have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
+            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
     Raises:
-        UserError: when `heads` does not divide `dim`.
+        UserError: when `heads` does not divide `dim`; for forgetting without causal=True.
     """
 
     NAME = "competitive_lookup"
@@ -72,7 +77,7 @@ class CompetitiveLookup(CompetingQueries):
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         if self.causal:
-            return 2 * length * self.dim * (projections * self.dim + self.heads)
+            return 2 * length * self.dim * (projections * self.dim + self.heads) + self.forgetting.operations(length)
         return 10 * length * self.heads * self.dim + 2 * projections * self.dim**2
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> CompetitiveLookupState:
@@ -84,7 +89,8 @@ class CompetitiveLookup(CompetingQueries):
         self, x: Tensor, mask: Tensor | None, state: CompetitiveLookupState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveLookupState]:
         heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
-        y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts)
+        rates = self.forgetting(x, mask)
+        y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts, rates)
         return self.output(y), state
 
 
@@ -96,14 +102,15 @@ def _look_up(
     value: Tensor,
     mask: Tensor | None,
     starts: Tensor | None,
+    rates: Tensor | None,
 ) -> tuple[Tensor, CompetitiveLookupState]:
     """Return shared-out answers (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
     # The weight of a position within its own prefix is its share, and the gate of the running query.
-    shares, normaliser = softmax_gates(logits, state.query.normaliser, starts)
+    shares, normaliser = softmax_gates(logits, state.query.normaliser, starts, rates)
     query, last = lerp_scan(query, shares, state.query.mean, starts)
     met = query * key
     met_logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / key.shape[-1] ** 0.5
-    answer, answer_state = prefix_softmax_mean(value, met_logits, mask, state.answer, starts)
+    answer, answer_state = prefix_softmax_mean(value, met_logits, mask, state.answer, starts, rates)
     y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
     return y, CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
 
@@ -120,10 +127,10 @@ def naive(mixer: CompetitiveLookup, x: Tensor, mask: Tensor | None = None) -> Te
 
 def _naive_row(mixer: CompetitiveLookup, x: Tensor) -> Tensor:
     """Compute one document (t, d)."""
-    heads = []
+    heads, fades = [], faded(mixer.forgetting, x)
     projected = (mixer.query(x), mixer.key(x), mixer.value(x))
     parts = zip(*(tensor.chunk(mixer.heads, 1) for tensor in projected), strict=True)
-    for z, (query, key, value) in zip(mixer.score(x).unbind(1), parts, strict=True):
+    for z, fade, (query, key, value) in zip(mixer.score(x).unbind(1), fades, parts, strict=True):
         if not mixer.causal:
             share = z.softmax(0)
             scores = key @ (share @ query) / mixer.width**0.5
@@ -131,10 +138,11 @@ def _naive_row(mixer: CompetitiveLookup, x: Tensor) -> Tensor:
             continue
         scores, rows = z.new_zeros(0), []
         for i in range(1, len(x) + 1):
-            share = z[:i].softmax(0)
+            lost = fade[i - 1, :i]
+            share = (z[:i] - lost).softmax(0)
             # Scored once, by the query at its position.
             scores = torch.cat((scores, (share @ query[:i] * key[i - 1]).sum().view(1) / mixer.width**0.5))
-            rows.append(share[-1] * (scores.softmax(0) @ value[:i]))
+            rows.append(share[-1] * ((scores - lost).softmax(0) @ value[:i]))
         heads.append(torch.stack(rows))
     y: Tensor = mixer.output(torch.cat(heads, 1))
     return y

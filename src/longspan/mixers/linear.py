@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.linear import CHUNK, TINY, LinearSums, causal_linear_attention, empty_sums, linear_attention
@@ -14,11 +16,12 @@ class Linear(Mixer):
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads; φ(u) = elu(u) + 1
         y_i = W_o concat_h( Σ_j (φ(q_i)·φ(k_j)) v_j / Σ_j φ(q_i)·φ(k_j) );  causal: j <= i
+            forgetting: the weight of position j at i is exp(-Σ_{j<l<=i} f_l) of φ(q_i)·φ(k_j)
         cross attention: q from x, k and v from the context
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
     with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
-    over all chunks before it.
+    over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise.
 
     Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 4·t·dim² + 2·t·dim·(C + e) time, dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
@@ -31,14 +34,19 @@ class Linear(Mixer):
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and those before it.
         bias: whether the four projections have biases.
+        forget: how each head forgets, when causal: "none" (the sums of all that came before), "fixed" (time constants
+            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
     Raises:
-        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents.
+        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents; for
+            forgetting without causal=True.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
 
-    def __init__(self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True) -> None:
+    def __init__(
+        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
+    ) -> None:
         super().__init__(dim, causal=causal)
         self.width = head_width("linear", dim, heads)
         self.heads = heads
@@ -46,6 +54,7 @@ class Linear(Mixer):
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
+        self.forgetting = Forgetting("linear", dim, heads, forget, causal=causal)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
@@ -61,14 +70,17 @@ class Linear(Mixer):
             return projections + 4 * length * self.dim * self.width
         # The last chunk is padded.
         chunk = min(CHUNK, length)
-        return projections + 4 * chunk * -(-length // chunk) * self.dim * (self.width + chunk)
+        sums = 4 * chunk * -(-length // chunk) * self.dim * (self.width + chunk)
+        return projections + sums + self.forgetting.operations(length)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums:
         return empty_sums(batch_size, self.heads, self.width, dtype, device)
 
     def advance(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
         query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
-        mixed, state = causal_linear_attention(query, key, value, mask, state)
+        rates = self.forgetting(x, mask)
+        rates = None if rates is None else rates.transpose(1, 2)
+        mixed, state = causal_linear_attention(query, key, value, mask, state, rates)
         return self.output(merge_heads(mixed)), state
 
     def _read(self, x: Tensor, source: Tensor, source_mask: Tensor | None) -> Tensor:
@@ -102,9 +114,12 @@ def naive(
                 continue
             query, keys, values = mixer.query(x[row, i]), mixer.key(source[row, seen]), mixer.value(source[row, seen])
             mixed = []
-            for part in (slice(h * mixer.width, (h + 1) * mixer.width) for h in range(mixer.heads)):
+            fades = faded(mixer.forgetting, source[row, seen])[:, -1]
+            for h, fade in enumerate(fades):
+                part = slice(h * mixer.width, (h + 1) * mixer.width)
                 # A factor per query, which the normaliser cancels: without it, all of its features may vanish.
                 weights = features(keys[:, part]) @ features(query[part] - query[part].max().clamp(max=0))
+                weights = weights * (-fade).exp()
                 mixed.append(weights @ values[:, part] / weights.sum().clamp_min(TINY))
             y[row, i] = mixer.output(torch.cat(mixed))
     return y

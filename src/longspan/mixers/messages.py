@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
@@ -36,6 +38,9 @@ class Messages(Mixer):
         slot_k = Σ_t m_tk Q x_t
         y_t = Σ_k s_tk slot_k;  altogether, y = softmax(Sx) · softmax(Mx)ᵀ · (Qx)
         causal: slot_tk is the mean over positions <= t, and s_tk = exp(S_k x_t) / Σ_{j<=t} exp(S_k x_j)
+            forgetting: position j weighs exp(-Σ_{j<i<=t} f_ik) of what it weighed when new, in the mean and in the sum
+            of s_tk. So a position competes for what a slot hands out with its recent past, and its share no longer
+            shrinks as 1/t.
         cross attention: the slots gather from the context (m, Q) and distribute to x (s)
 
     Order of computation: Q is linear and the weights of a slot add up to one, so slot_k = Q (Σ_t m_tk x_t): Q acts on
@@ -55,14 +60,19 @@ class Messages(Mixer):
         slots: number of slots.
         causal: whether a position sees only itself and those before it.
         bias: whether Q has a bias.
+        forget: how each slot forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
+            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
     Raises:
-        UserError: when `slots` is less than one; when a context meets causal=True or packed documents.
+        UserError: when `slots` is less than one; when a context meets causal=True or packed documents; for forgetting
+            without causal=True.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
 
-    def __init__(self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True) -> None:
+    def __init__(
+        self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
+    ) -> None:
         super().__init__(dim, causal=causal)
         if slots < 1:
             raise UserError(f"messages expected at least one slot, got slots={slots}; choose 1 or more.")
@@ -71,6 +81,7 @@ class Messages(Mixer):
         self.hand_out = nn.Linear(dim, slots, bias=False)
         self.gather = nn.Linear(dim, slots, bias=False)
         self.message = nn.Linear(dim, dim, bias=bias)
+        self.forgetting = Forgetting("messages", dim, slots, forget, causal=causal)
         for scores in (self.hand_out, self.gather):
             nn.init.normal_(scores.weight, std=dim**-0.5)
 
@@ -97,7 +108,7 @@ class Messages(Mixer):
         if not self.causal:
             return 8 * length * self.slots * self.dim + 2 * self.slots * self.dim**2
         within = min(CHUNK, length) + 2 * self.slots
-        return 2 * length * self.dim * (self.dim + 2 * self.slots + within)
+        return 2 * length * self.dim * (self.dim + 2 * self.slots + within) + self.forgetting.operations(length)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> MessagesState:
         gathered = empty_prefix(batch_size, self.slots, self.dim, dtype, device)
@@ -110,6 +121,11 @@ class Messages(Mixer):
         logits = logits.to(torch.float32 if x.device.type == "mps" else torch.float64)
         if mask is not None:
             logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        rates, passed = self.forgetting(x, mask), None
+        if rates is not None:
+            # n_t + Σ_{i<=t} f_i is an ordinary sum, of logits to which the same is added: weights are as they were.
+            passed = rates.to(logits.dtype).cumsum(1)
+            logits = logits + torch.cat((passed, passed), 2)
         before = torch.cat((state.gathered.normaliser, state.handed), 1)
         normalisers = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
         gathering, handing = logits.split(self.slots, 2)
@@ -120,14 +136,19 @@ class Messages(Mixer):
             weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
         with torch.autocast(x.device.type, enabled=False):
             wide = values.to(accumulation_dtype(values.dtype))
+            gathered_before = state.gathered._replace(normaliser=state.gathered.normaliser.to(logits.dtype))
             if not exporting() and x.shape[1] == 1:
                 # A single step of a stream: chunking would not pay off.
                 sent = wide.unsqueeze(2).expand(-1, -1, self.slots, -1)
-                contents, slots = prefix_softmax_mean(sent, gathering, None, state.gathered)
+                contents, slots = prefix_softmax_mean(sent, gathering, None, gathered_before)
                 y = (handing - handed).exp().to(wide.dtype) @ contents[:, 0]
             else:
-                y, slots = carried_through_blocks(_hand_out_prefixes, 1, state.gathered, wide, gathering, weights)
-        return y.to(values.dtype), MessagesState(slots, handed[:, -1].to(state.handed.dtype))
+                y, slots = carried_through_blocks(_hand_out_prefixes, 1, gathered_before, wide, gathering, weights)
+        ends = torch.stack((slots.normaliser, handed[:, -1]))
+        if passed is not None:
+            ends = ends - passed[:, -1]
+        gathered_after, handed_after = ends.to(state.handed.dtype)
+        return y.to(values.dtype), MessagesState(PrefixMean(gathered_after, slots.mean), handed_after)
 
 
 def _matrix(scores: nn.Module) -> Tensor:
@@ -192,6 +213,8 @@ def naive(
 
 def _naive_row(mixer: Messages, x: Tensor, source: Tensor) -> Tensor:
     """Compute one document (t, d) from the formula, in the formula's order."""
-    handing, gathering = mixer.hand_out(x).softmax(0), mixer.gather(source).softmax(0)
+    # Of the causal form, only what the last position receives is used.
+    fade = faded(mixer.forgetting, source)[:, -1].T if mixer.causal else 0
+    handing, gathering = (mixer.hand_out(x) - fade).softmax(0), (mixer.gather(source) - fade).softmax(0)
     y: Tensor = handing @ (gathering.T @ mixer.message(source))
     return y

@@ -103,14 +103,15 @@ class Backbone(nn.Module):
         depth: number of layers.
         mixer_names: names or dotted paths of mixers; layer i uses `mixer_names[i % len(mixer_names)]`.
         mixer_options: options per mixer name; they take precedence over `shared_options`.
-        shared_options: options for every mixer (heads, causal); those that a mixer does not have are left out, but a
-            causal model refuses mixers without a causal form.
+        shared_options: options for every mixer (heads, causal, forget); those that a mixer does not have are left out,
+            but a causal model refuses mixers without a causal form, and one that forgets needs a mixer that can.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         block: the class of the layers.
 
     Raises:
-        UserError: for an unknown norm, activation, mixer or option, or options for a mixer that is not used.
+        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, or forgetting
+            where no mixer forgets.
     """
 
     def __init__(
@@ -140,6 +141,12 @@ class Backbone(nn.Module):
                 raise UserError(
                     f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
                 )
+        forget = shared_options.get("forget", "none")
+        if forget != "none" and not any("forget" in mixers.options(name) for name in mixer_names):
+            raise UserError(
+                f"expected a mixer that can forget with forget={forget!r}, got {', '.join(mixer_names)}; leave "
+                "model.forget out or choose another mixer, such as additive."
+            )
         self.depth = depth
         self.blocks = nn.ModuleList(
             block(

@@ -43,6 +43,8 @@ class LongspanConfig(PreTrainedConfig):
             ["additive"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
         causal: whether positions see only themselves and earlier positions.
+        forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
+            `longspan show additive`). Other mixers ignore it, but one of the model must know it.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
@@ -116,6 +118,7 @@ class LongspanConfig(PreTrainedConfig):
     mixers: list[str] | None = None
     mixer_options: dict[str, dict[str, Any]] | None = None
     causal: bool = False
+    forget: str = "none"
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096

@@ -127,7 +127,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 config.depth,
                 mixer_names=config.mixers,
                 mixer_options=config.mixer_options,
-                shared_options={"heads": config.heads, "causal": config.causal},
+                shared_options={"heads": config.heads, "causal": config.causal, "forget": config.forget},
                 feed_forward_dim=config.feed_forward_dim,
                 norm=config.norm,
                 residual=config.residual,

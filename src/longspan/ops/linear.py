@@ -14,8 +14,9 @@ from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
+from longspan.ops.decay import chunk_decay, decayed_sums
 from longspan.ops.execution import by_hand, exporting
-from longspan.ops.pooling import accumulation_dtype
+from longspan.ops.scan import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
 # each chunk e·e/CHUNK.
@@ -79,21 +80,23 @@ def causal_linear_attention(
     value: Float[Tensor, "b h t e"],
     mask: Bool[Tensor, "b t"] | None,
     state: LinearSums,
+    rates: Float[Tensor, "b h t"] | None = None,
 ) -> tuple[Float[Tensor, "b h t e"], LinearSums]:
     """Return the same over the keys up to each query, and the sums after the last; `state` continues an earlier call.
 
-    Chunk by chunk, all chunks of a block at once: a masked product within, the sums of all earlier chunks before. Cost:
-    2·t·e·(CHUNK + e) per head, with sums in at least float32.
+    At position t the weights of all keys before it shrink by exp(-rates_t): `rates` are at least zero, and zero where
+    `mask` is False. Chunk by chunk, all chunks of a block at once: a masked product within, the sums of all earlier
+    chunks before; no exponent is above zero. Cost: 2·t·e·(CHUNK + e) per head, with sums in at least float32.
     """
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
         # Features, scores and sums of chunks together: blocks pay off from half the usual size.
-        out, state = carried_through_blocks(_causal_block, 2, state, query, key, value, real, widening=2)
+        out, state = carried_through_blocks(_causal_block, 2, state, query, key, value, real, rates, widening=2)
     return out.to(value.dtype), state
 
 
 def _causal_block(
-    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None
+    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, rates: Tensor | None
 ) -> tuple[Tensor, LinearSums]:
     t = query.shape[2]
     if t == 0:
@@ -101,16 +104,27 @@ def _causal_block(
     if not exporting() and t == 1:
         # A step of a stream: too short for chunks.
         keys = _key_features(key, real)
+        if rates is not None:
+            kept = (-rates).exp().to(keys.dtype)
+            state = LinearSums(state.values * kept.unsqueeze(-1), state.weights * kept)
         sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
         return _answers(sums, weights, query), LinearSums(sums, weights)
     queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
     values = _chunks(value).to(keys.dtype)
     if real is not None or exporting() or t % keys.shape[3]:
         keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
-    before, sums = _running(keys.mT @ values, state.values)
-    weights_before, weights = _running(keys.sum(3), state.weights)
     scores = queries @ keys.mT
-    scores = scores.tril_() if by_hand() else scores.tril()
+    if rates is None:
+        scores = scores.tril_() if by_hand() else scores.tril()
+        before, sums = _running(keys.mT @ values, state.values)
+        weights_before, weights = _running(keys.sum(3), state.weights)
+    else:
+        decay = chunk_decay(_chunks(rates).to(keys.dtype))
+        scores = scores * decay.within
+        queries = queries * decay.since_start.unsqueeze(-1)
+        keys = keys * decay.until_end.unsqueeze(-1)
+        before, sums = _running(keys.mT @ values, state.values, decay.total)
+        weights_before, weights = _running(keys.sum(3), state.weights, decay.total)
     normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
     if exporting():
         out = queries @ before + scores @ values
@@ -159,20 +173,30 @@ def _inverse(normaliser: Tensor) -> Tensor:
 
 
 def _chunks(tensor: Tensor) -> Tensor:
-    """Split (b, h, t, e) into (b, h, chunks, at most CHUNK, e), padding the last chunk with zeros."""
+    """Split (b, h, t, ...) into (b, h, chunks, at most CHUNK, ...), padding the last chunk with zeros."""
     size = CHUNK if exporting() else min(CHUNK, tensor.shape[2])
     # Made contiguous once, for all later products.
     return in_chunks(tensor, 2, size).contiguous()
 
 
-def _running(chunks: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks."""
+def _running(chunks: Tensor, start: Tensor, rates: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks; all that comes
+    before a chunk decays by exp(-rates), (b, h, chunks)."""
+    if rates is not None:
+        rows = chunks.flatten(0, 1)
+        before, last = decayed_sums(rows.flatten(2), rates.flatten(0, 1), start.flatten(0, 1).flatten(1))
+        return before.view_as(chunks), last.view_as(start)
     before = torch.cat((start.unsqueeze(2), chunks), 2)[:, :, :-1].cumsum(2)
     return before, before[:, :, -1] + chunks[:, :, -1]
 
 
 def linear_attention_naive(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    rates: Tensor | None = None,
 ) -> Tensor:
     """Compute both forms query by query, from the weights of the keys each may see."""
     out = query.new_zeros(*query.shape[:3], value.shape[3])
@@ -186,6 +210,9 @@ def linear_attention_naive(
                 # A factor of the query's own, which the normaliser cancels: without it, all of its features may vanish.
                 features = torch.nn.functional.elu(asked - asked.amax(-1, keepdim=True).clamp_max(0)) + 1
                 weights = features @ (torch.nn.functional.elu(key[row][:, visible]) + 1).mT
+                if rates is not None:
+                    lost = torch.stack([rates[row, :, j + 1 : i + 1].sum(-1) for j in range(i + 1)], -1)
+                    weights = weights * (-lost).exp()[:, None, visible[: i + 1]]
                 weights = weights / weights.sum(-1, keepdim=True).clamp_min(TINY)
                 out[row, :, i] = (weights @ value[row][:, visible])[:, 0]
     return out

@@ -95,12 +95,14 @@ def prefix_softmax_mean(
     mask: Bool[Tensor, "b t"] | None = None,
     state: PrefixMean | None = None,
     starts: Bool[Tensor, "b t"] | None = None,
+    rates: Float[Tensor, "b t h"] | None = None,
 ) -> tuple[Float[Tensor, "b t h e"], PrefixMean]:
     """Return at every position the softmax-weighted mean of the values up to it, and the state after the last.
 
     Positions where `mask` is False weigh nothing; before the first real position the mean is zero. `state` continues
-    an earlier call. Where `starts` is True, a packed document begins and everything before is forgotten.
-    Cost: t·h·e, in one pass, with sums in at least float32.
+    an earlier call. Where `starts` is True, a packed document begins and everything before is forgotten. At position t
+    the weights of all positions before it shrink by exp(-rates_t): `rates` are at least zero, and zero where `mask` is
+    False. Cost: t·h·e, in one pass, with sums in at least float32.
     """
     b, t, h, e = values.shape
     state = state or empty_prefix(b, h, e, values.dtype, values.device)
@@ -110,9 +112,11 @@ def prefix_softmax_mean(
         values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
     if not exporting() and t == 1 and starts is None:
         # A step of a stream: too short for a kernel.
+        if rates is not None:
+            state = state._replace(normaliser=state.normaliser - rates[:, 0].to(state.normaliser.dtype))
         state = merge(state, PrefixMean(logits[:, 0].to(state.normaliser.dtype), values[:, 0].to(state.mean.dtype)))
         return state.mean.unsqueeze(1).to(values.dtype), state
-    gates, normaliser = softmax_gates(logits, state.normaliser, starts)
+    gates, normaliser = softmax_gates(logits, state.normaliser, starts, rates)
     means, mean = lerp_scan(values, gates, state.mean, starts)
     return means, PrefixMean(normaliser, mean)
 
@@ -123,6 +127,7 @@ def prefix_softmax_mean_naive(
     mask: Tensor | None = None,
     state: PrefixMean | None = None,
     starts: Tensor | None = None,
+    rates: Tensor | None = None,
 ) -> tuple[Tensor, PrefixMean]:
     """Compute `prefix_softmax_mean` one position after the other, as the gated recurrence it is."""
     b, t, h, e = values.shape
@@ -132,6 +137,8 @@ def prefix_softmax_mean_naive(
         if starts is not None:
             normaliser = normaliser.masked_fill(starts[:, i, None], FLOOR)
             mean = mean.masked_fill(starts[:, i, None, None], 0)
+        if rates is not None:
+            normaliser = normaliser - rates[:, i]
         new = torch.logaddexp(normaliser, logits[:, i])
         moved = mean + (logits[:, i] - new).exp().unsqueeze(-1) * (values[:, i] - mean)
         real = torch.ones(b, 1, dtype=torch.bool) if mask is None else mask[:, i : i + 1]

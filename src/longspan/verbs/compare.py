@@ -145,10 +145,13 @@ def _with_budget(base: Recipe, minutes: float, overrides: Sequence[str]) -> Reci
 
 
 def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
-    """Return the recipe of one run; a model refuses options for mixers that it does not have."""
+    """Return the recipe of one run; a model refuses options for mixers that it does not have, and forgetting if none of
+    them forgets."""
     used = name.split("+")
     options = {mixer: values for mixer, values in base.model.get("mixer_options", {}).items() if mixer in used}
     model = {**base.model, "mixers": used, "mixer_options": options}
+    if not any("forget" in mixers.options(mixer) for mixer in used):
+        model.pop("forget", None)
     return dataclasses.replace(base, model=model, training={**base.training, "seed": seed})
 
 

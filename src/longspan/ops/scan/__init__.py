@@ -78,12 +78,15 @@ def softmax_gates(
     logits: Float[Tensor, "b t h"],
     initial: Float[Tensor, "b h"] | None = None,
     starts: Bool[Tensor, "b t"] | None = None,
+    rates: Float[Tensor, "b t h"] | None = None,
 ) -> tuple[Float[Tensor, "b t h"], Float[Tensor, "b h"]]:
     """Return the gates exp(z_t - n_t) that make `lerp_scan` a prefix softmax mean, and the last log-normaliser n.
 
-    n_t = logaddexp(n_{t-1}, z_t); n_0 is `initial`, by default FLOOR: nothing seen. Where `starts` is True, n begins
-    again. Logits nearer to FLOOR than to zero are hidden: their gates are exactly zero. The first gate after nothing
-    seen is exactly one. Sums run in float64; gates come in at least float32, n in the type of `initial`. Cost: t·h.
+    n_t = logaddexp(n_{t-1} - f_t, z_t); n_0 is `initial`, by default FLOOR: nothing seen. The `rates` f >= 0, by
+    default zeros, are those of forgetting: position j weighs exp(z_j - Σ_{j<i<=t} f_i) in the mean at t. Where
+    `starts` is True, n begins again. Logits nearer to FLOOR than to zero are hidden: their gates are exactly zero. The
+    first gate after nothing seen is exactly one. Sums run in float64; gates come in at least float32, n in the type of
+    `initial`. Cost: t·h.
     """
     b, t, h = logits.shape
     logits = logits.to(accumulation_dtype(logits.dtype))
@@ -93,12 +96,13 @@ def softmax_gates(
     starts = logits.new_empty(b, 0, dtype=torch.bool) if starts is None else starts
     # For a step of a stream, a kernel would not pay off.
     find = plain.softmax_gates if exporting() or t == 1 or transformed() else operators.softmax_gates
-    gates, final = find(logits, initial.to(plain.exact_dtype(logits.device)), starts)
+    rates = logits.new_empty(b, 0, h) if rates is None else rates.to(logits.dtype)
+    gates, final = find(logits, initial.to(plain.exact_dtype(logits.device)), starts, rates)
     return gates, final.to(initial.dtype)
 
 
 def softmax_gates_naive(
-    logits: Tensor, initial: Tensor | None = None, starts: Tensor | None = None
+    logits: Tensor, initial: Tensor | None = None, starts: Tensor | None = None, rates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Compute `softmax_gates` one position after the other; hidden logits are FLOOR."""
     b, _, h = logits.shape
@@ -107,6 +111,8 @@ def softmax_gates_naive(
     for i in range(logits.shape[1]):
         if starts is not None:
             normaliser = normaliser.masked_fill(starts[:, i, None], FLOOR)
+        if rates is not None:
+            normaliser = normaliser - rates[:, i]
         hidden = logits[:, i] == FLOOR
         normaliser = torch.where(hidden, normaliser, torch.logaddexp(normaliser, logits[:, i]))
         gates.append((logits[:, i] - normaliser).exp().masked_fill(hidden, 0))

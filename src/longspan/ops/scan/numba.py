@@ -61,17 +61,19 @@ def gates_forward(
     logits: np.ndarray,
     initial: np.ndarray,
     starts: np.ndarray,
+    rates: np.ndarray,
     gates: np.ndarray,
     final: np.ndarray,
     hidden: float,
     threads: int,
 ) -> None:
-    """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1}, z_t), and `final` (b, h) with the last n.
+    """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1} - f_t, z_t), and `final` (b, h) with the
+    last n.
 
     Logits up to `hidden` weigh nothing, and an `initial` up to it has seen nothing. `starts` (b, t), or (b, 0) for
-    none, says where n restarts.
+    none, says where n restarts; `rates` f are (b, t, h), or (b, 0, h) for zeros.
     """
-    _share(_gates_forward, (logits, initial, starts, gates, final, hidden), len(logits), logits.size, threads)
+    _share(_gates_forward, (logits, initial, starts, rates, gates, final, hidden), len(logits), logits.size, threads)
 
 
 def gates_backward(
@@ -81,13 +83,14 @@ def gates_backward(
     starts: np.ndarray,
     grad_logits: np.ndarray,
     grad_initial: np.ndarray,
+    grad_rates: np.ndarray,
     threads: int,
 ) -> None:
-    """Fill the last two arrays with the gradients of `gates_forward`, for which the gates suffice.
+    """Fill the last three arrays with the gradients of `gates_forward`, for which the gates suffice.
 
-    N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), d initial = (1 - w_1) N_1.
+    N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), df_t = -(1 - w_t) N_t, d initial = -df_1.
     """
-    arrays = (grad_gates, grad_final, gates, starts, grad_logits, grad_initial)
+    arrays = (grad_gates, grad_final, gates, starts, grad_logits, grad_initial, grad_rates)
     _share(_gates_backward, arrays, len(gates), gates.size, threads)
 
 
@@ -303,6 +306,7 @@ def _gates_forward(
     logits: np.ndarray,
     initial: np.ndarray,
     starts: np.ndarray,
+    rates: np.ndarray,
     gates: np.ndarray,
     final: np.ndarray,
     hidden: float,
@@ -321,6 +325,9 @@ def _gates_forward(
             for head in range(h):
                 if again:
                     total[head] = 0.0
+                if rates.size > 0:
+                    # The sum shrinks, whose digits stay what they are.
+                    reference[head] -= np.float64(rates[row, i, head])
                 z = np.float64(logits[row, i, head])
                 if z <= hidden:
                     gates[row, i, head] = 0.0
@@ -345,6 +352,7 @@ def _gates_backward(
     starts: np.ndarray,
     grad_logits: np.ndarray,
     grad_initial: np.ndarray,
+    grad_rates: np.ndarray,
     first: int,
     last: int,
 ) -> None:
@@ -362,5 +370,6 @@ def _gates_backward(
                 towards = carry[head] - gate * change
                 grad_logits[row, i, head] = gate * (change + towards)
                 carry[head] = 0.0 if again else (1 - gate) * towards
+                grad_rates[row, i, head] = -carry[head]
         for head in range(h):
             grad_initial[row, head] = carry[head]

@@ -30,14 +30,14 @@ def lerp_scan_backward(
 
 
 @custom_op("longspan::softmax_gates", mutates_args=())
-def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    return plain.softmax_gates(logits, initial, starts)
+def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    return plain.softmax_gates(logits, initial, starts, rates)
 
 
 @custom_op("longspan::softmax_gates_backward", mutates_args=())
 def softmax_gates_backward(
     grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     return plain.softmax_gates_backward(grad_gates, grad_final, gates, starts)
 
 
@@ -58,13 +58,13 @@ def _(
 
 
 @softmax_gates.register_fake
-def _(logits: Tensor, initial: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+def _(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
     return _new(logits), _new(initial)
 
 
 @softmax_gates_backward.register_fake
-def _(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    return _new(gates), _new(grad_final)
+def _(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _new(gates), _new(grad_final), _new(gates)
 
 
 def _save_scan(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -85,7 +85,9 @@ def _gate_gradients(ctx: Any, grad_gates: Tensor, grad_final: Tensor) -> tuple[T
     *inputs, gates = ctx.saved_tensors
     if differentiated_further():
         return plain_gradients(plain.softmax_gates, inputs, (grad_gates, grad_final))
-    return *softmax_gates_backward(grad_gates, grad_final, gates, inputs[2]), None
+    _, _, starts, rates = inputs
+    to_logits, to_initial, to_rates = softmax_gates_backward(grad_gates, grad_final, gates, starts)
+    return to_logits, to_initial, None, to_rates if rates.shape[1] else None
 
 
 lerp_scan.register_autograd(_scan_gradients, setup_context=_save_scan)
@@ -120,14 +122,15 @@ def _register_loops() -> None:
         return made
 
     @softmax_gates.register_kernel("cpu")
-    def _(logits: Tensor, initial: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    def _(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         gates, final = _new(logits), _new(initial)
-        _loops().gates_forward(*_arrays(logits, initial, starts, gates, final), FLOOR / 2, torch.get_num_threads())
+        arrays = _arrays(logits, initial, starts, rates, gates, final)
+        _loops().gates_forward(*arrays, FLOOR / 2, torch.get_num_threads())
         return gates, final
 
     @softmax_gates_backward.register_kernel("cpu")
-    def _(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        made = _new(gates), _new(grad_final)
+    def _(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        made = _new(gates), _new(grad_final), _new(gates)
         _loops().gates_backward(*_arrays(grad_gates, grad_final, gates, starts, *made), torch.get_num_threads())
         return made
 

@@ -36,18 +36,20 @@ def lerp_scan_backward(
     return wide * total, to_gates if gates.ndim == 4 else to_gates.sum(-1), kept[:, 0].to(total.dtype) * total[:, 0]
 
 
-def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor) -> Parts:
-    """Scan the maps n -> logaddexp(n + kept, z), `kept` being 0 or, where n begins again, far below any n.
+def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> Parts:
+    """Scan the maps n -> logaddexp(n + kept, z), `kept` being -f or, where n begins again, far below any n.
 
-    `starts` is (b, t), or (b, 0) for none.
+    `starts` is (b, t), or (b, 0) for none; `rates` f (b, t, h), or (b, 0, h) for zeros.
     """
     wide = logits.to(exact_dtype(logits.device))
-    kept = torch.zeros_like(wide)
+    kept = -rates.to(wide.dtype) if rates.shape[1] else torch.zeros_like(wide)
     if starts.shape[1]:
         kept = kept.masked_fill(starts.unsqueeze(-1), 2 * FLOOR)
     start = initial.to(wide.dtype).unsqueeze(1)
     if exporting() and not starts.shape[1]:
-        normalisers = logaddexp(unsized.logcumsumexp(wide), start)
+        # With forgetting, n_t + Σ_{i<=t} f_i is an ordinary sum.
+        passed = -kept.cumsum(1) if rates.shape[1] else kept
+        normalisers = logaddexp(unsized.logcumsumexp(wide + passed), start) - passed
     else:
         first = logaddexp(wide[:, :1], start + kept[:, :1])
         normalisers = _associative_scan(
@@ -58,14 +60,21 @@ def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor) -> Parts:
     return gates.to(logits.dtype), normalisers[:, -1].to(initial.dtype, copy=True)
 
 
-def softmax_gates_backward(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> Parts:
-    """N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), d initial = (1 - w_1) N_1."""
+def softmax_gates_backward(
+    grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), df_t = -(1 - w_t) N_t, d initial = -df_1."""
     wide, change = (tensor.to(exact_dtype(gates.device)) for tensor in (gates, grad_gates))
     kept = 1 - wide
     if starts.shape[1]:
         kept = kept.masked_fill(starts.unsqueeze(-1), 0)
     towards = _backward_scan(kept, -wide * change, grad_final.to(wide.dtype))
-    return (wide * (change + towards)).to(gates.dtype), (kept[:, 0] * towards[:, 0]).to(grad_final.dtype)
+    before = kept * towards
+    return (
+        (wide * (change + towards)).to(gates.dtype),
+        before[:, 0].to(grad_final.dtype, copy=True),
+        (-before).to(gates.dtype),
+    )
 
 
 def logcumsumexp(x: Tensor) -> Tensor:

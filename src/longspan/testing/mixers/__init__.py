@@ -56,8 +56,9 @@ def mixer_checks(
         naive: `naive(mixer, x, mask)` computes `mixer(x, mask)` from the formula, of rows with or without padding
             (`mask` may be None), and so does `naive(mixer, x, mask, context, context_mask)` where there is cross
             attention. Built-in mixers have one. Without one, nothing is compared with a formula.
-        options: further options to build the mixer with. Checks that need short windows or long rows set the options
-            `radius`, `block_size`, `memory` and `max_length` themselves, where the mixer has them.
+        options: further options to build the mixer with; with `causal` among them, only that form is checked. Checks
+            that need short windows or long rows set the options `radius`, `block_size`, `memory` and `max_length`
+            themselves, where the mixer has them.
 
     What the checks promise is in their docstrings, and in the message of the AssertionError that a broken promise
     raises. Adapters are checked where PEFT is installed.
@@ -72,9 +73,10 @@ def mixer_checks(
     if "heads" in inspect.signature(kind).parameters:
         chosen["heads"] = heads
     chosen |= options or {}
-    # Both forms are checked.
+    # An alias may set a form, and both are checked.
     chosen.pop("causal", None)
-    for causal in (False, True) if kind.capabilities.causal else (False,):
+    forms = (False, True) if kind.capabilities.causal else (False,)
+    for causal in (options["causal"],) if options and "causal" in options else forms:
         subject = Subject(kind, causal, dim, chosen, naive)
         for check, arguments in _cases(subject):
             case = [str(argument).removeprefix("torch.") for argument in arguments]

@@ -1,0 +1,79 @@
+"""Forgetting: how fast each head of a causal mixer loses what it has seen."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from longspan.errors import UserError, check_choice
+from longspan.ops.scan import accumulation_dtype
+
+KINDS = ("none", "fixed", "learned", "input")
+# In positions, of the fastest and of the slowest head: how long until a weight has shrunk to 1/e.
+SHORTEST, LONGEST = 2.0, 4096.0
+
+
+class Forgetting(nn.Module):
+    """Rates f_t >= 0 per head: at position t, the weights of all positions before it shrink by exp(-f_t).
+
+    Equations:
+        none: f_t = 0;  fixed: f_t = 1/τ_h, the time constants τ of the heads geometric from 2 to 4,096 positions
+        learned: f_t = softplus(s_h);  input: f_t = softplus(s_h + w_h·x_t);  s_h starts where f_t = 1/τ_h
+
+    Source: slopes over the heads from Press et al. 2022 (ALiBi), https://arxiv.org/abs/2108.12409; rates that depend on
+        the input from Gu and Dao 2023 (Mamba), https://arxiv.org/abs/2312.00752
+
+    Args:
+        mixer: the name of the mixer, for errors.
+        dim: width of x.
+        heads: number of heads, or of whatever forgets by itself.
+        kind: "none", "fixed", "learned" or "input".
+        causal: whether the mixer is causal.
+
+    Raises:
+        UserError: for an unknown kind, or one other than "none" without causal=True.
+    """
+
+    def __init__(self, mixer: str, dim: int, heads: int, kind: str, *, causal: bool) -> None:
+        super().__init__()
+        check_choice(f"{mixer} forget", kind, KINDS)
+        if kind != "none" and not causal:
+            raise UserError(
+                f"{mixer} expected causal=True to forget, got forget={kind!r} with causal=False; set one or the other."
+            )
+        self.heads = heads
+        self.kind = kind
+        if kind in ("learned", "input"):
+            # The inverse of softplus.
+            self.slope = nn.Parameter(first_rates(heads).expm1().log().to(torch.get_default_dtype()))
+        if kind == "input":
+            self.input = nn.Linear(dim, heads, bias=False)
+            nn.init.normal_(self.input.weight, std=0.02)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return the rates (b, t, heads) for x (b, t, dim), in at least float32 and zero where `mask` is False.
+
+        None stands for zeros everywhere.
+        """
+        if self.kind == "none":
+            return None
+        dtype = accumulation_dtype(x.dtype)
+        if self.kind == "fixed":
+            rates = first_rates(self.heads, x.device).to(dtype)
+        elif self.kind == "learned":
+            rates = softplus(self.slope.to(dtype))
+        else:
+            rates = softplus(self.input(x).to(dtype) + self.slope.to(dtype))
+        rates = rates.expand(*x.shape[:2], self.heads)
+        return rates if mask is None else rates.masked_fill(~mask.unsqueeze(-1), 0)
+
+    def operations(self, length: int) -> int:
+        """Return how many operations the products for one row of `length` positions take."""
+        return 2 * length * self.input.in_features * self.heads if self.kind == "input" else 0
+
+
+def first_rates(heads: int, device: torch.device | None = None) -> Tensor:
+    """Return 1/τ of each head, in float64; a single head has the mean of the logarithms."""
+    spread = torch.linspace(0, 1, heads, dtype=torch.float64, device=device) if heads > 1 else torch.tensor([0.5])
+    return torch.exp(-math.log(SHORTEST) - spread.to(device) * math.log(LONGEST / SHORTEST))

@@ -1,0 +1,41 @@
+"""Decaying sums over chunks against the recurrence, one step after the other."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.ops import decay
+
+
+def recurrence(added: Tensor, rates: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    sums = [start]
+    for i in range(added.shape[1]):
+        sums.append((-rates[:, i]).exp().unsqueeze(-1) * sums[-1] + added[:, i])
+    return torch.stack(sums[:-1], 1), sums[-1]
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_sums_before_each_chunk_are_the_recurrence(rate: float, n: int) -> None:
+    added, start = torch.randn(2, n, 5, dtype=torch.float64), torch.randn(2, 5, dtype=torch.float64)
+    rates = rate * torch.rand(2, n, dtype=torch.float64)
+    inputs = [x.requires_grad_() for x in (added, rates, start)]
+    found, expected = decay.decayed_sums(added, rates, start), recurrence(added, rates, start)
+    torch.testing.assert_close(found, expected)
+    upstream = [torch.randn_like(x) for x in found]
+    got, wanted = (torch.autograd.grad(each, inputs, upstream) for each in (found, expected))
+    torch.testing.assert_close(got, wanted)
+
+
+def test_factors_within_chunks_are_at_most_one_and_keep_their_digits() -> None:
+    """Known failure elsewhere: the factors of queries and keys apart, exp(-G_i) and exp(G_j), overflow; sums in float32
+    of rates after a large one are rounded to its last place."""
+    rates = torch.full((3, 8), 0.25)
+    rates[:, 2] = 1e6
+    found = decay.chunk_decay(rates)
+    for i in range(8):
+        for j in range(8):
+            expected = torch.exp(-rates[:, j + 1 : i + 1].double().sum(1)) if j <= i else torch.zeros(3).double()
+            torch.testing.assert_close(found.within[:, i, j].double(), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found.until_end, torch.exp(-rates.flip(1).cumsum(1).flip(1) + rates))
+    torch.testing.assert_close(found.since_start, torch.exp(-rates.cumsum(1)))

@@ -93,6 +93,14 @@ def test_options_go_to_the_mixers_they_are_for(trained, tmp_path):
     assert not recipes.load(str(tmp_path / "other/additive-0/recipe.toml")).model["mixer_options"]
 
 
+def test_forgetting_goes_to_the_mixers_that_have_it(trained, tmp_path):
+    overrides = ["model.causal=true", "model.forget=input"]
+    compare("quickstart", ["additive", "softmax"], 1, overrides, tmp_path / "cmp")
+    one, other = (recipes.load(str(tmp_path / f"cmp/{name}-0/recipe.toml")).model for name in ("additive", "softmax"))
+    assert one["forget"] == "input"
+    assert "forget" not in other
+
+
 def test_a_hybrid_is_one_of_the_compared(monkeypatch, tmp_path):
     monkeypatch.setitem(ACCURACY, ("additive+softmax", 0), 0.6)
     monkeypatch.setattr(module, "_train", finished)

@@ -29,8 +29,8 @@ def test_so_do_other_cells(cell: str, promise: str) -> None:
             check()
 
 
-#: Where forgetting has a path of its own, one mixer that takes prefix means and the one that takes sums stand for all.
-SLOW = ("compiles", "exports", "adapters", "quantised", "offloaded", "many_positions")
+#: One mixer stands for all; `tests/mixers/test_forgetting.py` has the others' naive forms, and gradients.
+SLOW = ("agrees", "gradients", "compiles", "exports", "adapters", "quantised", "offloaded", "many_positions")
 
 
 def forgetting_cases() -> list[object]:
@@ -39,7 +39,7 @@ def forgetting_cases() -> list[object]:
         pytest.param(check, id=f"{name}-{case}")
         for name in forgetting
         for case, check in mixer_checks(name, options={"causal": True, "forget": "input"})
-        if name in ("competitive_gate", "linear") or not case.startswith(SLOW)
+        if name == "linear" or not case.startswith(SLOW)
     ]
 
 

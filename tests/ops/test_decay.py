@@ -7,20 +7,25 @@ from torch import Tensor
 from longspan.ops import decay
 
 
-def recurrence(added: Tensor, rates: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+def recurrence(chunks: Tensor, start: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
     sums = [start]
-    for i in range(added.shape[1]):
-        sums.append((-rates[:, i]).exp().unsqueeze(-1) * sums[-1] + added[:, i])
-    return torch.stack(sums[:-1], 1), sums[-1]
+    for i in range(chunks.shape[2]):
+        kept = (-rates[:, :, i]).exp()
+        sums.append(kept[(..., *[None] * (start.ndim - kept.ndim))] * sums[-1] + chunks[:, :, i])
+    return torch.stack(sums[:-1], 2), sums[-1]
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("n", [1, 2, 33])
-def test_sums_before_each_chunk_are_the_recurrence(rate: float, n: int) -> None:
-    added, start = torch.randn(2, n, 5, dtype=torch.float64), torch.randn(2, 5, dtype=torch.float64)
-    rates = rate * torch.rand(2, n, dtype=torch.float64)
-    inputs = [x.requires_grad_() for x in (added, rates, start)]
-    found, expected = decay.decayed_sums(added, rates, start), recurrence(added, rates, start)
+@pytest.mark.parametrize("widths", [(5,), (4, 3)])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_sums_before_each_chunk_are_the_recurrence(
+    rate: float, n: int, widths: tuple[int, ...], per_channel: bool
+) -> None:
+    chunks, start = torch.randn(2, 3, n, *widths).double(), torch.randn(2, 3, *widths).double()
+    rates = rate * torch.rand(2, 3, n, *widths[: int(per_channel)], dtype=torch.float64)
+    inputs = [x.requires_grad_() for x in (chunks, start, rates)]
+    found, expected = decay.running_sums(chunks, start, rates), recurrence(chunks, start, rates)
     torch.testing.assert_close(found, expected)
     upstream = [torch.randn_like(x) for x in found]
     got, wanted = (torch.autograd.grad(each, inputs, upstream) for each in (found, expected))

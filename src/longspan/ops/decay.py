@@ -37,18 +37,24 @@ def chunk_decay(rates: Float[Tensor, "*b size"]) -> Decay:
     return Decay(apart.exp(), since_start, until_end, end.squeeze(-1).to(rates.dtype))
 
 
-def decayed_sums(
-    added: Float[Tensor, "b n e"], rates: Float[Tensor, "b n"], start: Float[Tensor, "b e"]
-) -> tuple[Float[Tensor, "b n e"], Float[Tensor, "b e"]]:
-    """Return all S_{n-1} and the last S of S_n = exp(-rates_n) S_{n-1} + added_n, S_0 being `start`.
+def running_sums(
+    chunks: Float[Tensor, "b h n *e"],
+    start: Float[Tensor, "b h *e"],
+    rates: Float[Tensor, "b h n"] | Float[Tensor, "b h n k"],
+) -> tuple[Float[Tensor, "b h n *e"], Float[Tensor, "b h *e"]]:
+    """Return all S_{n-1} and the last S of S_n = exp(-rates_n) S_{n-1} + chunks_n, S_0 being `start`.
 
-    S_n is the decayed mean of the start and all that was added, each counting as 1, times the decayed number of them:
-    one over the last gate.
+    `rates` are one per head, or one per head and each of the first of the dimensions e.
+
+    S_n is the decayed mean of the start and all that was added, each counting as 1, times the decayed number of them,
+    which is one over the last gate: so the scan of means does it, whose factors are at most 1.
     """
-    gates, _ = softmax_gates(
-        torch.zeros_like(rates).unsqueeze(-1), rates.new_zeros(rates.shape[0], 1), None, rates.unsqueeze(-1)
-    )
-    means, last = lerp_scan(added.unsqueeze(2), gates, start.unsqueeze(1))
-    sums = means.squeeze(2) / gates.to(means.dtype)
-    last = last.squeeze(1) / gates[:, -1].to(last.dtype)
-    return torch.cat((start.unsqueeze(1).to(sums.dtype), sums), 1)[:, :-1], last
+    # Positions first, as scans have them: (b, n, heads, e), each channel a head where it has a rate of its own.
+    rates = rates.transpose(1, 2).flatten(2)
+    heads = rates.shape[2]
+    added = chunks.transpose(1, 2).flatten(2).unflatten(2, (heads, -1))
+    gates, _ = softmax_gates(torch.zeros_like(rates), rates.new_zeros(rates.shape[0], heads), None, rates)
+    means, last = lerp_scan(added, gates, start.flatten(1).unflatten(1, (heads, -1)))
+    sums = (means / gates.unsqueeze(-1).to(means.dtype)).flatten(2).unflatten(2, start.shape[1:]).transpose(1, 2)
+    last = (last / gates[:, -1].unsqueeze(-1).to(last.dtype)).view_as(start)
+    return torch.cat((start.unsqueeze(2).to(sums.dtype), sums), 2)[:, :, :-1], last

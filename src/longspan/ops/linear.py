@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
-from longspan.ops.decay import chunk_decay, decayed_sums
+from longspan.ops.decay import chunk_decay, running_sums
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.scan import accumulation_dtype
 
@@ -183,9 +183,7 @@ def _running(chunks: Tensor, start: Tensor, rates: Tensor | None = None) -> tupl
     """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks; all that comes
     before a chunk decays by exp(-rates), (b, h, chunks)."""
     if rates is not None:
-        rows = chunks.flatten(0, 1)
-        before, last = decayed_sums(rows.flatten(2), rates.flatten(0, 1), start.flatten(0, 1).flatten(1))
-        return before.view_as(chunks), last.view_as(start)
+        return running_sums(chunks, start, rates)
     before = torch.cat((start.unsqueeze(2), chunks), 2)[:, :, :-1].cumsum(2)
     return before, before[:, :, -1] + chunks[:, :, -1]
 

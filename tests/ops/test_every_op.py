@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.ops import attention, competition, edges, linear, lsh, packing, pooling, relative, scan, window
+from longspan.ops import attention, competition, depthwise, edges, linear, lsh, packing, pooling, relative, scan, window
 
 # PyTorch's own, when forward-mode differentiation is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -70,6 +70,15 @@ def chosen_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return window.block_attention(query, key, value, chosen, real(2, t).unsqueeze(2))
 
 
+def depthwise_inputs(t: int) -> list[Tensor]:
+    return [torch.randn(2, t + 2, 4), torch.randn(3, 4)]
+
+
+def neighbours(x: Tensor, weight: Tensor) -> Tensor:
+    n = x.shape[1] - 2
+    return depthwise.depthwise_convolution(x, weight, torch.arange(3 * n).view(n, 3).expand(2, n, 3) % 5 != 1)
+
+
 def on_edges(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     _, source, target = edges.chain(1, len(query)) if len(query) else torch.empty(3, 0, dtype=torch.long)
     return edges.edge_attention(query, key, value, source, target, source % 3 != 1)
@@ -116,6 +125,7 @@ OPS = {
     ),
     "window, shared": Op(shared_window, queries_keys_values),
     "blocks": Op(chosen_blocks, queries_keys_values),
+    "depthwise": Op(neighbours, depthwise_inputs),
     "lsh": Op(hashed, lambda t: queries_keys_values(t)[:2]),
     "edges": Op(on_edges, lambda t: [torch.randn(t, 2, 3) for _ in range(3)]),
     "attention": Op(
@@ -265,7 +275,7 @@ def test_several_gradients_at_once(op: Op) -> None:
     inputs = exact_inputs(op)
     out = outputs(op.function(*inputs))[0]
     upstream = torch.randn(3, *out.shape, dtype=out.dtype)
-    if op in (OPS["relative"], OPS["window"], OPS["window, shared"], OPS["blocks"]):
+    if op in (OPS["relative"], OPS["window"], OPS["window, shared"], OPS["blocks"], OPS["depthwise"]):
         with pytest.raises(RuntimeError, match=r"vmap|Batching rule not implemented"):
             torch.autograd.grad(out, inputs, upstream, is_grads_batched=True, allow_unused=True)
         return

@@ -1,7 +1,7 @@
 """One backbone for every mixer: [norm, mixer, residual, feed-forward] x depth."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,16 +10,25 @@ from torch import Tensor, nn
 from longspan import mixers
 from longspan.errors import UserError, check_choice, suggestion
 from longspan.mixers.base import Mixer
+from longspan.models.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
+class ConvolvedState(NamedTuple):
+    """The state of a layer with a short convolution: the convolution's last `inputs` and the `mixer`'s state."""
+
+    inputs: Tensor
+    mixer: Any
+
+
 class Block(nn.Module):
     """A mixer and a feed-forward network, each with norm, dropout and residual.
 
-    Pre-norm is x + f(norm(x)); post-norm is norm(x + f(x)).
+    Pre-norm is x + f(norm(x)); post-norm is norm(x + f(x)). A short convolution comes after the norm, so f is then the
+    mixer of what it returns.
 
     Args:
         mixer: the module that mixes positions.
@@ -30,6 +39,7 @@ class Block(nn.Module):
         dropout: probability with which outputs of mixer and feed-forward are zeroed in training.
         activation: "gelu" or "relu", between the two products of the feed-forward network.
         feed_forward_dropout: whether dropout is also applied after the activation.
+        short_convolution: width of the convolution in front of the mixer; 0 leaves it out.
     """
 
     def __init__(
@@ -43,12 +53,16 @@ class Block(nn.Module):
         dropout: float,
         activation: str,
         feed_forward_dropout: bool,
+        short_convolution: int,
     ) -> None:
         super().__init__()
         self.pre = norm == "pre"
         self.residual = residual
         self.mixer = mixer
         self.mixer_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
+        self.convolution: ShortConvolution | None = None
+        if short_convolution:
+            self.convolution = ShortConvolution(dim, short_convolution, causal=mixer.causal)
         self.dropout = Dropout(dropout)
         self.feed_forward: nn.Module | None = None
         if feed_forward_dim:
@@ -67,17 +81,40 @@ class Block(nn.Module):
         document_ids: Int[Tensor, "b t"] | None = None,
         state: Any = None,
     ) -> Any:
-        """Run full sequences, or continue from the mixer's `state` and return the outputs and the new state.
+        """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
         """
+        entered = self._enter(self.mixer_norm, x)
         if state is not None:
-            return self._step(x, state, mask)
-        return self._finish(x, self.mixer(self._enter(self.mixer_norm, x), mask, document_ids=document_ids))
+            mixed, state = self._step(entered, state, mask)
+            return self._finish(x, mixed), state
+        if self.convolution is not None:
+            entered, _ = self.convolution(entered, mask, document_ids)
+        return self._finish(x, self.mixer(entered, mask, document_ids=document_ids))
+
+    def init_state(self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Any:
+        """Return the state before the first position: the mixer's, in a `ConvolvedState` if there is a convolution.
+
+        Raises UserError if the mixer cannot continue from a state.
+        """
+        state = self.mixer.init_state(batch_size, dtype, device)
+        if self.convolution is None:
+            return state
+        return ConvolvedState(self.convolution.init_state(batch_size, dtype, device), state)
+
+    def reset(self, state: Any, rows: Bool[Tensor, " b"]) -> Any:
+        """Return `state` with the rows where `rows` is True as `init_state` gives them."""
+        if self.convolution is None:
+            return self.mixer.reset(state, rows)
+        return ConvolvedState(state.inputs.masked_fill(rows.view(-1, 1, 1), 0), self.mixer.reset(state.mixer, rows))
 
     def _step(self, x: Tensor, state: Any, mask: Tensor | None) -> tuple[Tensor, Any]:
-        mixed, state = self.mixer.step(self._enter(self.mixer_norm, x), state, mask)
-        return self._finish(x, mixed), state
+        if self.convolution is None:
+            return self.mixer.step(x, state, mask)
+        x, inputs = self.convolution(x, mask, state=state.inputs)
+        mixed, after = self.mixer.step(x, state.mixer, mask)
+        return mixed, ConvolvedState(inputs, after)
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Complete the block after the mixer, given its output."""
@@ -105,7 +142,7 @@ class Backbone(nn.Module):
         mixer_options: options per mixer name; they take precedence over `shared_options`.
         shared_options: options for every mixer (heads, causal, forget); those that a mixer does not have are left out,
             but a causal model refuses mixers without a causal form, and one that forgets needs a mixer that can.
-        feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout: see `Block`.
+        feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         block: the class of the layers.
 
@@ -128,6 +165,7 @@ class Backbone(nn.Module):
         dropout: float = 0.0,
         activation: str = "gelu",
         feed_forward_dropout: bool = False,
+        short_convolution: int = 0,
         share_layers: bool = False,
         block: type[Block] = Block,
     ) -> None:
@@ -158,6 +196,7 @@ class Backbone(nn.Module):
                 dropout=dropout,
                 activation=activation,
                 feed_forward_dropout=feed_forward_dropout,
+                short_convolution=short_convolution,
             )
             for name in _tile(mixer_names, min(depth, len(mixer_names)) if share_layers else depth)
         )
@@ -186,11 +225,11 @@ class Backbone(nn.Module):
     def init_states(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> tuple[Any, ...]:
-        """Return each layer's mixer state before the first position, by default with the weights' dtype and device.
+        """Return each layer's state before the first position, by default with the weights' dtype and device.
 
         Raises UserError if a mixer cannot continue from a state.
         """
-        return tuple(block.mixer.init_state(batch_size, dtype, device) for block in self.layers)
+        return tuple(block.init_state(batch_size, dtype, device) for block in self.layers)
 
     def step(
         self,

@@ -23,10 +23,13 @@ _SIZES = {
     "feed_forward_dim": 0,
     "embedding_dim": 1,
     "position_period": 1,
+    "short_convolution": 0,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 _DEEPEST = 10_000
+#: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
+_MOST = {"depth": _DEEPEST, "short_convolution": 128}
 
 
 @strict
@@ -45,6 +48,8 @@ class LongspanConfig(PreTrainedConfig):
         causal: whether positions see only themselves and earlier positions.
         forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
+        short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
+            4: the position itself and those before it, or with causal=false those around it; 0 means none.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
@@ -119,6 +124,7 @@ class LongspanConfig(PreTrainedConfig):
     mixer_options: dict[str, dict[str, Any]] | None = None
     causal: bool = False
     forget: str = "none"
+    short_convolution: int = 0
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096
@@ -186,7 +192,7 @@ class LongspanConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, got {value}; choose a larger one.")
-            most = _DEEPEST if name == "depth" else _LARGEST
+            most = _MOST.get(name, _LARGEST)
             if value is not None and value > most:
                 raise UserError(f"{name} must be at most {most}, got {value}; choose a smaller one.")
         for name in ("dropout", "token_dropout", "classifier_dropout", "label_smoothing"):

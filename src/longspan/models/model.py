@@ -19,6 +19,7 @@ from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
+from longspan.models.short_convolution import ShortConvolution
 from longspan.models.states import MixerStates
 from longspan.ops.dropout import Dropout
 
@@ -54,6 +55,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
             )
         resized: nn.Module = super().resize_token_embeddings(*arguments, **options)
         return resized
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, ShortConvolution):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
 
     def save_pretrained(
         self, save_directory: str | Path, *arguments: Any, push_to_hub: bool = False, **options: Any
@@ -134,6 +141,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 dropout=config.dropout,
                 activation=config.activation,
                 feed_forward_dropout=config.feed_forward_dropout,
+                short_convolution=config.short_convolution,
                 share_layers=config.share_layers,
                 block=LongspanLayer,
             )
@@ -165,7 +173,7 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         layers = self.backbone.init_states(batch_size, dtype, device)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
-        return MixerStates(layers, seen, 0, [block.mixer for block in self.backbone.layers])
+        return MixerStates(layers, seen, 0, self.backbone.layers)
 
     def states_from(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> MixerStates:
         """Return the states whose tensors `MixerStates.tensors` returned, for instance from a safetensors file.

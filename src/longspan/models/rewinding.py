@@ -55,13 +55,13 @@ class RewindableStates(MixerStates):
     _layers: tuple[Any, ...] | None
 
     def __init__(self, states: MixerStates, backbone: Backbone, pieces: Sequence[Piece] = ()) -> None:
-        super().__init__(states.layers, states.seen, states.length, states._mixers)
+        super().__init__(states.layers, states.seen, states.length, states._blocks)
         self._backbone = backbone
         self._pieces = tuple(pieces)
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The state of each layer's mixer."""
+        """The state of each layer."""
         if self._layers is None:
             piece = self._pieces[-1]
             with torch.no_grad():

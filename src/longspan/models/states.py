@@ -10,19 +10,18 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from longspan.errors import UserError
-from longspan.mixers.base import Mixer
-from longspan.models.backbone import Backbone
+from longspan.models.backbone import Backbone, Block
 
 
 class MixerStates:
-    """One mixer state per layer for a batch of sequences, which models take and return as `past_key_values`.
+    """One state per layer for a batch of sequences, which models take and return as `past_key_values`.
 
     A model's forward pass does not change the states it is given and returns new ones, so generation can continue from
     the states after a prompt many times. Only `reorder_cache` and `batch_repeat_interleave`, which transformers calls
     for their effect, change an object.
 
     Attributes:
-        layers: the state of each layer's mixer; all tensors have the batch first.
+        layers: the state of each layer (`Block.init_state`); all tensors have the batch first.
         seen: (b,) int64, the number of real positions of each row since it started; absolute positions continue from
             it.
         length: the number of positions so far, padding included.
@@ -32,11 +31,11 @@ class MixerStates:
     is_compileable = False
     is_croppable = False
 
-    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, layer_mixers: Sequence[Mixer]) -> None:
+    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, blocks: Sequence[Block]) -> None:
         self.layers = tuple(layers)
         self.seen = seen
         self.length = length
-        self._mixers = tuple(layer_mixers)
+        self._blocks = tuple(blocks)
 
     @property
     def batch_size(self) -> int:
@@ -66,7 +65,7 @@ class MixerStates:
 
     def after(self, layers: Sequence[Any], real: Tensor, length: int) -> "MixerStates":
         """Return the states `length` positions later, of which `real` (b,) were real."""
-        return MixerStates(layers, self.seen + real, self.length + length, self._mixers)
+        return MixerStates(layers, self.seen + real, self.length + length, self._blocks)
 
     def detach(self) -> "MixerStates":
         """Return the same states without their history: no gradient flows to earlier positions."""
@@ -74,8 +73,8 @@ class MixerStates:
 
     def reset(self, rows: Tensor) -> "MixerStates":
         """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue."""
-        layers = [mixer.reset(state, rows) for mixer, state in zip(self._mixers, self.layers, strict=True)]
-        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._mixers)
+        layers = [block.reset(state, rows) for block, state in zip(self._blocks, self.layers, strict=True)]
+        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Replace row i by row `beam_idx[i]`."""
@@ -104,15 +103,15 @@ class MixerStates:
         # Copies: tensors mapped from a file have other alignments, and products may round differently.
         leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
-        return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._mixers)
+        return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._blocks)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
-        # Copies the states, but not the mixers of the model.
-        return MixerStates(copy.deepcopy(self.layers, memo), self.seen.clone(), self.length, self._mixers)
+        # Copies the states, but not the layers of the model.
+        return MixerStates(copy.deepcopy(self.layers, memo), self.seen.clone(), self.length, self._blocks)
 
     def _mapped(self, change: Any) -> "MixerStates":
         layers, seen = pytree.tree_map(change, (self.layers, self.seen))
-        return MixerStates(layers, seen, self.length, self._mixers)
+        return MixerStates(layers, seen, self.length, self._blocks)
 
     def _become(self, other: "MixerStates") -> None:
         self.layers, self.seen = other.layers, other.seen

@@ -12,8 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, LongspanModel, UserError
 from longspan.models.classification import Pooling
-
-POOLINGS = ("attention", "mean", "first")
+from longspan.models.config import POOLINGS
 
 
 def config(**changes: Any) -> LongspanConfig:
@@ -240,6 +239,17 @@ def test_pooling_replaces_padding(pooling: str) -> None:
     mask = torch.tensor([[True, True, True, False, False], [False] * 5])
     torch.testing.assert_close(pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[:1], pool(x[:1, :3]))
     assert not pool(x.masked_fill(~mask.unsqueeze(-1), float("nan")), mask)[1].any()
+
+
+def test_max_and_mean_are_those_of_the_real_tokens() -> None:
+    x, mask = -torch.rand(3, 6, 4) - 1, torch.tensor([[True] * 6, [False, True, True, False, False, True], [False] * 6])
+    # All numbers are negative, so that zeros at padding would be the largest.
+    largest = torch.stack((x[0].max(0).values, x[1, mask[1]].max(0).values, torch.zeros(4)))
+    mean = torch.stack((x[0].mean(0), x[1, mask[1]].mean(0), torch.zeros(4)))
+    torch.testing.assert_close(Pooling("max", 4)(x, mask), largest)
+    torch.testing.assert_close(Pooling("max", 4)(x), x.amax(1))
+    torch.testing.assert_close(Pooling("mean+max", 4)(x, mask), torch.cat((mean, largest), 1))
+    assert Pooling("mean+max", 4).output_dim == 8
 
 
 def test_mixers_go_by_other_names_too() -> None:

@@ -1,5 +1,7 @@
 """A document classifier: pooling and a linear layer on top of the model."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -21,27 +23,46 @@ class Pooling(nn.Module):
     """One vector per document from one per token; a document without tokens gives zeros.
 
     "attention" is the additive pooling of Wu et al. 2021: Σ_t softmax_t(w·tanh(W x_t)) x_t. "mean" averages the real
-    tokens; "first" takes the first real token.
+    tokens; "max" takes the largest value of each channel, "mean+max" both, one after the other; "first" takes the first
+    real token.
+
+    Attributes:
+        output_dim: width of the vectors: 2 * dim for "mean+max", otherwise dim.
     """
 
     def __init__(self, name: str, dim: int) -> None:
         super().__init__()
         self.name = name
+        self.output_dim = 2 * dim if name == "mean+max" else dim
         if name == "attention":
             self.hidden = nn.Linear(dim, dim)
             self.score = nn.Linear(dim, 1, bias=False)
 
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b d"]:
+    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b p"]:
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         if self.name == "attention":
             return softmax_pool(x, self.score(torch.tanh(self.hidden(x))), mask).squeeze(1)
-        if mask is None:
-            return x[:, 0] if self.name == "first" else x.mean(1)
-        if self.name == "first":
-            first = mask.int().argmax(1)
-            return x[torch.arange(x.shape[0], device=x.device), first]
-        return x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+        if self.name == "mean+max":
+            return torch.cat((_mean(x, mask), _largest(x, mask)), 1)
+        return {"mean": _mean, "max": _largest, "first": _first}[self.name](x, mask)
+
+
+def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+
+
+def _largest(x: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return x.max(1).values
+    hidden = ~mask.unsqueeze(-1)
+    return x.masked_fill(hidden, -math.inf).max(1).values.masked_fill(hidden.all(1), 0)
+
+
+def _first(x: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return x[:, 0]
+    return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
 
 
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
@@ -74,7 +95,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.pooling = Pooling(config.pooling, config.dim)
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = Dropout(dropout)
-        self.classifier = nn.Linear(config.dim, config.num_labels)
+        self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
         self.post_init()
 
     @can_return_tuple

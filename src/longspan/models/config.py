@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 from longspan.errors import UserError, check_choice
 from longspan.models.backbone import ACTIVATIONS
 
-POOLINGS = ("attention", "mean", "first")
+POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 
 #: The smallest value of each size.
 _SIZES = {
@@ -73,7 +73,8 @@ class LongspanConfig(PreTrainedConfig):
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
         token_dropout: probability of zeroing a whole token in training, before positions are added.
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
-        pooling: how a document becomes one vector: "attention" (additive pooling), "mean" or "first".
+        pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
+            after the other) or "first".
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         class_weights: the weight of each class in the classification loss in training; None means 1.
         thresholds: the probability from which each of several labels is given; None means 0.5. The model does not

@@ -1,15 +1,16 @@
 """Language models of Shakespeare's characters: mechanisms at equal parameters and equal time, and at equal steps.
 
     python benchmarks/shakespeare.py INPUT.TXT --out FOLDER [--minutes 15] [--steps 0] [--alone] [--only NAME,...]
-                                     [--seed 0] [--picture FILE.png] [--json FILE]
+                                     [--model KEY=VALUE ...] [--seed 0] [--picture FILE.png] [--json FILE]
 
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
 or more parameters, up to PARAMETERS. With `--minutes`, the number of steps is what fits into the time at the speed of
 each, validations included (`training.max_minutes`); with `--steps`, all make as many. The learning rate rises and falls
 over exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
 score. Softmax attention, which cannot carry its state from segment to segment, reads segments of the same length one by
-one and is scored in sliding windows that overlap by half; with `--alone`, so do the others. Runs that are finished are
-not repeated, and unfinished ones go on.
+one and is scored in sliding windows that overlap by half; with `--alone`, so do the others. `--model` sets more for all
+models: `--model forget=input short_convolution=4 position=none`; mixers that cannot forget are not asked to. Runs that
+are finished are not repeated, and unfinished ones go on.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import torch
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from longspan import LongspanConfig, LongspanForCausalLM, recipes
+from longspan import LongspanConfig, LongspanForCausalLM, mixers, recipes
 from longspan.environment import environment
 
 PARAMETERS = 2_000_000
@@ -62,11 +64,13 @@ ENTRIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
 }
 
 
-def shape_of(name: str, parameters: int) -> dict[str, Any]:
-    """Return the `[model]` settings of an entry, as large as `parameters` allow."""
-    mixers, options, position = ENTRIES[name]
-    settings = {**SHAPE, "mixers": mixers, "mixer_options": options, "position": position}
-    settings |= {"position_period": SEGMENT} if position != "none" else {}
+def shape_of(name: str, parameters: int, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the `[model]` settings of an entry and `more` of them, as large as `parameters` allow."""
+    names, options, position = ENTRIES[name]
+    settings = {**SHAPE, "mixers": names, "mixer_options": options, "position": position, **(more or {})}
+    settings |= {"position_period": SEGMENT} if settings["position"] != "none" else {}
+    if not any("forget" in mixers.options(mixer) for mixer in names):
+        settings.pop("forget", None)
 
     def size(width: int) -> int:
         with torch.device("meta"):
@@ -76,6 +80,14 @@ def shape_of(name: str, parameters: int) -> dict[str, Any]:
     # Affine in the width, which is a multiple of 8.
     smallest, each = size(8), size(16) - size(8)
     return {**settings, "feed_forward_dim": 8 + 8 * ((parameters - smallest) // each)}
+
+
+def chosen(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the `[model]` settings that KEY=VALUE overrides make, checked as those of a recipe."""
+    # With a mixer that knows them all.
+    given = ['model.mixers=["additive"]', *(f"model.{override}" for override in overrides)]
+    found = recipes.load("shakespeare", given).model
+    return {key: found[key] for key in (override.partition("=")[0] for override in overrides)}
 
 
 def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
@@ -102,8 +114,8 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
 def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
     data, out, seed = arguments.data.resolve(), arguments.out, arguments.seed
-    model = shape_of(name, arguments.parameters)
-    name = f"{name}-alone" if arguments.alone else name
+    model = shape_of(name, arguments.parameters, chosen(arguments.model))
+    name = "-".join([name, *sorted(arguments.model), *(["alone"] if arguments.alone else [])])
     limit = {"max_steps": arguments.steps} if arguments.steps else {"max_minutes": arguments.minutes}
     training = {**TRAINING, **limit, "seed": seed, "carry_states": not arguments.alone}
     how = str(arguments.steps) if arguments.steps else f"{arguments.minutes:g}min"
@@ -147,6 +159,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="equal steps instead of equal time")
     parser.add_argument("--alone", action="store_true", help="read each segment from an empty state")
     parser.add_argument("--only", default=",".join(ENTRIES))
+    parser.add_argument("--model", metavar="KEY=VALUE", nargs="*", default=[], help="more settings of every model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parameters", type=int, default=PARAMETERS)
     parser.add_argument("--picture", type=Path, help="draw the losses here, as PNG")

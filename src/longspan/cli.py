@@ -114,6 +114,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     _add_checkpoint(verb)
     # Flags of an external task are known once its run is loaded.
     verb.set_defaults(may_have_more=True)
+    told = "how the data are read, where that differs from training: data.encoding=auto, data.label_column=stars"
+    verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
     for task in tasks.names():
@@ -297,7 +299,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
         if rest:
             raise _unknown(rest, parser, build_parser()[1]["evaluate"])
         options |= vars(more)
-    result = evaluate(run, args.data, args.split, **options)
+    result = evaluate(run, args.data, args.split, args.overrides, **options)
     _emit(args, out, result.to_dict(), run.task.evaluation_report(result))
 
 

@@ -96,6 +96,36 @@ def test_scores_a_split_of_other_data(run_dir, tmp_path):
     assert scores(evaluate(run_dir, str(tmp_path / "new"))).accuracy == 0.0
 
 
+def test_other_data_are_read_as_their_keys_say(run_dir, tmp_path, capsys):
+    path = tmp_path / "new.csv"
+    path.write_bytes("dog;bark wag bark für\ncat;purr meow\n".encode("latin-1"))
+    keys = ["data.header=false", "data.delimiter=;", "data.text_column=2", "data.label_column=1"]
+    result = evaluate(run_dir, str(path), overrides=[*keys, "data.encoding=latin-1"])
+    assert (result.details["documents"], scores(result).accuracy) == (2, 1.0)
+    # What a message asks for can be typed as it stands.
+    given = ["evaluate", str(run_dir), "--data", str(path), *keys]
+    assert cli.main(given) == 2
+    assert "data.encoding=auto" in capsys.readouterr().err
+    assert cli.main([*given, "data.encoding=auto", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1.0
+    cut = [evaluate(run_dir, overrides=[f"data.max_length={n}"]).details["truncation"] for n in (3, 8)]
+    assert cut[0]["cut_documents"] > cut[1]["cut_documents"]
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("model.dim=4", "expected keys of data, such as data.encoding=auto, got 'model.dim=4'"),
+        ("data.lowercase=true", "data.lowercase is what the model was trained with"),
+        ("data.encodign=auto", "did you mean 'data.encoding'"),
+        ("encoding=auto", "did you mean 'data.encoding"),
+    ],
+)
+def test_a_model_stays_what_it_was_trained_to_be(override, told, run_dir, capsys):
+    assert cli.main(["evaluate", str(run_dir), override]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_an_unknown_label(run_dir, tmp_path):
     (tmp_path / "new.csv").write_text("text,label\npurr,cat\nneigh,horse\n")
     with pytest.raises(

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 
+from longspan import recipes
 from longspan.data.loading import load
 from longspan.errors import UserError
 from longspan.results import Evaluation
@@ -15,11 +16,14 @@ from longspan.runs import as_run
 from longspan.tasks.base import Run
 from longspan.tasks.options import make
 
+_OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
+
 
 def evaluate(
     run: Run | Path | str,
     data: str | None = None,
     split: str = "test",
+    overrides: Sequence[str] = (),
     *,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
@@ -32,6 +36,8 @@ def evaluate(
         data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
             splits. None means the run's own data.
         split: Which split to score.
+        overrides: How the data are read where that differs from training, as for `longspan.recipes.load`, such as
+            ["data.encoding=auto", "data.label_column=stars"].
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's evaluation options; for language modelling see
@@ -42,9 +48,10 @@ def evaluate(
         those of a checkpoint to `evaluation/checkpoint-STEP`.
 
     Raises:
-        UserError: No such run or split, options that the task does not have, or data that do not fit the model.
+        UserError: No such run or split, options that the task does not have, data that do not fit the model, or
+            overrides of what is not data, or of tokens.
     """
-    loaded = as_run(run, checkpoint, allow_imports)
+    loaded = _reading(as_run(run, checkpoint, allow_imports), overrides)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     examples, skipped, split, source = load_split(loaded, data, split)
@@ -58,6 +65,22 @@ def evaluate(
     text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
     (folder / "metrics.json").write_text(text, encoding="utf-8")
     return result
+
+
+def _reading(run: Run, overrides: Sequence[str]) -> Run:
+    """Return the run with other settings of its data."""
+    if not overrides:
+        return run
+    recipe = recipes.load(str(run.folder / "recipe.toml"), overrides)
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if not key.startswith("data."):
+            raise UserError(
+                f"expected keys of data, such as data.encoding=auto, got {override!r}; leave it out, or train again."
+            )
+        if key.removeprefix("data.") in _OF_THE_TOKENIZER:
+            raise UserError(f"{key} is what the model was trained with; leave it out.")
+    return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=recipe.data))
 
 
 def load_split(run: Run, data: str | None, split: str | None) -> tuple[Dataset, dict[str, int], str, str]:

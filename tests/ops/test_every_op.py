@@ -11,7 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.ops import attention, competition, depthwise, edges, linear, lsh, packing, pooling, relative, scan, window
+from longspan.ops import (
+    attention,
+    competition,
+    delta,
+    depthwise,
+    edges,
+    gated_linear,
+    linear,
+    lsh,
+    packing,
+    pooling,
+    relative,
+    scan,
+    window,
+)
 
 # PyTorch's own, when forward-mode differentiation is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -90,6 +104,14 @@ def linear_stream(query: Tensor, key: Tensor, value: Tensor, slope: Tensor | Non
     return linear.causal_linear_attention(query, key, value, mask, state, rates)
 
 
+def gated_inputs(t: int, per_channel: bool) -> list[Tensor]:
+    return [*queries_keys_values(t), torch.rand(2, 2, t, *[4] * per_channel), torch.randn(2, 2, 4, 4)]
+
+
+def delta_rule(query: Tensor, key: Tensor, value: Tensor, rates: Tensor, state: Tensor) -> Any:
+    return delta.gated_delta_rule(query, key / 4, value, rates.sigmoid(), rates**2, state)
+
+
 def shared_window(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     mask = real(2, query.shape[2])
     everywhere = window.Shared(key[:, :, :1], value[:, :, :1], mask[:, :1])
@@ -119,6 +141,9 @@ OPS = {
     "linear": Op(lambda q, k, v: linear.linear_attention(q, k, v, real(2, k.shape[2])), queries_keys_values),
     "linear, causal": Op(linear_stream, queries_keys_values),
     "linear, forgetting": Op(linear_stream, lambda t: [*queries_keys_values(t), torch.randn(2, 2, t)]),
+    "gated_linear": Op(gated_linear.gated_linear_attention, lambda t: gated_inputs(t, False)),
+    "gated_linear per channel": Op(gated_linear.gated_linear_attention, lambda t: gated_inputs(t, True)),
+    "delta": Op(delta_rule, lambda t: gated_inputs(t, False)),
     "relative": Op(relative_op, relative_inputs),
     "window": Op(
         lambda q, k, v: window.window_attention(q, k, v, 2, real(2, k.shape[2]), causal=True), queries_keys_values

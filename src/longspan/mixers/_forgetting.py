@@ -30,29 +30,35 @@ class Forgetting(nn.Module):
         heads: number of heads, or of whatever forgets by itself.
         kind: "none", "fixed", "learned" or "input".
         causal: whether the mixer is causal.
+        channels: how many channels of each head forget by themselves; their time constants are those of all heads else.
+        rank: rank of w, where that is less than full.
 
     Raises:
         UserError: for an unknown kind, or one other than "none" without causal=True.
     """
 
-    def __init__(self, mixer: str, dim: int, heads: int, kind: str, *, causal: bool) -> None:
+    def __init__(
+        self, mixer: str, dim: int, heads: int, kind: str, *, causal: bool, channels: int = 1, rank: int | None = None
+    ) -> None:
         super().__init__()
         check_choice(f"{mixer} forget", kind, KINDS)
         if kind != "none" and not causal:
             raise UserError(
                 f"{mixer} expected causal=True to forget, got forget={kind!r} with causal=False; set one or the other."
             )
-        self.heads = heads
+        self.heads, self.channels = heads, channels
         self.kind = kind
         if kind in ("learned", "input"):
             # The inverse of softplus.
-            self.slope = nn.Parameter(first_rates(heads).expm1().log().to(torch.get_default_dtype()))
+            self.slope = nn.Parameter(self._first().expm1().log().to(torch.get_default_dtype()))
         if kind == "input":
-            self.input = nn.Linear(dim, heads, bias=False)
-            nn.init.normal_(self.input.weight, std=0.02)
+            wide = nn.Linear(rank or dim, heads * channels, bias=False)
+            self.input: nn.Module = nn.Sequential(nn.Linear(dim, rank, bias=False), wide) if rank else wide
+            nn.init.normal_(wide.weight, std=0.02)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Return the rates (b, t, heads) for x (b, t, dim), in at least float32 and zero where `mask` is False.
+        """Return the rates (b, t, heads) of x (b, t, dim), in at least float32 and zero where `mask` is False; where
+        channels forget by themselves, (b, t, heads * channels).
 
         None stands for zeros everywhere.
         """
@@ -60,17 +66,22 @@ class Forgetting(nn.Module):
             return None
         dtype = accumulation_dtype(x.dtype)
         if self.kind == "fixed":
-            rates = first_rates(self.heads, x.device).to(dtype)
+            rates = self._first(x.device).to(dtype)
         elif self.kind == "learned":
             rates = softplus(self.slope.to(dtype))
         else:
             rates = softplus(self.input(x).to(dtype) + self.slope.to(dtype))
-        rates = rates.expand(*x.shape[:2], self.heads)
+        rates = rates.expand(*x.shape[:2], -1)
         return rates if mask is None else rates.masked_fill(~mask.unsqueeze(-1), 0)
 
     def operations(self, length: int) -> int:
         """Return how many operations the products for one row of `length` positions take."""
-        return 2 * length * self.input.in_features * self.heads if self.kind == "input" else 0
+        return sum(2 * length * p.numel() for p in self.input.parameters()) if self.kind == "input" else 0
+
+    def _first(self, device: torch.device | None = None) -> Tensor:
+        if self.channels == 1:
+            return first_rates(self.heads, device)
+        return first_rates(self.channels, device).repeat(self.heads)
 
 
 def first_rates(heads: int, device: torch.device | None = None) -> Tensor:

@@ -27,13 +27,14 @@ def faded(forgetting: Forgetting, x: Tensor) -> Tensor:
 
 
 def rate_at(forgetting: Forgetting, x: Tensor) -> Tensor:
-    """Return f (heads,) at a position x (d,)."""
-    heads = forgetting.heads
+    """Return f (heads,) at a position x (d,), or (heads * channels,)."""
+    heads, channels = forgetting.heads, forgetting.channels
     if forgetting.kind == "none":
-        return x.new_zeros(heads)
+        return x.new_zeros(heads * channels)
     if forgetting.kind == "fixed":
-        spread = [head / (heads - 1) for head in range(heads)] if heads > 1 else [0.5]
-        return torch.tensor([1 / (2 * 2048**place) for place in spread]).to(x)
+        spread, copies = (channels, heads) if channels > 1 else (heads, 1)
+        places = [i / (spread - 1) for i in range(spread)] if spread > 1 else [0.5]
+        return torch.tensor([1 / (2 * 2048**place) for place in places] * copies).to(x)
     change = forgetting.input(x) if forgetting.kind == "input" else 0
     # log(1 + exp(s)).
-    return torch.logaddexp(x.new_zeros(heads), forgetting.slope + change)
+    return torch.logaddexp(x.new_zeros(heads * channels), forgetting.slope + change)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._higher_order_ops.scan import scan
 
+from longspan.ops.execution import exporting
 from longspan.ops.scan import lerp_scan, softmax_gates
 from longspan.ops.scan.plain import exact_dtype
 
@@ -44,11 +46,16 @@ def running_sums(
 ) -> tuple[Float[Tensor, "b h n *e"], Float[Tensor, "b h *e"]]:
     """Return all S_{n-1} and the last S of S_n = exp(-rates_n) S_{n-1} + chunks_n, S_0 being `start`.
 
-    `rates` are one per head, or one per head and each of the first of the dimensions e.
-
-    S_n is the decayed mean of the start and all that was added, each counting as 1, times the decayed number of them,
-    which is one over the last gate: so the scan of means does it, whose factors are at most 1.
+    `rates` are one per head, or one per head and each of the first of the dimensions e. In an exported program, one
+    operation goes from chunk to chunk. Elsewhere the scan of means does it, whose factors are at most 1: S_n is the
+    decayed mean of the start and all that was added, each counting as 1, times the decayed number of them, which is one
+    over the last gate.
     """
+    if exporting():
+        kept = (-rates).exp()
+        kept = kept[(..., *[None] * (chunks.ndim - kept.ndim))].to(chunks.dtype)
+        last, before = scan(_next, start.to(chunks.dtype), (chunks.movedim(2, 0), kept.movedim(2, 0)))
+        return before.movedim(0, 2), last
     # Positions first, as scans have them: (b, n, heads, e), each channel a head where it has a rate of its own.
     rates = rates.transpose(1, 2).flatten(2)
     heads = rates.shape[2]
@@ -58,3 +65,9 @@ def running_sums(
     sums = (means / gates.unsqueeze(-1).to(means.dtype)).flatten(2).unflatten(2, start.shape[1:]).transpose(1, 2)
     last = (last / gates[:, -1].unsqueeze(-1).to(last.dtype)).view_as(start)
     return torch.cat((start.unsqueeze(2).to(sums.dtype), sums), 2)[:, :, :-1], last
+
+
+def _next(before: Tensor, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    added, kept = inputs
+    # What is put out may not be the very tensor that is carried on.
+    return kept * before + added, before.clone()

@@ -1,0 +1,135 @@
+"""What mixers share that write keys and values into a matrix per head, and read it with queries."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from longspan.errors import UserError
+from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._naive import rate_at
+from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.scan import accumulation_dtype
+
+# In the norm of what is read.
+EPSILON = 1e-5
+
+
+class FastWeightsState(NamedTuple):
+    """The matrix of each head, (b, h, e, e): rows are channels of keys, columns of values."""
+
+    matrix: Tensor
+
+
+class FastWeights(Mixer):
+    """Keys, values and queries around a matrix per head, which `read` defines; one direction if causal, else two.
+
+    What is read is normalised per head and gated: y_t = W_o concat_h(norm(o_t) ⊙ silu(W_g x_t)).
+    """
+
+    capabilities = Capabilities(causal=True, streaming=True)
+    NAME: ClassVar[str]
+
+    def __init__(
+        self, dim: int, *, heads: int, causal: bool, decay: str, channels: bool = False, rank: int | None = None
+    ) -> None:
+        super().__init__(dim, causal=causal)
+        self.width = head_width(self.NAME, dim, heads)
+        if not causal and heads % 2:
+            raise UserError(
+                f"{self.NAME} expected an even number of heads, half for each direction, got heads={heads}; change it "
+                "or use causal=True."
+            )
+        self.heads = heads
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim, bias=False)
+        self.gate = nn.Linear(dim, dim, bias=False)
+        self.output = nn.Linear(dim, dim, bias=False)
+        self.scale = nn.Parameter(torch.ones(self.width))
+        # Either direction forgets what it has read.
+        self.forgetting = Forgetting(
+            self.NAME, dim, heads, decay, causal=True, channels=self.width if channels else 1, rank=rank
+        )
+
+    @abstractmethod
+    def read(self, x: Tensor, rates: Tensor, inward: "Turn", state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is read at each position, (b, h, t, e), and the matrices after the last.
+
+        `inward` turns tensors (b, h, t, ...) of all heads into the order in which each head reads; `rates`, (b, h, t)
+        or (b, h, t, e), are turned already. Where x is zero, as at padding, keys must be, so that nothing is written.
+        """
+
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.advance(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
+
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> FastWeightsState:
+        shape = (batch_size, self.heads, self.width, self.width)
+        return FastWeightsState(torch.zeros(shape, dtype=accumulation_dtype(dtype), device=device))
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: FastWeightsState) -> tuple[Tensor, FastWeightsState]:
+        turn = _unturned if self.causal else _turned
+        rates = self.forgetting(x, mask)
+        if rates is None:
+            numbers = self.heads * self.forgetting.channels
+            rates = x.new_zeros(*x.shape[:2], numbers, dtype=accumulation_dtype(x.dtype))
+        rates = rates.transpose(1, 2) if self.forgetting.channels == 1 else split_heads(rates, self.heads)
+        found, matrix = self.read(x, turn(rates), turn, state.matrix)
+        normed = self._normalised(turn(found)) * self.scale.to(found.dtype)
+        y: Tensor = self.output(merge_heads(normed).to(x.dtype) * silu(self.gate(x)))
+        return y, FastWeightsState(matrix)
+
+    def split(self, projection: nn.Module, x: Tensor) -> Tensor:
+        """Return a projection of each position as (b, h, t, e)."""
+        return split_heads(projection(x), self.heads)
+
+    @staticmethod
+    def _normalised(found: Tensor) -> Tensor:
+        """Return `found` divided by the root of its mean square, whose squares may be larger than any number."""
+        wide = found.to(accumulation_dtype(found.dtype))
+        size = wide.detach().abs().amax(-1, keepdim=True).clamp_min(1)
+        wide = wide / size
+        return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON / size.square())
+
+
+Turn = Callable[[Tensor], Tensor]
+
+
+def _unturned(x: Tensor) -> Tensor:
+    return x
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Return x (b, h, t, ...) with the positions of the second half of the heads in reverse order; twice, it is x."""
+    forward, backward = x.chunk(2, 1)
+    return torch.cat((forward, backward.flip(2)), 1)
+
+
+def naive_rows(
+    mixer: FastWeights, x: Tensor, mask: Tensor | None, write: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Compute `mixer(x, mask)` row by row, one position after the other.
+
+    `write(S, x_t, f)` returns the matrices S (heads, e, e) after x_t (d,), before which they decay by exp(-f), f being
+    (heads, 1) or (heads, e), and what is read from them, (heads, e).
+    """
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().flatten().tolist()
+        found = {}
+        for order in (real,) if mixer.causal else (real, real[::-1]):
+            matrix = x.new_zeros(mixer.heads, mixer.width, mixer.width)
+            for i in order:
+                rate = rate_at(mixer.forgetting, x[row, i]).unflatten(0, (mixer.heads, -1))
+                matrix, read = write(matrix, x[row, i], rate)
+                # The second half of the heads is that of the second order.
+                found[i] = torch.cat((found[i][: mixer.heads // 2], read[mixer.heads // 2 :])) if i in found else read
+        for i in real:
+            size = (found[i].square().mean(1, keepdim=True) + EPSILON).sqrt()
+            gate = mixer.gate(x[row, i])
+            y[row, i] = mixer.output((found[i] / size * mixer.scale).flatten() * gate * gate.sigmoid())
+    return y

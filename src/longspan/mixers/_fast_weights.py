@@ -120,7 +120,7 @@ def naive_rows(
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):
         real = list(range(x.shape[1])) if mask is None else mask[row].nonzero().flatten().tolist()
-        found = {}
+        found: dict[int, Tensor] = {}
         for order in (real,) if mixer.causal else (real, real[::-1]):
             matrix = x.new_zeros(mixer.heads, mixer.width, mixer.width)
             for i in order:

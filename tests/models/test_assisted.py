@@ -27,7 +27,11 @@ def build(names: list[str], **changes: Any) -> LongspanForCausalLM:
     torch.manual_seed(3)
     settings: dict[str, Any] = {"vocab_size": 23, "dim": 16, "heads": 2, "depth": 2, "mixers": names, "causal": True}
     settings |= {"mixer_options": {name: OPTIONS[name] for name in names if name in OPTIONS}, "initializer_range": 0.3}
-    return LongspanForCausalLM(LongspanConfig(**settings | changes)).double().eval()
+    model = LongspanForCausalLM(LongspanConfig(**settings | changes))
+    if model.longspan.ngrams is not None:
+        # New ones are zero, as none has been met.
+        torch.nn.init.normal_(model.longspan.ngrams.weight[1:])
+    return model.double().eval()
 
 
 def small(**changes: Any) -> LongspanForCausalLM:
@@ -82,6 +86,7 @@ def test_candidates_change_nothing_about_what_is_generated(names: list[str]) -> 
         {"position": "learned", "max_positions": 21},
         {"norm": "post", "position_combine": "concat"},
         {"short_convolution": 4},
+        {"ngrams": [2, 5], "ngram_buckets": 200},
     ],
 )
 @torch.inference_mode()

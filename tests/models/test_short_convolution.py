@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, LongspanModel, UserError
+from longspan import LongspanConfig, LongspanModel, UserError
 from longspan.models.short_convolution import ShortConvolution
-from longspan.programs.making import export_program
 
 both = pytest.mark.parametrize("causal", [False, True])
 
@@ -96,16 +95,6 @@ def test_the_future_is_not_seen() -> None:
     torch.testing.assert_close(
         model(changed).last_hidden_state[:, :8], model(ids).last_hidden_state[:, :8], rtol=0, atol=0
     )
-
-
-@pytest.mark.usefixtures("no_shape_checks")
-def test_a_classifier_with_one_exports() -> None:
-    model = build(LongspanForSequenceClassification, num_labels=3, depth=1).float()
-    run = export_program(model, None).module()
-    for b, t in ((1, 1), (2, 2), (2, 50)):
-        ids, mask = tokens(b, t), torch.ones(b, t, dtype=torch.long)
-        mask[-1, t - t // 3 :] = 0
-        torch.testing.assert_close(run(ids, mask), model(ids, attention_mask=mask).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_models_without_one_are_as_before() -> None:

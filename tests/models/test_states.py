@@ -23,6 +23,7 @@ OPTIONS = {"local": {"radius": 4}, "relative": {"memory": 64}}
 FORMS: dict[str, dict[str, Any]] = {name: {"mixers": [name]} for name in CAUSAL} | {
     "hybrid": {"mixers": ["local", "additive"]},
     "convolved": {"mixers": ["local", "additive"], "short_convolution": 4},
+    "n-grams": {"mixers": ["additive"], "ngrams": [2, 4], "ngram_buckets": 200},
 }
 every = pytest.mark.parametrize("form", FORMS)
 
@@ -34,7 +35,11 @@ def settings(form: str, **changes: Any) -> dict[str, Any]:
 
 def build(form: str, **changes: Any) -> LongspanModel:
     torch.manual_seed(3)
-    return LongspanModel(LongspanConfig(**settings(form, **changes))).double().eval()
+    model = LongspanModel(LongspanConfig(**settings(form, **changes)))
+    if model.ngrams is not None:
+        # New ones are zero, as none has been met.
+        torch.nn.init.normal_(model.ngrams.weight[1:])
+    return model.double().eval()
 
 
 def tokens(b: int = 3, t: int = 12) -> Tensor:
@@ -47,7 +52,7 @@ def close(actual: Tensor, expected: Tensor) -> None:
 
 
 def leaves(states: MixerStates) -> list[Tensor]:
-    found: list[Tensor] = tree_leaves((states.layers, states.seen))
+    found: list[Tensor] = tree_leaves((states.layers, states._by_row()))
     return found
 
 
@@ -193,7 +198,7 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize("name", ["additive", "relative", "convolved"])
+@pytest.mark.parametrize("name", ["additive", "relative", "convolved", "n-grams"])
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_segment_compiles_in_one_piece(name: str) -> None:
     torch._dynamo.reset()

@@ -24,12 +24,14 @@ _SIZES = {
     "embedding_dim": 1,
     "position_period": 1,
     "short_convolution": 0,
+    "ngram_buckets": 2,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 _DEEPEST = 10_000
 #: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
 _MOST = {"depth": _DEEPEST, "short_convolution": 128}
+_LONGEST_NGRAM = 16
 
 
 @strict
@@ -50,6 +52,9 @@ class LongspanConfig(PreTrainedConfig):
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
         short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
             4: the position itself and those before it, or with causal=false those around it; 0 means none.
+        ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
+            end at; None means none.
+        ngram_buckets: number of vectors for n-grams; those with the same hash share one.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
@@ -126,6 +131,8 @@ class LongspanConfig(PreTrainedConfig):
     causal: bool = False
     forget: str = "none"
     short_convolution: int = 0
+    ngrams: list[int] | None = None
+    ngram_buckets: int = 1 << 16
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096
@@ -169,6 +176,7 @@ class LongspanConfig(PreTrainedConfig):
         check_choice("activation", self.activation, ACTIVATIONS)
         self._check_values()
         self._check_clusters()
+        self._check_ngrams()
         super().__post_init__(**kwargs)
         self._check_targets()
 
@@ -233,6 +241,20 @@ class LongspanConfig(PreTrainedConfig):
             raise UserError(
                 f"target_mean and target_scale are for regression, got problem_type={self.problem_type!r}; leave them "
                 "out."
+            )
+
+    def _check_ngrams(self) -> None:
+        if not self.ngrams:
+            self.ngrams = None
+            if self.ngram_buckets != type(self).ngram_buckets:
+                raise UserError(
+                    f"ngram_buckets needs sizes of n-grams, got {self.ngram_buckets} without ngrams; set model.ngrams or "
+                    "leave it out."
+                )
+        elif len({*self.ngrams}) != len(self.ngrams) or not all(2 <= size <= _LONGEST_NGRAM for size in self.ngrams):
+            raise UserError(
+                f"expected ngrams of different sizes from 2 to {_LONGEST_NGRAM}, got {self.ngrams}; choose others, such "
+                "as [2, 3]."
             )
 
     def _check_clusters(self) -> None:

@@ -17,6 +17,7 @@ from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
+from longspan.models.ngrams import NOTHING, NgramEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
 from longspan.models.short_convolution import ShortConvolution
@@ -57,7 +58,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return resized
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, ShortConvolution):
+        if isinstance(module, (NgramEmbedding, ShortConvolution)):
             module.reset_parameters()
         else:
             super()._init_weights(module)
@@ -93,8 +94,9 @@ class LongspanModel(LongspanPreTrainedModel):
     and returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
     then be that of the whole sequence: its last t columns count.
 
-    Raises UserError for both or neither of `input_ids` and `inputs_embeds`, no tokens, states that do not fit, and
-    `output_attentions=True`: mixers return no attention maps, and most never form one.
+    Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams, which are
+    made of ids, no tokens, states that do not fit, and `output_attentions=True`: mixers return no attention maps, and
+    most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -117,6 +119,9 @@ class LongspanModel(LongspanPreTrainedModel):
                 div_val=config.div_val,
                 padding_idx=config.pad_token_id,
             )
+        self.ngrams: NgramEmbedding | None = None
+        if config.ngrams is not None:
+            self.ngrams = NgramEmbedding(config.ngrams, config.ngram_buckets, width)
         self.positions = Positions(
             config.position,
             width,
@@ -173,7 +178,8 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         layers = self.backbone.init_states(batch_size, dtype, device)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
-        return MixerStates(layers, seen, 0, self.backbone.layers)
+        recent = None if self.ngrams is None else self.ngrams.first(batch_size, device)
+        return MixerStates(layers, seen, 0, self.backbone.layers, recent)
 
     def states_from(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> MixerStates:
         """Return the states whose tensors `MixerStates.tensors` returned, for instance from a safetensors file.
@@ -219,6 +225,10 @@ class LongspanModel(LongspanPreTrainedModel):
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
             # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
             mask = None
+        ids = None
+        if self.ngrams is not None:
+            ids = _real_ids(input_ids, mask)
+            embedded = embedded + self.ngrams(ids, document_ids, None if states is None else states.recent)
         if self.config.scale_embeddings:
             embedded = embedded * self.config.dim**0.5
         if self.training and self.config.token_dropout:
@@ -240,7 +250,7 @@ class LongspanModel(LongspanPreTrainedModel):
         if states is None:
             x = self.backbone(x, mask, document_ids, hidden_states)
         else:
-            x, after = states.step(self.backbone, x, mask, hidden_states)
+            x, after = states.step(self.backbone, x, mask, hidden_states, ids)
             after = None if use_cache is False else after
         return BaseModelOutputWithPast(
             last_hidden_state=x,
@@ -267,3 +277,13 @@ class LongspanModel(LongspanPreTrainedModel):
                 "batch, or init_states."
             )
         return states
+
+
+def _real_ids(input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+    """Return the ids that n-grams are made of."""
+    if input_ids is None:
+        raise UserError(
+            "expected input_ids, as this model has n-grams of them, got inputs_embeds; give ids, or build the model "
+            "without ngrams."
+        )
+    return input_ids if mask is None else input_ids.masked_fill(~mask, NOTHING)

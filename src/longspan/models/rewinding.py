@@ -55,7 +55,7 @@ class RewindableStates(MixerStates):
     _layers: tuple[Any, ...] | None
 
     def __init__(self, states: MixerStates, backbone: Backbone, pieces: Sequence[Piece] = ()) -> None:
-        super().__init__(states.layers, states.seen, states.length, states._blocks)
+        super().__init__(states.layers, states.seen, states.length, states._blocks, states.recent)
         self._backbone = backbone
         self._pieces = tuple(pieces)
 
@@ -73,7 +73,12 @@ class RewindableStates(MixerStates):
         self._layers = layers
 
     def step(
-        self, backbone: Backbone, x: Tensor, mask: Tensor | None, hidden_states: list[Tensor] | None = None
+        self,
+        backbone: Backbone,
+        x: Tensor,
+        mask: Tensor | None,
+        hidden_states: list[Tensor] | None = None,
+        ids: Tensor | None = None,
     ) -> tuple[Tensor, MixerStates]:
         new = x.shape[1]
         if self._layers is None and self._pieces[-1].positions <= _FEW:
@@ -94,7 +99,10 @@ class RewindableStates(MixerStates):
             outputs.append(y)
         if hidden_states is not None:
             hidden_states += [torch.cat(parts, 1)[:, -new:] for parts in zip(*collected, strict=True)]
-        after = self.after(layers, _spelled_out(x, mask).sum(1), new)
+        after = self.after(layers, _spelled_out(x, mask).sum(1), new, ids)
+        if self.recent is not None and ids is not None:
+            # All of them, as a crop takes back the last ones.
+            after.recent = torch.cat((self.recent, ids), 1)
         return torch.cat(outputs, 1)[:, -new:], RewindableStates(after, backbone, pieces)
 
     def activate_past_recording(self) -> None:
@@ -115,6 +123,7 @@ class RewindableStates(MixerStates):
                 "again from the prompt."
             )
         self.length -= remove
+        self.recent = None if self.recent is None else self.recent[:, : self.recent.shape[1] - remove]
         while remove:
             piece = pieces.pop()
             left, gone = piece.split(max(0, piece.positions - remove))

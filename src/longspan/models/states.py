@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone, Block
+from longspan.models.ngrams import NOTHING
 
 
 class MixerStates:
@@ -25,16 +26,25 @@ class MixerStates:
         seen: (b,) int64, the number of real positions of each row since it started; absolute positions continue from
             it.
         length: the number of positions so far, padding included.
+        recent: (b, w) int64, the last token ids, as `NgramEmbedding` sees them, newest last; None without n-grams.
     """
 
     # What transformers asks a cache before it compiles a step or takes one back in place.
     is_compileable = False
     is_croppable = False
 
-    def __init__(self, layers: Sequence[Any], seen: Tensor, length: int, blocks: Sequence[Block]) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Any],
+        seen: Tensor,
+        length: int,
+        blocks: Sequence[Block],
+        recent: Int[Tensor, "b w"] | None = None,
+    ) -> None:
         self.layers = tuple(layers)
         self.seen = seen
         self.length = length
+        self.recent = recent
         self._blocks = tuple(blocks)
 
     @property
@@ -45,7 +55,7 @@ class MixerStates:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(tensor.nbytes for tensor in pytree.tree_leaves((self.layers, self.seen)))
+        return sum(tensor.nbytes for tensor in pytree.tree_leaves((self.layers, self._by_row())))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of positions so far, padding included, as transformers counts them."""
@@ -57,15 +67,22 @@ class MixerStates:
         x: Float[Tensor, "b n d"],
         mask: Bool[Tensor, "b n"] | None,
         hidden_states: list[Tensor] | None = None,
+        ids: Int[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b n d"], "MixerStates"]:
-        """Continue by `n` positions; return the outputs and the states after. See `Backbone.step`."""
+        """Continue by `n` positions; return the outputs and the states after. See `Backbone.step`.
+
+        `ids` are those of the tokens, as `recent` has them, if the model has n-grams.
+        """
         y, layers = backbone.step(x, self.layers, mask, hidden_states)
         real = self.seen.new_tensor(x.shape[1]) if mask is None else mask.sum(1)
-        return y, self.after(layers, real, x.shape[1])
+        return y, self.after(layers, real, x.shape[1], ids)
 
-    def after(self, layers: Sequence[Any], real: Tensor, length: int) -> "MixerStates":
+    def after(self, layers: Sequence[Any], real: Tensor, length: int, ids: Tensor | None) -> "MixerStates":
         """Return the states `length` positions later, of which `real` (b,) were real."""
-        return MixerStates(layers, self.seen + real, self.length + length, self._blocks)
+        recent = self.recent
+        if recent is not None and ids is not None:
+            recent = torch.cat((recent, ids), 1)[:, length:]
+        return MixerStates(layers, self.seen + real, self.length + length, self._blocks, recent)
 
     def detach(self) -> "MixerStates":
         """Return the same states without their history: no gradient flows to earlier positions."""
@@ -74,7 +91,8 @@ class MixerStates:
     def reset(self, rows: Tensor) -> "MixerStates":
         """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue."""
         layers = [block.reset(state, rows) for block, state in zip(self._blocks, self.layers, strict=True)]
-        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks)
+        recent = None if self.recent is None else self.recent.masked_fill(rows.unsqueeze(1), NOTHING)
+        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks, recent)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Replace row i by row `beam_idx[i]`."""
@@ -87,14 +105,15 @@ class MixerStates:
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, for safetensors; `LongspanModel.states_from` reads them back."""
         named = {name: leaf.detach().clone(memory_format=torch.contiguous_format) for name, leaf in _named(self.layers)}
-        return {**named, "seen": self.seen.clone(), "length": torch.tensor(self.length)}
+        rows = {name: tensor.clone() for name, tensor in self._by_row().items()}
+        return {**named, **rows, "length": torch.tensor(self.length)}
 
     def filled(self, tensors: Mapping[str, Tensor]) -> "MixerStates":
         """Return states of this structure with the values of `tensors`, on this object's device.
 
         Raises UserError if the names are not those of this structure.
         """
-        expected = {*(name for name, _ in _named(self.layers)), "seen", "length"}
+        expected = {*(name for name, _ in _named(self.layers)), *self._by_row(), "length"}
         if tensors.keys() != expected:
             raise UserError(
                 f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
@@ -103,18 +122,24 @@ class MixerStates:
         # Copies: tensors mapped from a file have other alignments, and products may round differently.
         leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
-        return MixerStates(layers, tensors["seen"].to(self.seen.device), int(tensors["length"]), self._blocks)
+        rows = {name: tensors[name].to(self.seen.device) for name in self._by_row()}
+        return MixerStates(layers, length=int(tensors["length"]), blocks=self._blocks, **rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
         # Copies the states, but not the layers of the model.
-        return MixerStates(copy.deepcopy(self.layers, memo), self.seen.clone(), self.length, self._blocks)
+        rows = copy.deepcopy(self._by_row(), memo)
+        return MixerStates(copy.deepcopy(self.layers, memo), length=self.length, blocks=self._blocks, **rows)
 
     def _mapped(self, change: Any) -> "MixerStates":
-        layers, seen = pytree.tree_map(change, (self.layers, self.seen))
-        return MixerStates(layers, seen, self.length, self._blocks)
+        layers, rows = pytree.tree_map(change, (self.layers, self._by_row()))
+        return MixerStates(layers, length=self.length, blocks=self._blocks, **rows)
 
     def _become(self, other: "MixerStates") -> None:
-        self.layers, self.seen = other.layers, other.seen
+        self.layers, self.seen, self.recent = other.layers, other.seen, other.recent
+
+    def _by_row(self) -> dict[str, Tensor]:
+        """Return what there is besides the layers' states, by name."""
+        return {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent})
 
 
 def _named(layers: tuple[Any, ...]) -> list[tuple[str, Tensor]]:

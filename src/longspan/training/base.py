@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import DistributedType
 from datasets import Dataset
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerControl
@@ -25,6 +27,7 @@ from longspan.scores import Scores
 from longspan.training import checkpoints, processes
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
+from longspan.training.tables import beside_tables, clip_gradients, tables_of
 from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
@@ -128,6 +131,17 @@ class LongspanTrainer(Trainer, abc.ABC):
                     setattr(callback, name, saved["attributes"].get(name, own["attributes"][name]))
             if longer and isinstance(callback, EarlyStopping):
                 callback.go_on()
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
+        """Create the optimizer that the arguments name; on CPUs, one for the rows of n-grams beside it."""
+        if self.optimizer is None:
+            super().create_optimizer(*args, **kwargs)
+            on_cpus = self.accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
+            tables = tables_of(self.model) if on_cpus and self.args.device.type == "cpu" else []
+            if tables:
+                self.optimizer = beside_tables(self.optimizer, tables, self.args)
+                self.accelerator.clip_grad_norm_ = clip_gradients
+        return self.optimizer
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

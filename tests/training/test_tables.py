@@ -1,0 +1,120 @@
+"""Tables of n-grams in training: gradients and steps for the rows that a batch reads, and nothing for the others."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+from transformers import TrainingArguments
+
+from longspan import LongspanConfig, LongspanForCausalLM
+from longspan.models.ngrams import NgramEmbedding
+from longspan.training.tables import RowwiseAdam, beside_tables, clip_gradients, tables_of
+
+
+def model(**changes: Any) -> LongspanForCausalLM:
+    torch.manual_seed(3)
+    shape: dict[str, Any] = {"vocab_size": 23, "dim": 8, "heads": 2, "depth": 1, "causal": True, "dropout": 0.0}
+    return LongspanForCausalLM(LongspanConfig(**shape | {"ngrams": [2, 3], "ngram_buckets": 500} | changes))
+
+
+def ids(seed: int) -> Tensor:
+    return torch.randint(1, 23, (2, 9), generator=torch.Generator().manual_seed(seed))
+
+
+def optimizer(each: LongspanForCausalLM, folder: Path) -> Any:
+    arguments = TrainingArguments(str(folder), learning_rate=0.1, adam_beta2=0.9, use_cpu=True, report_to=[])
+    return beside_tables(AdamW(each.parameters(), lr=0.1), tables_of(each), arguments)
+
+
+def step(each: LongspanForCausalLM, steps: Any, seed: int, most: float = 1e9) -> Tensor:
+    each(ids(seed), labels=ids(seed)).loss.backward()
+    norm = clip_gradients(each.parameters(), most)
+    steps.step()
+    steps.zero_grad()
+    return norm
+
+
+def test_a_row_moves_by_the_formula_when_it_is_read() -> None:
+    table = NgramEmbedding([2], 6, 3)
+    table.sparse = True
+    steps, moments, counts = RowwiseAdam([table.weight], lr=0.1, beta=0.9, eps=1e-8), torch.zeros(6), torch.zeros(6)
+    expected = table.weight.detach().clone()
+    for number in range(4):
+        rows = torch.tensor([[1, 2, 1], [5, 1, 0], [2, 2, 2], [4, 3, 1]])[number]
+        upstream = torch.randn(3, 3)
+        found = torch.nn.functional.embedding(rows, table.weight, 0, sparse=True)
+        found.backward(upstream)
+        assert table.weight.grad.is_sparse
+        steps.step()
+        steps.zero_grad()
+        for row in {*rows.tolist()} - {0}:
+            gradient = upstream[rows == row].sum(0)
+            counts[row] += 1
+            moments[row] = 0.9 * moments[row] + 0.1 * (gradient**2).mean()
+            expected[row] -= 0.1 * gradient / ((moments[row] / (1 - 0.9 ** counts[row])).sqrt() + 1e-8)
+    torch.testing.assert_close(table.weight.detach(), expected)
+
+
+def test_what_is_not_read_stays_and_costs_nothing(tmp_path: Path) -> None:
+    each = model()
+    steps = optimizer(each, tmp_path)
+    table = each.longspan.ngrams.weight
+    # The last token of a row has nothing to predict.
+    read = each.longspan.ngrams.buckets(torch.nn.functional.pad(ids(0)[:, :-1], (2, 0), value=-1)).unique()
+    step(each, steps, 0)
+    step(each, steps, 0)
+    moved = table.detach().abs().sum(1).nonzero().flatten()
+    assert {*moved.tolist()} == {*read.tolist()} - {0}
+    # Two numbers for each row, not two tables.
+    assert sum(value.numel() for value in steps.tables.state[table].values()) == 2 * len(table)
+    assert all(table is not other for group in steps.dense.param_groups for other in group["params"])
+
+
+def test_gradients_are_clipped_as_dense_ones() -> None:
+    sparse, dense = model(), model()
+    tables_of(sparse)[0].sparse = True
+    for most in (1e9, 0.01, float("inf")):
+        for each in (sparse, dense):
+            each.zero_grad()
+            each(ids(1), labels=ids(1)).loss.backward()
+        norm = clip_gradients(sparse.parameters(), most)
+        torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_(dense.parameters(), most))
+        for one, other in zip(sparse.parameters(), dense.parameters(), strict=True):
+            torch.testing.assert_close(one.grad.to_dense(), other.grad)
+
+
+def test_schedules_and_checkpoints_reach_both(tmp_path: Path) -> None:
+    each = model()
+    steps = optimizer(each, tmp_path)
+    schedule = torch.optim.lr_scheduler.LambdaLR(steps, lambda number: 0.5**number)
+    step(each, steps, 0)
+    schedule.step()
+    assert [group["lr"] for group in (*steps.dense.param_groups, *steps.tables.param_groups)] == [0.05, 0.05]
+    other = copy.deepcopy(each)
+    resumed = optimizer(other, tmp_path)
+    torch.save(steps.state_dict(), tmp_path / "optimizer.pt")
+    resumed.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    again = torch.optim.lr_scheduler.LambdaLR(resumed, lambda number: 0.5**number)
+    again.load_state_dict(schedule.state_dict())
+    for group, known in zip(resumed.param_groups, steps.param_groups, strict=True):
+        group["lr"] = known["lr"]
+    for one, its, its_schedule in ((each, steps, schedule), (other, resumed, again)):
+        step(one, its, 1, most=0.1)
+        its_schedule.step()
+        step(one, its, 2)
+    for one, two in zip(each.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+    # A schedule after a load reaches both optimizers too.
+    assert {group["lr"] for group in resumed.tables.param_groups} == {0.025}
+
+
+def test_what_the_dense_one_has_is_found(tmp_path: Path) -> None:
+    steps = optimizer(model(), tmp_path)
+    steps.dense.train = lambda: "training"
+    assert steps.train() == "training"
+    with pytest.raises(AttributeError):
+        steps.nothing_of_the_kind  # noqa: B018

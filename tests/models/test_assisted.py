@@ -85,8 +85,7 @@ def test_candidates_change_nothing_about_what_is_generated(names: list[str]) -> 
         {"share_layers": True, "depth": 4},
         {"position": "learned", "max_positions": 21},
         {"norm": "post", "position_combine": "concat"},
-        {"short_convolution": 4},
-        {"ngrams": [2, 5], "ngram_buckets": 200},
+        {"short_convolution": 4, "ngrams": [2, 5], "ngram_buckets": 200},
     ],
 )
 @torch.inference_mode()

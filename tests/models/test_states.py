@@ -22,8 +22,7 @@ OPTIONS = {"local": {"radius": 4}, "relative": {"memory": 64}}
 # What a model may have besides its mixers that has a state.
 FORMS: dict[str, dict[str, Any]] = {name: {"mixers": [name]} for name in CAUSAL} | {
     "hybrid": {"mixers": ["local", "additive"]},
-    "convolved": {"mixers": ["local", "additive"], "short_convolution": 4},
-    "n-grams": {"mixers": ["additive"], "ngrams": [2, 4], "ngram_buckets": 200},
+    "neighbours": {"mixers": ["local", "additive"], "short_convolution": 4, "ngrams": [2, 5], "ngram_buckets": 200},
 }
 every = pytest.mark.parametrize("form", FORMS)
 
@@ -198,7 +197,7 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize("name", ["additive", "relative", "convolved", "n-grams"])
+@pytest.mark.parametrize("name", ["additive", "relative", "neighbours"])
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_segment_compiles_in_one_piece(name: str) -> None:
     torch._dynamo.reset()

@@ -24,7 +24,8 @@ SIZES = {
 # Classes weigh the same whichever process reads their documents.
 DATA = {"language_modelling": "", "document_classification": 'class_weights = "balanced"'}
 SHAPE = {
-    "language_modelling": 'mixers = ["additive", "relative"]\n[training]\nsegment_length = 16\nmax_steps = 8',
+    "language_modelling": 'mixers = ["additive", "relative"]\nngrams = [2]\nngram_buckets = 50\n'
+    "[training]\nsegment_length = 16\nmax_steps = 8",
     "document_classification": 'mixers = ["additive", "local"]\n[training]\nbatch_tokens = 4096\nnum_train_epochs = 3',
 }
 # Dropout would draw other numbers, and Adam makes whole steps of what rounding leaves of gradients that are zero.

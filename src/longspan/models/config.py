@@ -248,13 +248,13 @@ class LongspanConfig(PreTrainedConfig):
             self.ngrams = None
             if self.ngram_buckets != type(self).ngram_buckets:
                 raise UserError(
-                    f"ngram_buckets needs sizes of n-grams, got {self.ngram_buckets} without ngrams; set model.ngrams or "
-                    "leave it out."
+                    f"ngram_buckets needs sizes of n-grams, got {self.ngram_buckets} without ngrams; set model.ngrams "
+                    "or leave it out."
                 )
         elif len({*self.ngrams}) != len(self.ngrams) or not all(2 <= size <= _LONGEST_NGRAM for size in self.ngrams):
             raise UserError(
-                f"expected ngrams of different sizes from 2 to {_LONGEST_NGRAM}, got {self.ngrams}; choose others, such "
-                "as [2, 3]."
+                f"expected ngrams of different sizes from 2 to {_LONGEST_NGRAM}, got {self.ngrams}; choose others, "
+                "such as [2, 3]."
             )
 
     def _check_clusters(self) -> None:

@@ -48,6 +48,7 @@ def test_a_row_moves_by_the_formula_when_it_is_read() -> None:
         upstream = torch.randn(3, 3)
         found = torch.nn.functional.embedding(rows, table.weight, 0, sparse=True)
         found.backward(upstream)
+        assert table.weight.grad is not None
         assert table.weight.grad.is_sparse
         steps.step()
         steps.zero_grad()

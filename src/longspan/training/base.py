@@ -52,6 +52,7 @@ class LongspanTrainer(Trainer, abc.ABC):
     """
 
     control: TrainerControl
+    optimizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -134,14 +135,14 @@ class LongspanTrainer(Trainer, abc.ABC):
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
         """Create the optimizer that the arguments name; on CPUs, one for the rows of n-grams beside it."""
-        if self.optimizer is None:
-            super().create_optimizer(*args, **kwargs)
-            on_cpus = self.accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
-            tables = tables_of(self.model) if on_cpus and self.args.device.type == "cpu" else []
-            if tables:
-                self.optimizer = beside_tables(self.optimizer, tables, self.args)
-                self.accelerator.clip_grad_norm_ = clip_gradients
-        return self.optimizer
+        given: Optimizer | None = self.optimizer
+        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
+        on_cpus = self.accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
+        tables = tables_of(self.model) if on_cpus and self.args.device.type == "cpu" else []
+        if tables and given is None:
+            optimizer = self.optimizer = beside_tables(optimizer, tables, self.args)
+            self.accelerator.clip_grad_norm_ = clip_gradients
+        return optimizer
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

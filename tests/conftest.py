@@ -102,14 +102,20 @@ def as_on_the_command_line() -> Iterator[None]:
 
 @pytest.fixture
 def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of a comparison train in this process, which spares each of them seconds of imports."""
+    """Runs and baselines of a comparison stay in this process, which spares each of them seconds of imports."""
     from longspan import train
-    from longspan.verbs import compare
+    from longspan.verbs import compare, fitting
 
     def train_here(wanted: Any, run_dir: Path) -> None:
         train(wanted, run=run_dir, progress=False)
 
+    def fit_here(name: str, wanted: Any, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "recipe.toml").write_text(wanted.to_toml(), encoding="utf-8")
+        fitting.fit(wanted, name, folder)
+
     monkeypatch.setattr(compare, "_train", train_here)
+    monkeypatch.setattr(compare, "_fit", fit_here)
 
 
 @pytest.fixture(scope="session")

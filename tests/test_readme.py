@@ -43,6 +43,7 @@ def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "reviews.csv").write_text(
         "\n".join([f"{rows[0]},stars", *(f"{row},{1 + n % 5}" for n, row in enumerate(rows[1:]))])
     )
+    (folder / "old.csv").write_bytes("text;label\nmeow für dich;cat\nwag;dog\n".encode("latin-1"))
     tickets = [{"text": f"{word} number {n}", "labels": labels} for n in range(30) for word, labels in TICKETS.items()]
     (folder / "tickets.jsonl").write_text("\n".join(map(json.dumps, tickets)))
     for path, text in (

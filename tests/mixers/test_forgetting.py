@@ -9,8 +9,10 @@ import torch
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers._forgetting import KINDS, LONGEST, SHORTEST, Forgetting, first_rates
+from longspan.testing import mixer_checks
 
 FORGETTING = [name for name in mixers.names() if "forget" in mixers.options(name)]
+SLOW = ("compiles", "exports", "many_positions", "adapters", "quantised", "offloaded")
 every_mixer = pytest.mark.parametrize("name", FORGETTING)
 
 
@@ -45,8 +47,11 @@ def test_rates_depend_on_the_input_and_are_never_negative() -> None:
 
 @every_mixer
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_agrees_with_the_formula_with_gradients(name: str, kind: str) -> None:
-    mixer = mixers.build(name, 8, causal=True, forget=kind).double()
+@pytest.mark.parametrize("causal", [True, False])
+def test_every_kind_agrees_with_the_formula_with_gradients(name: str, kind: str, causal: bool) -> None:
+    if not causal and name != "additive":
+        pytest.skip("it forgets in the causal form only")
+    mixer = mixers.build(name, 8, causal=causal, forget=kind).double()
     naive = inspect.getmodule(type(mixer)).naive  # type: ignore[union-attr]
     x = torch.randn(2, 40, 8, dtype=torch.float64, requires_grad=True)
     mask = torch.rand(2, 40) > 0.3
@@ -78,10 +83,39 @@ def test_what_is_long_past_is_forgotten(name: str) -> None:
     assert far == 2
 
 
+def test_additive_forgets_what_is_far_on_either_side() -> None:
+    mixer = mixers.build("additive", 8, heads=2, forget="learned")
+    with torch.no_grad():
+        mixer.get_submodule("forgetting").get_parameter("slope").fill_(0.0)
+    x = torch.randn(1, 300, 8)
+    changed = x.clone()
+    changed[:, 150] += 3
+    moved = (mixer(changed) - mixer(x)).abs().amax((0, 2))
+    assert moved[140] > 1e-4
+    assert moved[160] > 1e-4
+    assert moved[:50].max() < 1e-6
+    assert moved[250:].max() < 1e-6
+
+
+def test_additive_forgets_both_ways_under_the_contract() -> None:
+    for case, check in mixer_checks("additive", options={"causal": False, "forget": "input"}):
+        # It refuses a context; what is slow shows nothing that the causal form, of the same parts, does not.
+        if not case.startswith(("cross", "what_the_padding_of_a_context", "contexts", *SLOW)):
+            check()
+
+
+def test_a_context_is_neither_near_nor_far() -> None:
+    x = torch.randn(1, 4, 8)
+    with pytest.raises(UserError, match=r"additive expected no context with forget='fixed'"):
+        mixers.build("additive", 8, forget="fixed")(x, context=x)
+
+
 @every_mixer
 def test_forgetting_needs_a_known_kind_and_an_order(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} forget 'inputs'; did you mean 'input'"):
         mixers.build(name, 8, causal=True, forget="inputs")
+    if name == "additive":
+        return
     with pytest.raises(UserError, match=rf"{name} expected causal=True to forget, got forget='fixed'"):
         mixers.build(name, 8, forget="fixed")
 

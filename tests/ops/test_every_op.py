@@ -133,6 +133,12 @@ OPS = {
         lambda v, z, f: pooling.prefix_softmax_mean(v, z, rates=(f**2).masked_fill(~real(2, z.shape[1])[..., None], 0)),
         lambda t: [*heads_last(t)[:2], torch.randn(2, t, 2)],
     ),
+    "window_softmax_mean": Op(
+        lambda v, z, f: pooling.window_softmax_mean(
+            v, z, real(2, z.shape[1]), (f**2).masked_fill(~real(2, z.shape[1])[..., None], 0)
+        ),
+        lambda t: [*heads_last(t)[:2], torch.randn(2, t, 2)],
+    ),
     "softmax_pool": Op(
         lambda v, z: pooling.softmax_pool_state(v, z, real(2, z.shape[1])),
         lambda t: [torch.randn(2, t, 5), torch.randn(2, t, 3)],

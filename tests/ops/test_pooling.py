@@ -104,6 +104,24 @@ def test_prefix_mean_is_the_gated_recurrence(
         torch.testing.assert_close(state, last)
 
 
+@pytest.mark.parametrize("density", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("forgetting", [1e-3, 1.0, 1e3])
+def test_a_window_of_soft_reach_is_the_softmax_of_faded_logits(density: float, forgetting: float) -> None:
+    values, logits = torch.randn(2, 40, 3, 4).double(), 100 * torch.randn(2, 40, 3).double()
+    mask = torch.rand(2, 40) < density
+    rates = (forgetting * torch.rand(2, 40, 3).double()).masked_fill(~mask.unsqueeze(-1), 0)
+    inputs = [x.requires_grad_() for x in (values, logits, rates)]
+    found = pooling.window_softmax_mean(values, logits, mask, rates)[mask]
+    passed = rates.cumsum(1)
+    apart = (passed.unsqueeze(2) - passed.unsqueeze(1)).abs()
+    faded = (logits.unsqueeze(1) - apart).masked_fill(~mask[:, None, :, None], -torch.inf)
+    expected = torch.einsum("bijh,bjhe->bihe", faded[mask.any(1)].softmax(2), values[mask.any(1)])[mask[mask.any(1)]]
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(found)
+    got, wanted = (torch.autograd.grad(out, inputs, upstream) for out in (found, expected))
+    torch.testing.assert_close(got, wanted)
+
+
 def test_the_state_after_a_prefix_is_that_of_pooling_it() -> None:
     pooled, (values, logits, mask) = state_of(20, 0.5)
     wide = values.unsqueeze(2).expand(2, 20, 3, 4)

@@ -16,7 +16,7 @@ from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool
+from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool, window_softmax_mean
 
 INTERACTIONS = ("product", "add", "concat")
 SHARINGS = ("none", "query-value", "head-wise")
@@ -41,6 +41,7 @@ class Additive(Mixer):
         u_t = k̄ ⊙ v_t,  y_t = W_r u_t + q_t
         causal: q̄_t and k̄_t are the means over positions <= t, and p_t = q̄_t ⊙ k_t
             forgetting: position j weighs exp(-Σ_{j<i<=t} f_i) of what it weighed when new, in both means
+            both ways: means over all j, at exp(-|F_i - F_j|) of their weight, F_i = Σ_{j<=i} f_j: windows of soft reach
         cross attention: q̄ pools over x, p_j = q̄ ⊙ k_j and k̄ over the context; u_t and y_t as above, of x
 
     Order of computation: pooling is linear in the values and the logits are linear in x, so the projections fold
@@ -68,12 +69,13 @@ class Additive(Mixer):
         scoring: "per-head" (the paper: w_q and w_k see their own head) or "all-heads" (the authors' code: they see
             the whole vector).
         bias: whether the projections have biases.
-        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
-            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
+        forget: how each head forgets what is far: "none" (means over everything), "fixed" (time constants from 2 to
+            4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t). Without causal, each
+            position has means of its own, so nothing folds: it costs what the causal form does and another scan.
 
     Raises:
         UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets
-            causal=True or packed documents; for forgetting without causal=True, or with output="q".
+            causal=True, packed documents or forgetting; for forgetting with output="q".
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
@@ -107,7 +109,9 @@ class Additive(Mixer):
         self.projected = rows
         self.query = nn.Linear(dim, rows, bias=bias)
         self.attends = output != "q"
-        self.forgetting = Forgetting("additive", dim, heads, forget, causal=causal)
+        self.forgetting = Forgetting("additive", dim, heads, forget, causal=True)
+        # Whether each position has global vectors of its own.
+        self._differs_by_position = causal or forget != "none"
         if not self.attends:
             if forget != "none":
                 raise UserError(
@@ -127,27 +131,32 @@ class Additive(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self.attends:
             return self._projected(self.query, x)
-        if self.causal:
-            return self._causal(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
+        if self._differs_by_position:
+            return self._at_each_position(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
         return self._bidirectional(x, mask, x, mask)
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         if not self.attends:
             return self._projected(self.query, x)
+        if self.forgetting.kind != "none":
+            raise UserError(
+                f"additive expected no context with forget={self.forgetting.kind!r}, as a context is neither near nor "
+                "far, got one; leave either out."
+            )
         return self._bidirectional(x, mask, context, context_mask)
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         if not (self.causal and self.attends):
             return super().mix_documents(x, mask, document_ids)
         state = self.init_state(x.shape[0], x.dtype, x.device)
-        return self._causal(x, mask, state, document_starts(document_ids, mask))[0]
+        return self._at_each_position(x, mask, state, document_starts(document_ids, mask))[0]
 
     def operations(self, length: int) -> int:
         dim, projection = self.dim, 2 * length * self.dim * self.projected
         if not self.attends:
             return projection
         output = 2 * length * dim**2
-        if self.causal:
+        if self._differs_by_position:
             # Logits per head see their own part alone where there is one position, and are counted as if they did not.
             logits = 2 * length * dim * self.heads * (3 if self.interaction == "concat" else 2)
             projections = projection * (2 if self.value is None else 3)
@@ -169,7 +178,7 @@ class Additive(Mixer):
     def advance(self, x: Tensor, mask: Tensor | None, state: AdditiveState) -> tuple[Tensor, AdditiveState]:
         if not self.attends:
             return self._projected(self.query, x), state
-        return self._causal(x, mask, state)
+        return self._at_each_position(x, mask, state)
 
     def _projection(self, projection: nn.Module) -> tuple[Tensor, Tensor | None]:
         """Return a projection's full matrix (dim, dim) and bias, repeating one that all heads share."""
@@ -248,7 +257,7 @@ class Additive(Mixer):
             constant = constant if b_q is None else constant + b_q
         return x @ matrix.mT + constant.unsqueeze(1)
 
-    def _causal(
+    def _at_each_position(
         self, x: Tensor, mask: Tensor | None, state: AdditiveState, starts: Tensor | None = None
     ) -> tuple[Tensor, AdditiveState]:
         query, key = self._projected(self.query, x), self._projected(self.key, x)
@@ -258,11 +267,11 @@ class Additive(Mixer):
             # Blocks are computed again in the backward pass, without what an adapter's dropout drew.
             weight, bias = weight_and_bias(self.output)
             output = functools.partial(nn.functional.linear, weight=weight, bias=bias)
-        pool_prefixes = functools.partial(self._pool_prefixes, output)
-        rates = self.forgetting(x, mask)
-        return carried_through_blocks(pool_prefixes, 1, state, query, key, value, mask, starts, rates)
+        meet = functools.partial(self._meet, output)
+        tensors = (query, key, value, mask, starts, self.forgetting(x, mask))
+        return carried_through_blocks(meet, 1, state, *tensors) if self.causal else meet(state, *tensors)
 
-    def _pool_prefixes(
+    def _meet(
         self,
         output: Callable[[Tensor], Tensor],
         state: AdditiveState,
@@ -275,8 +284,13 @@ class Additive(Mixer):
     ) -> tuple[Tensor, AdditiveState]:
         """Return the output, and the state after the last position."""
         query_logits = self._logits(query, self.query_score)
-        pool = functools.partial(prefix_softmax_mean, mask=mask, starts=starts, rates=rates)
-        global_query, query_state = pool(self._split(query), query_logits, state=state.query)
+
+        def pool(values: Tensor, logits: Tensor, state: PrefixMean) -> tuple[Tensor, PrefixMean]:
+            if self.causal or rates is None:
+                return prefix_softmax_mean(values, logits, mask, state, starts, rates)
+            return window_softmax_mean(values, logits, mask, rates), state
+
+        global_query, query_state = pool(self._split(query), query_logits, state.query)
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         if self.interaction == "product":
             met = global_query.flatten(2) * key
@@ -289,7 +303,7 @@ class Additive(Mixer):
         if for_query:
             key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
             pooled = torch.cat((global_query, pooled), -1)
-        global_key, key_state = pool(pooled, key_logits, state=state.key)
+        global_key, key_state = pool(pooled, key_logits, state.key)
         if self.interaction == "product":
             used = global_key.flatten(2) * value
         elif self.interaction == "add":
@@ -345,7 +359,10 @@ def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
         for value, score, fade in zip(values, scores, fades, strict=True):
             scored = value if score.shape[0] == value.shape[1] else whole
             logits = (scored * score).sum(-1) / scale
-            if mixer.causal:
+            if not mixer.causal and mixer.forgetting.kind != "none":
+                # What lies between, in either order.
+                means.append((logits - fade - fade.T).softmax(1) @ value)
+            elif mixer.causal:
                 prefixes = range(1, len(value) + 1)
                 means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in prefixes]))
             else:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from longspan.ops.execution import exporting
-from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, softmax_gates
+from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, plain, softmax_gates
 from longspan.ops.scan.plain import logaddexp
 
 
@@ -119,6 +119,46 @@ def prefix_softmax_mean(
     gates, normaliser = softmax_gates(logits, state.normaliser, starts, rates)
     means, mean = lerp_scan(values, gates, state.mean, starts)
     return means, PrefixMean(normaliser, mean)
+
+
+def window_softmax_mean(
+    values: Float[Tensor, "b t h e"],
+    logits: Float[Tensor, "b t h"],
+    mask: Bool[Tensor, "b t"] | None,
+    rates: Float[Tensor, "b t h"],
+) -> Float[Tensor, "b t h e"]:
+    """Return at every position i the mean of all values, in a window of soft reach: j weighs exp(z_j - |F_i - F_j|).
+
+    F adds up the `rates` f >= 0, which are zero where `mask` is False; such positions weigh nothing. The means over all
+    positions up to i and over all after it merge as states do. Cost: that of two `prefix_softmax_mean`.
+    """
+    if values.shape[1] == 0:
+        return values
+    logits = masked_logits(logits, mask)
+    rates = rates.to(logits.dtype)
+    # Backwards, what lies between i and i + 1 fades when i is reached, not i + 1.
+    next_rates = _next(rates, 0.0)
+    weight, mean = _means_so_far(values, logits, rates)
+    from_here = (x.flip(1) for x in _means_so_far(values.flip(1), logits.flip(1), next_rates.flip(1)))
+    # Of the positions after each, as seen from it.
+    weight_after, mean_after = (_next(x, nothing) for x, nothing in zip(from_here, (FLOOR, 0.0), strict=True))
+    weight_after = weight_after - next_rates
+    share = (weight_after - weight).sigmoid().unsqueeze(-1)
+    return torch.lerp(mean, mean_after, share.to(mean.dtype))
+
+
+def _next(x: Tensor, last: float) -> Tensor:
+    """Return what x (b, t, ...) holds at the next position, and `last` at the last."""
+    return torch.cat((x, torch.full_like(x[:, :1], last)), 1)[:, 1:]
+
+
+def _means_so_far(values: Tensor, logits: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-normaliser and the mean of every prefix."""
+    b, _, h = logits.shape
+    no_starts = logits.new_empty(b, 0, dtype=torch.bool)
+    found = plain.normalisers(logits, logits.new_full((b, h), FLOOR), no_starts, rates)
+    gates = (logits - found).exp().masked_fill(logits <= FLOOR / 2, 0)
+    return found, lerp_scan(values, gates)[0]
 
 
 def prefix_softmax_mean_naive(

@@ -37,6 +37,13 @@ def lerp_scan_backward(
 
 
 def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> Parts:
+    """Return exp(z_t - n_t), and the last n, of all `normalisers`."""
+    found = normalisers(logits, initial, starts, rates)
+    gates = (logits - found).exp().masked_fill(logits <= FLOOR / 2, 0)
+    return gates.to(logits.dtype), found[:, -1].to(initial.dtype, copy=True)
+
+
+def normalisers(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> Tensor:
     """Scan the maps n -> logaddexp(n + kept, z), `kept` being -f or, where n begins again, far below any n.
 
     `starts` is (b, t), or (b, 0) for none; `rates` f (b, t, h), or (b, 0, h) for zeros.
@@ -49,15 +56,12 @@ def softmax_gates(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor
     if exporting() and not starts.shape[1]:
         # With forgetting, n_t + Σ_{i<=t} f_i is an ordinary sum.
         passed = -kept.cumsum(1) if rates.shape[1] else kept
-        normalisers = logaddexp(unsized.logcumsumexp(wide + passed), start) - passed
-    else:
-        first = logaddexp(wide[:, :1], start + kept[:, :1])
-        normalisers = _associative_scan(
-            lambda left, right: (left[0] + right[0], logaddexp(right[1], left[1] + right[0])),
-            (kept, torch.cat((first, wide[:, 1:]), 1)),
-        )[1]
-    gates = (wide - normalisers).exp().masked_fill(wide <= FLOOR / 2, 0)
-    return gates.to(logits.dtype), normalisers[:, -1].to(initial.dtype, copy=True)
+        return logaddexp(unsized.logcumsumexp(wide + passed), start) - passed
+    first = logaddexp(wide[:, :1], start + kept[:, :1])
+    return _associative_scan(
+        lambda left, right: (left[0] + right[0], logaddexp(right[1], left[1] + right[0])),
+        (kept, torch.cat((first, wide[:, 1:]), 1)),
+    )[1]
 
 
 def softmax_gates_backward(

@@ -119,7 +119,7 @@ def test_finished_runs_are_kept(trained, tmp_path):
 def test_a_run_with_other_settings_is_not_mistaken_for_one_of_these(trained, tmp_path):
     compare("quickstart", ["additive"], 1, [], tmp_path)
     with pytest.raises(UserError, match=r"expected a run with this comparison's settings in .*, got one with other"):
-        compare("quickstart", ["additive"], 1, ["model.depth=1"], tmp_path)
+        compare("quickstart", ["additive"], 1, ["model.depth=3"], tmp_path)
 
 
 def test_one_failure_does_not_lose_the_others(trained, tmp_path):

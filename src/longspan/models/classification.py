@@ -1,6 +1,7 @@
 """A document classifier: pooling and a linear layer on top of the model."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +13,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.wide import Wide
 from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
@@ -65,6 +67,13 @@ def _first(x: Tensor, mask: Tensor | None) -> Tensor:
     return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
 
 
+@dataclass
+class ClassifierOutput(SequenceClassifierOutput):
+    """What transformers' classifiers return, and the logits of a model's two parts, wide and deep, if it has them."""
+
+    parts: Tensor | None = None
+
+
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """Classify whole documents, or give each one or several numbers.
 
@@ -84,8 +93,14 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     the mean over all labels, or their sum divided by `num_items_in_batch`: weights do not change what it is divided by,
     so that the batches of one step add up to the loss of one large batch.
 
+    With `config.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) has a say: `logits` are
+    those of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own, wide first. In training,
+    loss and logits are those of the deep part alone, so that it does not rely on counts that know the training
+    documents by heart.
+
     Raises:
-        UserError: for labels of another shape or type, `label_smoothing` without single labels, and `document_ids`.
+        UserError: for labels of another shape or type, `label_smoothing` without single labels, `document_ids`, and
+            `inputs_embeds` with `config.wide`.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -96,7 +111,19 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
+        self.wide = Wide(config.wide_buckets, config.num_labels) if config.wide else None
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Wide):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
+        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
+        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @can_return_tuple
     def forward(
@@ -110,7 +137,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> SequenceClassifierOutput:
+    ) -> ClassifierOutput:
         if document_ids is not None:
             raise UserError(
                 "expected one document per row to classify, got packed documents (document_ids); give each document "
@@ -128,11 +155,21 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         )
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
+        parts = None
+        if self.wide is not None and not self.training:
+            if input_ids is None:
+                raise UserError(
+                    "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
+                    "give the tokens."
+                )
+            wide = self.wide(input_ids, mask)
+            parts = torch.stack([wide, logits.float()], 1)
+            logits = self.wide.combined(wide, logits)
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
         mean, scale = self.config.target_mean, self.config.target_scale
         if (mean, scale) != (0, 1):
             logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden.hidden_states)
+        return ClassifierOutput(loss=loss, logits=logits, hidden_states=hidden.hidden_states, parts=parts)
 
     def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
         problem = self.config.problem_type or _problem_type(labels, self.num_labels)

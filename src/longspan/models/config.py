@@ -25,6 +25,7 @@ _SIZES = {
     "position_period": 1,
     "short_convolution": 0,
     "ngram_buckets": 2,
+    "wide_buckets": 1,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
@@ -80,6 +81,9 @@ class LongspanConfig(PreTrainedConfig):
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
             after the other) or "first".
+        wide: whether a classifier adds the logits of a linear model over hashed n-grams of 1 to 3 tokens, fitted to the
+            training documents before the rest is trained; what each part counts for is chosen on the validation split.
+        wide_buckets: number of buckets that these n-grams are hashed into.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         class_weights: the weight of each class in the classification loss in training; None means 1.
         thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
@@ -153,6 +157,8 @@ class LongspanConfig(PreTrainedConfig):
     token_dropout: float | int = 0.0
     classifier_dropout: float | int | None = None
     pooling: str = "attention"
+    wide: bool = False
+    wide_buckets: int = 2**18
     label_smoothing: float | int = 0.0
     class_weights: list[float] | None = None
     thresholds: list[float] | None = None

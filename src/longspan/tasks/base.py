@@ -160,6 +160,8 @@ class Task(abc.ABC, Generic[S]):
     scores: ClassVar[type[Scores]]
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
+    #: Whether it fits the wide part that `model.wide` asks for.
+    fits_wide: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -195,6 +197,11 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For settings that do not fit each other, or the task.
         """
+        if settings.get("wide") and not self.fits_wide:
+            raise UserError(
+                f"expected model.wide only for documents with one class each, got it for the task {self.name!r}; leave "
+                "it out."
+            )
         return LongspanConfig(**{**settings, **from_data})
 
     def check(self, settings: Mapping[str, Any]) -> None:

@@ -77,6 +77,16 @@ class DocumentTask(Task[S]):
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction:
         """Return the prediction for one document from the model's outputs for it, (num_labels,)."""
 
+    def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
+        """Return a model's logits for documents, and what else the results should say about them.
+
+        Args:
+            run: The trained model.
+            targets: What is right, (n, ...).
+            outputs: Computes the model's outputs of a name, such as "logits", for all of the documents.
+        """
+        return outputs("logits"), {}
+
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
 
@@ -139,14 +149,12 @@ class DocumentTask(Task[S]):
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), "a document", "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)
-        found = outputs(
-            run.model,
-            tokens.select_columns(["input_ids"]).with_format("numpy"),
-            batches,
-            pad_id=run.processor.pad_token_id,
-            progress=True,
-        )
+        examples = tokens.select_columns(["input_ids"]).with_format("numpy")
         wanted = targets(tokens)
+        pad_id = run.processor.pad_token_id
+        found, more = self.logits(
+            run, wanted, lambda name: outputs(run.model, examples, batches, pad_id=pad_id, name=name, progress=True)
+        )
         scores = self.score(found, wanted, config)
         self.draw(scores, found, wanted, config, folder)
         return scores, {
@@ -154,6 +162,7 @@ class DocumentTask(Task[S]):
             **self.details(config),
             "truncation": self.describe(tokens, config),
             "padding_fraction": padding_fraction(batches, lengths),
+            **more,
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:

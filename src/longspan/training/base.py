@@ -214,6 +214,10 @@ class LongspanTrainer(Trainer, abc.ABC):
             self.scored[kept] = self.score(self.eval_dataset)
         return self.scored[kept]
 
+    def details(self) -> dict[str, Any]:
+        """Return what else results should say about the model that was kept."""
+        return {}
+
     def kept_step(self) -> int:
         """Return the step after which the model was saved that training kept."""
         # A model that was the best when it was not saved is lost.

@@ -81,13 +81,14 @@ class LengthTrainer(LongspanTrainer):
         """Compute the outputs for a data set; a part of one might have no scores."""
         self.outputs(dataset)
 
-    def outputs(self, dataset: Dataset) -> Tensor:
+    def outputs(self, dataset: Dataset, name: str = "logits") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
         return outputs(
             self.model,
             dataset.select_columns(["input_ids"]).with_format("numpy"),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
             pad_id=self.pad_id,
+            name=name,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
@@ -147,22 +148,24 @@ def outputs(
     batches: Sequence[Sequence[int]],
     *,
     pad_id: int,
+    name: str = "logits",
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
 ) -> Tensor:
-    """Return a model's `logits` for documents. Several processes share the batches, and all get all logits.
+    """Return a model's outputs for documents. Several processes share the batches, and all get all of them.
 
     Args:
         model: the model, switched to evaluation mode for the call.
         examples: n rows with `input_ids`.
         batches: row numbers, each exactly once; the same in all processes.
         pad_id: id of the padding token.
+        name: which outputs: "logits", or "parts" of a model with two.
         progress: whether to show a progress bar on standard error.
         after_batch: called after each batch.
 
     Returns:
         (n, ...) float32 on the CPU, in the order of `examples`, regardless of the order of `batches`; (0, num_labels)
-        without examples.
+        without examples, (0, 2, num_labels) for "parts".
 
     Raises:
         UserError: when another process stopped.
@@ -170,7 +173,7 @@ def outputs(
     was_training = model.training
     model.eval()
     try:
-        result = processes.in_each(lambda: _own_outputs(model, examples, batches, pad_id, progress, after_batch))
+        result = processes.in_each(lambda: _own_outputs(model, examples, batches, pad_id, name, progress, after_batch))
     finally:
         model.train(was_training)
     processes.sum_into(result.numpy())
@@ -182,17 +185,19 @@ def _own_outputs(
     examples: Dataset | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     pad_id: int,
+    name: str,
     progress: bool,
     after_batch: Callable[[], None] | None,
 ) -> Tensor:
-    """Return the logits of this process's batches, and zeros in the rows of the others."""
-    result = torch.zeros(len(examples), model.config.num_labels)
+    """Return the outputs for this process's batches, and zeros in the rows of the others."""
+    parts = (2,) if name == "parts" else ()
+    result = torch.zeros(len(examples), *parts, model.config.num_labels)
     own = batches[processes.rank() :: processes.count()]
     # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
         padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], pad_id)
-        logits = model(**{name: tensor.to(model.device) for name, tensor in padded.items()}).logits
-        result[torch.as_tensor(batch)] = logits.float().cpu()
+        found = model(**{key: tensor.to(model.device) for key, tensor in padded.items()})
+        result[torch.as_tensor(batch)] = found[name].float().cpu()
         if after_batch is not None:
             after_batch()
     return result

@@ -150,7 +150,7 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
         seconds=trainer.sessions.seconds,
         word_vectors_found=words,
         data=prepared.data,
-        details=prepared.details,
+        details={**prepared.details, **trainer.details()},
     )
     processes.on_first(lambda: _write_run(run_dir, trainer, prepared, recipe, result))
     if arguments.push_to_hub:

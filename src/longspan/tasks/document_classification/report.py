@@ -1,6 +1,6 @@
 """Results of document classifiers: tables, and what the model card says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
@@ -27,6 +27,7 @@ def evaluation_report(task: Task[ClassificationScores], evaluation: Evaluation) 
         task.data_table({split: evaluation.details["truncation"]}),
         f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
         scores_table({split: scores}),
+        *([_parts(found)] if (found := evaluation.details.get("parts")) else []),
         table(["class", "precision", "recall", "F1", "support"], classes),
         table(["confidence", "documents", "mean confidence", "accuracy"], bins),
         f"written to {evaluation.folder}",
@@ -34,8 +35,13 @@ def evaluation_report(task: Task[ClassificationScores], evaluation: Evaluation) 
     return "\n\n".join(parts)
 
 
-def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
-    """Return what the model card says about a classifier with these labels."""
+def _parts(accuracies: Mapping[str, float]) -> str:
+    """Return what each part of a model with a wide part gets right alone."""
+    return table(["part", "accuracy"], ([name, share(value)] for name, value in accuracies.items()))
+
+
+def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float] | None = None) -> CardParts:
+    """Return what the model card says about a classifier with these labels, and parts of these accuracies if any."""
     named = ", ".join(f"`{name}`" for name in labels[:50])
     more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
     length = recipe.data.max_length
@@ -43,10 +49,11 @@ def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
     kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    told = "" if parts is None else _PARTS.format(**parts)
     return CardParts(
         description=f"A text classifier trained with the recipe `{recipe.name}`.",
         made=f". It distinguishes {named}{more}.",
-        results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy.",
+        results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy." + told,
         use=_USE.format(name=NAME, left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),
         pipeline_tag="text-classification",
@@ -55,6 +62,10 @@ def card_parts(recipe: Recipe, labels: Sequence[str]) -> CardParts:
         metric_names={"macro_f1": "f1"},
     )
 
+
+_PARTS = """
+Its logits are those of a linear model over n-grams of 1 to 3 tokens (validation accuracy {wide:.3f} alone) and of a
+sequence model ({deep:.3f} alone), weighted by the validation split."""
 
 _USE = """\
 ```python

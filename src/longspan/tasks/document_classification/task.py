@@ -1,13 +1,14 @@
 """Document classification: `DocumentClassification`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from longspan.data.carried import Carried, class_number
 from longspan.data.cells import in_order
@@ -19,11 +20,13 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, baselines_in
+from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
 from longspan.tasks.document_classification import baselines, pictures, report
+from longspan.tasks.document_classification.fitting import check_memory, fit_wide
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
+from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.recipe import Recipe
 
@@ -42,6 +45,8 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
     data_config = ClassificationData
     scores = ClassificationScores
     model_class = LongspanForSequenceClassification
+    trainer_class = WideTrainer
+    fits_wide = True
     stratify = "label"
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
@@ -79,6 +84,16 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
             "problem_type": "single_label_classification",
         }
 
+    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+        if recipe.model.get("wide"):
+            check_memory(
+                recipe.model.get("wide_buckets", LongspanConfig.wide_buckets), len(prepared.config["id2label"])
+            )
+        model = super().build_model(recipe, prepared)
+        if model.wide is not None:
+            fit_wide(model.wide, prepared.splits["train"], model.config.class_weights)
+        return model
+
     def target(self, config: LongspanConfig) -> Carried:
         return class_number("label", {name: number for number, name in enumerate(labels(config))})
 
@@ -98,6 +113,13 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
 
+    def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
+        if run.model.wide is None:
+            return super().logits(run, targets, outputs)
+        parts = outputs("parts")
+        both = combined(run.model.wide, parts)
+        return both, {"parts": accuracies(parts, both, targets)}
+
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
 
@@ -105,7 +127,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
         return report.evaluation_report(self, evaluation)
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result.details["labels"])
+        return report.card_parts(recipe, result.details["labels"], result.details.get("parts"))
 
 
 def labels(config: LongspanConfig) -> list[str]:

@@ -1,0 +1,170 @@
+"""The wide part of a classifier, against its definition."""
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from longspan import LongspanConfig, LongspanForSequenceClassification
+from longspan.errors import UserError
+from longspan.models.wide import _FACTORS, _PRIME, LONGEST, Wide, ngram_buckets
+from longspan.programs import making
+
+
+def written_out(tokens, buckets):
+    """Return the buckets of a document, from the definition."""
+    found = set()
+    for size in range(1, LONGEST + 1):
+        for end in range(size, len(tokens) + 1):
+            gram = tokens[end - size : end]
+            hashed = sum((token + 1) * _FACTORS[place] for place, token in enumerate(reversed(gram)))
+            found.add(hashed % _PRIME % buckets)
+    return found
+
+
+@pytest.fixture
+def wide():
+    part = Wide(64, 3).double()
+    with torch.no_grad():
+        part.weight.normal_()
+        part.bias.normal_()
+    return part
+
+
+DOCUMENTS: tuple[list[int], ...] = ([5, 3, 5, 3, 5, 9], [7], [], [4, 4, 4, 4], [2**31 - 2, 0, 2**31 - 2])
+
+
+def padded(left):
+    longest = max(map(len, DOCUMENTS)) + 1
+    ids, mask = torch.zeros(2, len(DOCUMENTS), longest, dtype=torch.long).unbind()
+    for row, document in enumerate(DOCUMENTS):
+        start = longest - len(document) if left else 0
+        ids[row, start : start + len(document)] = torch.tensor(document, dtype=torch.long)
+        mask[row, start : start + len(document)] = 1
+    return ids, mask.bool()
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("buckets", [1, 7, 2**20])
+def test_buckets_are_those_of_different_n_grams(left, buckets):
+    ids, mask = padded(left)
+    found, counts = ngram_buckets(ids, mask, buckets)
+    for row, document in enumerate(DOCUMENTS):
+        assert sorted(found[row][counts[row]].tolist()) == sorted(written_out(document, buckets))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_logits_are_sums_over_them(wide, left):
+    found = wide(*padded(left))
+    for row, document in enumerate(DOCUMENTS):
+        wanted = sum((wide.weight[bucket] for bucket in written_out(document, 64)), wide.bias)
+        torch.testing.assert_close(found[row].double(), wanted, rtol=1e-5, atol=1e-5)
+        if document:
+            alone = wide(torch.tensor([document]))
+            torch.testing.assert_close(found[row], alone[0], rtol=1e-6, atol=1e-6)
+
+
+def test_different_n_grams_rarely_share_a_bucket():
+    ids = torch.randint(0, 30000, (1, 20000), generator=torch.Generator().manual_seed(0))
+    _, counts = ngram_buckets(ids, None, 2**24)
+    # 60,000 n-grams, some 15,000 of them single tokens, in 16 million buckets: about 60 would collide by chance.
+    singles = len(ids.unique())
+    assert abs(int(counts.sum()) - (singles + 39997)) < 150
+
+
+def config(**more):
+    return LongspanConfig(
+        vocab_size=50, dim=8, depth=1, heads=2, num_labels=3, wide=True, wide_buckets=64, initializer_range=0.5,
+        problem_type="single_label_classification", **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def model():
+    found = LongspanForSequenceClassification(config())
+    with torch.no_grad():
+        found.wide.weight.normal_()
+        found.wide.scales.copy_(torch.tensor([0.75, 0.5]))
+    return found.eval()
+
+
+def test_a_new_one_says_nothing():
+    made = LongspanForSequenceClassification(config()).eval()
+    ids = torch.randint(1, 50, (2, 5))
+    plain = copy.deepcopy(made)
+    plain.wide = None
+    torch.testing.assert_close(made(ids).logits, plain(ids).logits)
+    assert plain(ids).parts is None
+
+
+def test_both_parts_times_their_scales(model):
+    ids = torch.randint(1, 50, (2, 5))
+    labels = torch.tensor([2, 0])
+    found = model(ids, labels=labels)
+    wide, deep = found.parts.unbind(1)
+    torch.testing.assert_close(found.logits, 0.75 * wide + 0.5 * deep)
+    torch.testing.assert_close(wide, model.wide(ids))
+    torch.testing.assert_close(found.loss, torch.nn.functional.cross_entropy(found.logits, labels))
+
+
+def test_the_deep_part_is_trained_alone(model):
+    ids, labels = torch.randint(1, 50, (2, 5)), torch.tensor([2, 0])
+    for part in (model.dropout, model.longspan.dropout, *(block for block in model.longspan.backbone.layers)):
+        part.eval()
+    deep = model(ids).parts[:, 1]
+    model.train()
+    for module in model.modules():
+        if module is not model:
+            module.eval()
+    found = model(ids, labels=labels)
+    torch.testing.assert_close(found.logits, deep)
+    found.loss.backward()
+    assert not list(model.wide.parameters())
+    assert model.classifier.weight.grad is not None
+
+
+def test_it_is_saved_and_loaded(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    ids = torch.randint(1, 50, (2, 5))
+    torch.testing.assert_close(again(ids).logits, model(ids).logits)
+    trained = sum(parameter.numel() for parameter in again.parameters())
+    assert not any(tensor.requires_grad for tensor in again.wide.state_dict().values())
+    assert again.num_parameters(only_trainable=True) == trained
+    assert again.num_parameters() == trained + 64 * 3 + 3 + 2
+
+
+def test_weights_that_are_not_there_are_zeros(model, tmp_path):
+    plain = copy.deepcopy(model)
+    plain.wide, plain.config.wide = None, False
+    plain.save_pretrained(tmp_path)
+    again = LongspanForSequenceClassification.from_pretrained(tmp_path, wide=True, wide_buckets=64)
+    ids = torch.randint(1, 50, (2, 5))
+    torch.testing.assert_close(again(ids).logits, plain(ids).logits)
+
+
+def test_half_precision_is_summed_in_float32(model):
+    ids = torch.randint(1, 50, (2, 400))
+    whole = model.wide(ids)
+    half = copy.deepcopy(model.wide).bfloat16()(ids)
+    assert half.dtype == torch.float32
+    # Each weight is rounded by 2^-9 at most, and rounding errors are as often up as down.
+    torch.testing.assert_close(half, whole, rtol=0.02, atol=0.05)
+
+
+def test_embeddings_have_no_n_grams(model):
+    with pytest.raises(UserError, match="expected input_ids for a model with wide=True"):
+        model(inputs_embeds=torch.randn(1, 4, 8))
+
+
+def test_one_program_for_all_sizes(model):
+    program = making.export_program(model, None).module()
+    for left in (False, True):
+        ids = torch.randint(1, 50, (4, 9))
+        mask = torch.ones_like(ids)
+        mask[1, -4:] = mask[2, :3] = 0
+        given = (ids.flip(1), mask.flip(1)) if left else (ids, mask)
+        torch.testing.assert_close(program(*given), model(*given).logits)
+    one = torch.ones(1, 1, dtype=torch.long)
+    torch.testing.assert_close(program(one, one), model(one, one).logits)

@@ -1,0 +1,185 @@
+"""Fitting the wide part, and what it counts for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from longspan import evaluate, recipes, train
+from longspan.errors import UserError
+from longspan.models.wide import Wide
+from longspan.tasks.document_classification.fitting import PENALTIES, Bags, Regression, fit_wide
+from longspan.tasks.document_classification.report import evaluation_report
+from longspan.tasks.document_classification.trainer import accuracies, best_scales, combined
+from longspan.testing import check_task
+
+SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.wide=true", "model.wide_buckets=4096"]
+
+
+def documents(count=60, classes=3):
+    """Token ids in which one of three tokens, or the order of two, tells the class."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(count):
+        label = number % classes
+        own = {0: [20], 1: [21, 22], 2: [22, 21]}[label]
+        rows.append([*rng.integers(3, 20, rng.integers(1, 9)).tolist(), *own, *rng.integers(3, 20, 2).tolist()])
+    labels = [number % classes for number in range(count)]
+    return Dataset.from_dict({"input_ids": rows, "length": list(map(len, rows)), "labels": labels})
+
+
+def dense(bags):
+    found = np.zeros((len(bags.counts), bags.size))
+    rows = np.repeat(np.arange(len(bags.counts)), bags.counts)
+    found[rows, bags.buckets] = 1
+    return found
+
+
+def test_bags_are_what_the_model_sums_over():
+    rows = documents()
+    bags = Bags.of(rows, 512)
+    matrix = dense(bags)
+    assert matrix.sum() == len(bags.buckets)
+    weights, values = np.random.default_rng(1).normal(size=(512, 3)), np.random.default_rng(2).normal(size=(60, 3))
+    np.testing.assert_allclose(bags.sums(weights), matrix @ weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bags.totals(values), matrix.T @ values, rtol=1e-9, atol=1e-12)
+    some = np.arange(60) % 4 == 1
+    np.testing.assert_array_equal(dense(bags.part(some)), matrix[some])
+    wide = Wide(512, 3)
+    with torch.no_grad():
+        wide.weight.copy_(torch.from_numpy(weights))
+    found = torch.cat([wide(torch.tensor([row])) for row in rows["input_ids"]])
+    np.testing.assert_allclose(found, matrix @ weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("importance", [(1, 1, 1), (0.5, 2.0, 1.0)])
+def test_the_solution_is_the_minimum(importance):
+    rows, penalty = documents(), 0.3
+    bags, labels = Bags.of(rows, 512), np.array(rows["labels"])
+    solution = Regression(bags, labels, np.array(importance, float)).solve(penalty)
+
+    # The objective written out, minimised in float64.
+    x, y = torch.from_numpy(dense(bags)), torch.from_numpy(labels)
+    truth = torch.eye(3, dtype=torch.float64)[y]
+    inside, outside = x.T @ truth + 1, x.T @ (1 - truth) + 1
+    ratio = (inside / inside.sum(0)).log() - (outside / outside.sum(0)).log()
+    ratio[x.sum(0) == 0] = 0
+    weights, bias = torch.zeros(512, 3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+
+    def objective(weights, bias):
+        losses = cross_entropy(x @ (ratio * weights) + bias, y, reduction="none")
+        return (losses * torch.tensor(importance, dtype=torch.float64)[y]).sum() + penalty / 2 * weights.square().sum()
+
+    variables = [weights.requires_grad_(), bias.requires_grad_()]
+    optimizer = torch.optim.LBFGS(variables, max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-9)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = objective(weights, bias)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    wanted = (x @ (ratio * weights) + bias).detach().log_softmax(-1)
+    found = solution.logits(bags).double().log_softmax(-1)
+    # It stops where another step would gain less than a millionth of a nat per document.
+    assert float((found - wanted).abs().max()) < 0.02
+
+
+def test_a_penalty_is_chosen_and_the_classes_are_told_apart():
+    rows = documents(300)
+    wide = Wide(2048, 3)
+    assert fit_wide(wide, rows, None) in PENALTIES
+    found = torch.cat([wide(torch.tensor([row])) for row in rows["input_ids"]]).argmax(1)
+    assert (found == torch.tensor(rows["labels"])).double().mean() > 0.98
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_few_documents_are_enough(count):
+    wide = Wide(64, 2)
+    assert fit_wide(wide, documents(count, 2), None) in PENALTIES
+    assert bool(wide.weight.isfinite().all())
+
+
+def test_weights_larger_than_memory(animals, tmp_path):
+    overrides = [f"data.path={animals}", *SMALL[:-1], f"model.wide_buckets={2**31 - 1}"]
+    with pytest.raises(UserError, match=r"got 2,147,483,647 buckets for 2 classes, which .*; lower model.wide_buckets"):
+        train("classify", overrides, tmp_path / "run", progress=False)
+
+
+def test_a_part_that_knows_nothing_counts_for_nothing():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (400,), generator=generator)
+    good = torch.eye(3)[labels] * 3 + torch.randn(400, 3, generator=generator)
+    noise = 4 * torch.randn(400, 3, generator=generator)
+    scales = best_scales(torch.stack([good, noise], 1), labels)
+    assert scales[0] > 0.3
+    assert scales[1] < 0.05
+    # The other way round the counts are of no use.
+    scales = best_scales(torch.stack([noise, good], 1), labels)
+    assert scales[0] < 0.05
+    assert scales[1] > 0.3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_sum_is_never_worse_than_counting(seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 2, (50,), generator=generator)
+    parts = torch.randn(50, 2, 2, generator=generator) + torch.eye(2)[labels][:, None]
+    wide = Wide(1, 2)
+    wide.scales.copy_(best_scales(parts, labels))
+    assert bool((wide.scales >= 0).all())
+    assert wide.scales.isfinite().all()
+    found = accuracies(parts, combined(wide, parts), labels)
+    assert found["both"] >= found["wide"]
+
+
+def test_documents_told_apart_perfectly_have_finite_scales():
+    labels = torch.tensor([0, 1] * 20)
+    parts = torch.stack([torch.eye(2)[labels] * 9, torch.eye(2)[labels]], 1)
+    assert bool((best_scales(parts, labels) < 10).all())
+
+
+@pytest.fixture(scope="module")
+def run(animals, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide") / "run"
+    overrides = [f"data.path={animals}", "training.max_steps=2", "training.max_minutes=0", *SMALL]
+    return train("classify", overrides, folder, progress=False)
+
+
+def test_a_run_knows_what_counting_knows(run, animals):
+    assert run.scores["validation"].accuracy == 1
+    assert run.details["parts"]["wide"] == run.details["parts"]["both"] == 1
+    folder = Path(run.folder)
+    assert json.loads((folder / "metrics.json").read_text())["parts"] == run.details["parts"]
+    assert "n-grams of 1 to 3 tokens (validation accuracy 1.000 alone)" in (folder / "README.md").read_text()
+    found = evaluate(run.folder, str(animals))
+    assert found.details["parts"]["both"] == found.scores.accuracy == 1
+    task = recipes.load("classify").task
+    text = evaluation_report(task, found)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith(("wide", "deep", "both"))] == [
+        "wide", "deep", "both",
+    ]  # fmt: skip
+
+
+def test_a_pipeline_needs_nothing_else(run, animals):
+    model = AutoModelForSequenceClassification.from_pretrained(run.folder)
+    tokenizer = AutoTokenizer.from_pretrained(run.folder)
+    texts = ["word1 purr meow whisker word2", "bark wag fetch"]
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
+    assert [row["label"] for row in classify(texts)] == ["cat", "dog"]
+
+
+def test_every_promise_of_a_task_holds_with_it(animals):
+    check_task("document_classification", animals, [*SMALL, "model.mixers=additive"])
+
+
+@pytest.mark.parametrize(("recipe", "kind"), [("shakespeare", "language_modelling"), ("regression", "regression")])
+def test_other_tasks_refuse_it(recipe, kind):
+    with pytest.raises(UserError, match=rf"expected model.wide only for documents with one class each, .*{kind}"):
+        recipes.load(recipe, ["model.wide=true"])

@@ -111,7 +111,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
-        self.wide = Wide(config.wide_buckets, config.num_labels) if config.wide else None
+        self.wide = Wide(config.wide_buckets or 2**20, config.num_labels) if config.wide else None
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

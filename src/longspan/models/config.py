@@ -81,9 +81,10 @@ class LongspanConfig(PreTrainedConfig):
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
             after the other) or "first".
-        wide: whether a classifier adds the logits of a linear model over hashed n-grams of 1 to 3 tokens, fitted to the
+        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
             training documents before the rest is trained; what each part counts for is chosen on the validation split.
-        wide_buckets: number of buckets that these n-grams are hashed into.
+        wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
+            enough for the training documents, 2^20 at most.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         class_weights: the weight of each class in the classification loss in training; None means 1.
         thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
@@ -158,7 +159,7 @@ class LongspanConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     pooling: str = "attention"
     wide: bool = False
-    wide_buckets: int = 2**18
+    wide_buckets: int | None = None
     label_smoothing: float | int = 0.0
     class_weights: list[float] | None = None
     thresholds: list[float] | None = None

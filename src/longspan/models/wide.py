@@ -10,19 +10,18 @@ _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
 LONGEST = len(_FACTORS)
 
 
-def ngram_buckets(
-    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None, buckets: int
+def ngram_hashes(
+    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None
 ) -> tuple[Int[Tensor, "b g"], Bool[Tensor, "b g"]]:
-    """Return the different buckets of each row's n-grams of 1 to `LONGEST` tokens.
+    """Return the different n-grams of 1 to `LONGEST` tokens in each row, hashed to numbers below 2^31 - 1.
 
     Args:
         ids: Token ids.
         mask: True at real tokens; an n-gram is made of real tokens only, so padding changes nothing.
-        buckets: Number of buckets.
 
     Returns:
-        The buckets in increasing order, g = LONGEST * t, and which of them count: of equal ones the first, and none
-        of the n-grams that do not exist.
+        The hashes in increasing order, g = LONGEST * t, and which of them count: of equal ones the first, and none of
+        n-grams that do not exist, whose hash is 2^31 - 1.
     """
     length = ids.shape[1]
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
@@ -33,24 +32,27 @@ def ngram_buckets(
         before = nn.functional.pad(ids, (place, 0))[:, :length]
         exists = exists & nn.functional.pad(real, (place, 0))[:, :length]
         hashed = (hashed + (before + 1) * factor) % _PRIME
-        found.append(torch.where(exists, hashed % buckets, buckets))
+        found.append(torch.where(exists, hashed, _PRIME))
     ordered = torch.cat(found, 1).sort(1).values
     repeated = nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
-    return ordered, (ordered < buckets) & ~repeated
+    return ordered, (ordered < _PRIME) & ~repeated
 
 
 class Wide(nn.Module):
-    """A linear model over the different n-grams of 1 to 3 tokens that a document has, hashed into buckets.
+    """A linear model over the different n-grams of 1 to 3 tokens that a document has.
 
-    logits = Σ_g W[bucket(g)] + b, the sum over the different buckets of the document's n-grams (Wang and Manning 2012
-    count presence likewise). `combined` adds them to those of the deep part, each times its own scale. Nothing here is
-    learned by gradients: weights are fitted before the deep part is trained, scales to the validation split.
+    logits = Σ_g W[g] + b, the sum over those of the document's n-grams that have weights (Wang and Manning 2012 count
+    presence likewise). The weights are in a hash table with a place for each n-gram's hash modulo its size, which
+    belongs to one n-gram only: what else is hashed there has no weight, so that unseen n-grams say nothing. `combined`
+    adds the logits to those of the deep part, each times its own scale. Nothing here is learned by gradients: weights
+    are fitted before the deep part is trained, scales to the validation split.
 
     Args:
-        buckets: Number of buckets.
+        buckets: Places in the table.
         classes: Number of classes.
     """
 
+    keys: Tensor
     weight: Tensor
     bias: Tensor
     scales: Tensor
@@ -59,20 +61,28 @@ class Wide(nn.Module):
         super().__init__()
         self.buckets = buckets
         # Not parameters, which transformers would have optimizers change once they come from a file.
+        self.register_buffer("keys", torch.empty(buckets, dtype=torch.int32))
         for name, shape in (("weight", (buckets, classes)), ("bias", (classes,)), ("scales", (2,))):
             self.register_buffer(name, torch.empty(shape))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Forget everything: the logits are those of the deep part."""
-        for tensor, value in ((self.weight, 0), (self.bias, 0), (self.scales, 1)):
+        for tensor, value in ((self.keys, -1), (self.weight, 0), (self.bias, 0), (self.scales, 1)):
             nn.init.constant_(tensor, value)
+
+    def places(
+        self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None
+    ) -> tuple[Int[Tensor, "b g"], Bool[Tensor, "b g"]]:
+        """Return the places in the table of each row's n-grams, and which of them count."""
+        hashes, counts = ngram_hashes(ids, mask)
+        places = hashes % self.buckets
+        return places, counts & (self.keys[places] == hashes)
 
     def forward(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b c"]:
         """Return the logits in float32, whatever the weights are in: sums of hundreds of numbers."""
-        buckets, counts = ngram_buckets(ids, mask, self.buckets)
-        # Where nothing counts any row will do.
-        found = nn.functional.embedding(buckets.clamp_max(self.buckets - 1), self.weight).float()
+        places, counts = self.places(ids, mask)
+        found = nn.functional.embedding(places, self.weight).float()
         return (found * counts.unsqueeze(-1)).sum(1) + self.bias.float()
 
     def combined(self, wide: Float[Tensor, "b c"], deep: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:

@@ -7,7 +7,7 @@ the penalty λ/2 |v|² is convex, so L-BFGS finds the same solution whatever the
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,59 +19,70 @@ from torch.nn.functional import cross_entropy, embedding_bag
 
 from longspan.data.batches import pad
 from longspan.errors import UserError
-from longspan.models.wide import Wide, ngram_buckets
+from longspan.models.wide import LONGEST, Wide, ngram_hashes
 from longspan.training.lengths import scoring_batches, targets
 
 #: What λ is chosen from, as long as documents held out are predicted better.
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 #: Documents are cut into so many parts to choose it, each of which is held out in turn until so many documents were.
 FOLDS, ENOUGH = 5, 4000
+#: Places in the table, where recipes do not say how many.
+MOST = 2**20
 _STEPS = 40
 #: L-BFGS remembers eight steps and their gradients, and the rest is in float64; of each fold's regression.
 _COPIES = 40
 _BATCH_TOKENS = 65_536
 
 
+Places = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 @dataclass(frozen=True)
 class Bags:
-    """The different buckets of documents' n-grams.
+    """The different n-grams that documents have.
 
     Attributes:
-        buckets: `(m,)` int32, one document after the other.
+        grams: `(m,)` int32 numbers of n-grams, one document after the other.
         counts: `(n,)` how many each document has.
-        size: How many buckets there are.
+        size: The numbers are below this.
     """
 
-    buckets: np.ndarray
+    grams: np.ndarray
     counts: np.ndarray
     size: int
 
     @classmethod
-    def of(cls, documents: Dataset, size: int) -> Self:
-        """Return those of documents with the columns `input_ids` and `length`, as `Wide` finds them."""
+    def of(cls, documents: Dataset, places: Places, size: int) -> Self:
+        """Return those of documents with the columns `input_ids` and `length`.
+
+        Args:
+            documents: The documents.
+            places: Maps token ids and mask, `(b, t)`, to places `(b, g)` below `size`, and which of them count.
+            size: How many places there are.
+        """
         rows = documents.with_format("numpy")["input_ids"][:]
         parts: list[np.ndarray] = [np.zeros(0, np.int32)] * len(rows)
         for batch in scoring_batches(documents["length"][:], len(rows), _BATCH_TOKENS):
             padded = pad([{"input_ids": rows[row]} for row in batch], 0)
-            found, real = ngram_buckets(padded["input_ids"], padded["attention_mask"].bool(), size)
-            for row, buckets, counts in zip(batch, found.int().numpy(), real.numpy(), strict=True):
-                parts[row] = buckets[counts]
+            found, real = places(padded["input_ids"], padded["attention_mask"].bool())
+            for row, of_row, counts in zip(batch, found.int().numpy(), real.numpy(), strict=True):
+                parts[row] = of_row[counts]
         return cls(np.concatenate(parts), np.array(list(map(len, parts))), size)
 
     def part(self, which: np.ndarray) -> "Bags":
         """Return those of the documents for which `which`, `(n,)`, is true."""
-        return Bags(self.buckets[np.repeat(which, self.counts)], self.counts[which], self.size)
+        return Bags(self.grams[np.repeat(which, self.counts)], self.counts[which], self.size)
 
     def sums(self, weights: np.ndarray) -> np.ndarray:
-        """Return for each document the sum of the weights `(size, c)` of its buckets, `(n, c)` float32."""
+        """Return for each document the sum of the weights `(size, c)` of its n-grams, `(n, c)` float32."""
         starts = torch.from_numpy(np.cumsum(self.counts) - self.counts).int()
         table = torch.from_numpy(weights.astype(np.float32))
-        found: np.ndarray = embedding_bag(torch.from_numpy(self.buckets), table, starts, mode="sum").numpy()
+        found: np.ndarray = embedding_bag(torch.from_numpy(self.grams), table, starts, mode="sum").numpy()
         return found
 
     def totals(self, values: np.ndarray) -> np.ndarray:
-        """Return for each bucket the sum of the values `(n, c)` of the documents with it, `(size, c)` float64."""
-        columns = [np.bincount(self.buckets, np.repeat(column, self.counts), self.size) for column in values.T]
+        """Return for each n-gram the sum of the values `(n, c)` of the documents with it, `(size, c)` float64."""
+        columns = [np.bincount(self.grams, np.repeat(column, self.counts), self.size) for column in values.T]
         return np.stack(columns, -1)
 
 
@@ -140,19 +151,30 @@ class Regression:
         return Linear(values[:size].reshape(self.ratio.shape) * self.ratio, values[size:])
 
 
-def check_memory(buckets: int, classes: int) -> None:
-    """Raise UserError if the weights of so many buckets and classes cannot be fitted in this machine's memory."""
-    needed = _COPIES * buckets * classes * 4
+def table_size(documents: Dataset) -> int:
+    """Return how many places let most n-grams of documents have one of their own: a power of 2, `MOST` at most.
+
+    Args:
+        documents: Tokenised documents with the column `length`.
+    """
+    # Of the n-grams of a text, not many more than half are different.
+    grams = LONGEST * sum(documents["length"][:])
+    return min(MOST, 1 << max(4, grams.bit_length()))
+
+
+def check_memory(places: int, classes: int) -> None:
+    """Raise UserError if the weights of so many places and classes cannot be fitted in this machine's memory."""
+    needed = _COPIES * places * classes * 4
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:
         raise UserError(
-            f"expected weights of n-grams that can be fitted in {memory / 2**30:.0f} GiB of memory, got {buckets:,} "
-            f"buckets for {classes:,} classes, which take {needed / 2**30:.0f} GiB; lower model.wide_buckets."
+            f"expected weights of n-grams that can be fitted in {memory / 2**30:.0f} GiB of memory, got {places:,} "
+            f"places for {classes:,} classes, which take {needed / 2**30:.0f} GiB; lower model.wide_buckets."
         )
 
 
 def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | None) -> float:
-    """Fit the weights of a model's wide part to training documents, and return the penalty chosen.
+    """Fit the table and the weights of a model's wide part to training documents, and return the penalty chosen.
 
     Args:
         wide: The part, changed in place.
@@ -161,13 +183,24 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
     """
     labels = targets(documents).numpy()
     weights = np.ones(wide.weight.shape[1]) if class_weights is None else np.array(class_weights)
-    bags = Bags.of(documents, wide.buckets)
+    _give_places(wide, Bags.of(documents, ngram_hashes, 2**31))
+    bags = Bags.of(documents, wide.places, wide.buckets)
     penalty = _penalty(bags, labels, weights)
     solution = Regression(bags, labels, weights).solve(penalty)
     with torch.no_grad():
         wide.weight.copy_(torch.from_numpy(solution.weights))
         wide.bias.copy_(torch.from_numpy(solution.bias))
     return penalty
+
+
+def _give_places(wide: Wide, bags: Bags) -> None:
+    """Give each place in the table to the n-gram that most documents have of those hashed there."""
+    hashes, counts = np.unique(bags.grams, return_counts=True)
+    hashes = hashes[np.argsort(counts, kind="stable")]
+    keys = np.full(wide.buckets, -1, np.int32)
+    # Of equal places the last one stays.
+    keys[hashes % wide.buckets] = hashes
+    wide.keys.copy_(torch.from_numpy(keys))
 
 
 def _penalty(bags: Bags, labels: np.ndarray, weights: np.ndarray) -> float:

@@ -22,7 +22,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
 from longspan.tasks.document_classification import baselines, pictures, report
-from longspan.tasks.document_classification.fitting import check_memory, fit_wide
+from longspan.tasks.document_classification.fitting import check_memory, fit_wide, table_size
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
@@ -86,9 +86,9 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         if recipe.model.get("wide"):
-            check_memory(
-                recipe.model.get("wide_buckets", LongspanConfig.wide_buckets), len(prepared.config["id2label"])
-            )
+            places = recipe.model.get("wide_buckets") or table_size(prepared.splits["train"])
+            check_memory(places, len(prepared.config["id2label"]))
+            recipe = replace(recipe, model={**recipe.model, "wide_buckets": places})
         model = super().build_model(recipe, prepared)
         if model.wide is not None:
             fit_wide(model.wide, prepared.splits["train"], model.config.class_weights)

@@ -12,9 +12,9 @@ from longspan.scores import Scores
 from longspan.training.lengths import LengthTrainer, targets
 
 PARTS = ("wide", "deep")
-#: What pulls each scale towards a half, in nats: with few validation documents, none of which is wrong, both would grow
-#: without an end.
-_PRIOR = 1.0
+#: What pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few of them are
+#: right by chance, all the more for the best of many epochs.
+_PRIOR = 20.0
 
 
 class WideTrainer(LengthTrainer):
@@ -59,41 +59,30 @@ def accuracies(parts: Tensor, both: Tensor, labels: Tensor) -> dict[str, float]:
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     """Return what to multiply the logits of both parts by, `(2,)` float32, at least 0.
 
-    They have the lowest cross-entropy on the validation split, pulled a little towards a half each, or one alone. Where
-    the sum would get fewer documents right than the wide part alone, only that counts: more than counting must be
-    earned.
+    They have the lowest cross-entropy on the validation split, pulled towards the wide part alone. Where the sum would
+    get fewer documents right than that, it counts alone: more than counting must be earned.
 
     Args:
         parts: `(n, 2, c)` logits of the wide and the deep part.
         labels: `(n,)` class numbers.
     """
-    wide_alone = _fitted(parts[:, :1], labels)
-    alone = torch.cat([wide_alone, torch.zeros(1, dtype=wide_alone.dtype)])
-    both = _fitted(parts, labels)
-    if both[0] <= 0:
-        both = torch.cat([torch.zeros(1, dtype=both.dtype), _fitted(parts[:, 1:], labels).clamp_min(0)])
-    if both[1] <= 0:
-        return alone.float()
-    right = [_accuracy((scales[:, None] * parts).sum(1), labels) for scales in (alone, both)]
-    return (alone if right[0] > right[1] else both).float()
-
-
-def _fitted(parts: Tensor, labels: Tensor) -> Tensor:
-    """Return the scales, `(k,)` float64, with the lowest penalised cross-entropy of the sum of `(n, k, c)` logits."""
-    logits = parts.double()
-    scales = torch.full((parts.shape[1],), 1.0 / parts.shape[1], dtype=torch.float64, requires_grad=True)
+    logits, alone = parts.double(), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    scales = alone.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([scales], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        off = (scales - 1.0 / len(scales)).square().sum()
-        found = cross_entropy((scales[:, None] * logits).sum(1), labels, reduction="sum") + _PRIOR * off
+        found = cross_entropy((scales[:, None] * logits).sum(1), labels, reduction="sum")
+        found = found + _PRIOR * (scales - alone).square().sum()
         found.backward()
         return found
 
     with torch.enable_grad():
         optimizer.step(loss)
-    return scales.detach()
+    # A part that speaks against itself has nothing to say.
+    both = scales.detach().clamp_min(0)
+    right = [_accuracy((each[:, None] * logits).sum(1), labels) for each in (alone, both)]
+    return (alone if right[0] > right[1] else both).float()
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> float:

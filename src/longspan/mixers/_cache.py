@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from longspan.mixers._numbered import Numbered
 from longspan.ops.cache import all_visible, extended, spelled_out
 
 
@@ -36,8 +37,10 @@ def joined(
     )
 
 
-def forgotten(cache: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
-    """Return a cache of the same length in which these rows are zeros and hidden."""
+def forgotten(state: KeyValueCache | Numbered, rows: Bool[Tensor, " b"]) -> KeyValueCache | Numbered:
+    """Return a cache of the same length in which these rows are zeros and hidden, and whose numbers start again."""
+    if isinstance(state, Numbered):
+        return Numbered(state.seen.masked_fill(rows, 0), forgotten(state.state, rows))
     chosen = rows.view(-1, 1, 1, 1)
-    visible = spelled_out(cache.visible, cache.key.shape[2]).masked_fill(rows.unsqueeze(1), False)
-    return KeyValueCache(cache.key.masked_fill(chosen, 0), cache.value.masked_fill(chosen, 0), visible)
+    visible = spelled_out(state.visible, state.key.shape[2]).masked_fill(rows.unsqueeze(1), False)
+    return KeyValueCache(state.key.masked_fill(chosen, 0), state.value.masked_fill(chosen, 0), visible)

@@ -6,14 +6,46 @@ from torch import Tensor
 from longspan.mixers._forgetting import Forgetting
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, heads: int) -> Tensor:
-    """Return what a query (d,) gathers from keys and values (m, d), head by head: (d,)."""
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    heads: int,
+    steps: Tensor | None = None,
+    *,
+    rotary: bool = False,
+    alibi: bool = False,
+) -> Tensor:
+    """Return what a query (d,) gathers from keys and values (m, d), head by head: (d,).
+
+    `steps` (m,) is how far after the query each key comes, for rotary positions and linear biases.
+    """
     width = len(query) // heads
     mixed = []
-    for part in (slice(head * width, (head + 1) * width) for head in range(heads)):
-        weights = (keys[:, part] @ query[part] / width**0.5).softmax(0)
-        mixed.append(weights @ values[:, part])
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        turned = keys[:, part]
+        if rotary and steps is not None:
+            turned = turn(turned, steps)
+        scores = turned @ query[part] / width**0.5
+        if alibi and steps is not None:
+            scores = scores - 2 ** (-8 * (head + 1) / heads) * steps.abs()
+        mixed.append(scores.softmax(0) @ values[:, part])
     return torch.cat(mixed)
+
+
+def turn(keys: Tensor, steps: Tensor) -> Tensor:
+    """Return keys (m, e) turned by steps (m,): pair l of their channels, as complex numbers, by steps·10000^(-2l/e)."""
+    frequencies = torch.tensor([10000 ** (-2 * pair / keys.shape[1]) for pair in range(keys.shape[1] // 2)])
+    angles = steps.double().outer(frequencies.double())
+    numbers = torch.complex(keys[:, ::2].double(), keys[:, 1::2].double()) * torch.exp(1j * angles)
+    return torch.stack((numbers.real, numbers.imag), 2).flatten(1).to(keys.dtype)
+
+
+def steps_to(places: Tensor, i: int, mask: Tensor | None) -> Tensor:
+    """Return how many real positions each of `places` comes after i in a row with this `mask` (t,)."""
+    count = torch.arange(max(i, int(places.max())) + 1) if mask is None else mask.cumsum(0)
+    return count[places] - count[i]
 
 
 def faded(forgetting: Forgetting, x: Tensor) -> Tensor:

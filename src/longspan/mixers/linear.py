@@ -4,10 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
-from longspan.mixers._naive import faded
+from longspan.mixers._naive import faded, steps_to, turn
+from longspan.mixers._numbered import Numbered, check_rotary, nothing_seen, seen_after
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.linear import CHUNK, TINY, LinearSums, causal_linear_attention, empty_sums, linear_attention
+from longspan.ops.rotary import real_numbers
 
 
 class Linear(Mixer):
@@ -17,13 +19,15 @@ class Linear(Mixer):
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads; φ(u) = elu(u) + 1
         y_i = W_o concat_h( Σ_j (φ(q_i)·φ(k_j)) v_j / Σ_j φ(q_i)·φ(k_j) );  causal: j <= i
             forgetting: the weight of position j at i is exp(-Σ_{j<l<=i} f_l) of φ(q_i)·φ(k_j)
-        cross attention: q from x, k and v from the context
+            rotary (Su et al. 2021, section 3.3): φ(q_i) and φ(k_j) are rotated by their position in the numerator, as
+            those of `softmax` are, and not in the denominator, so that it stays positive
+        cross attention: q from x, k and v from the context, neither rotated
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
     with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
     over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise.
 
-    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 4·t·dim² + 2·t·dim·(C + e) time, dim·e state
+    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 4·t·dim² + 2·t·dim·(C + e) time, dim·e state; causal rotary 2·t·dim·C more time
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
     Deviations: features of negative numbers are computed as exp, and a query's are divided by their largest if
         that is below one, which the normaliser cancels; so no ε is added to it. Sums in at least float32. A query for
@@ -37,19 +41,30 @@ class Linear(Mixer):
         forget: how each head forgets, when causal: "none" (the sums of all that came before), "fixed" (time constants
             from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
 
+        rotary: whether features are rotated by their position, so that weights know the distance.
+
     Raises:
         UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents; for
-            forgetting without causal=True.
+            forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
 
     def __init__(
-        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        causal: bool = False,
+        bias: bool = True,
+        forget: str = "none",
+        rotary: bool = False,
     ) -> None:
         super().__init__(dim, causal=causal)
         self.width = head_width("linear", dim, heads)
+        check_rotary("linear", rotary, self.width)
         self.heads = heads
+        self.rotary = rotary
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
@@ -59,10 +74,10 @@ class Linear(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
-        return self._read(x, x, mask)
+        return self._read(x, x, mask, real_numbers(x, mask) if self.rotary else None)
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        return self._read(x, context, context_mask)
+        return self._read(x, context, context_mask, None)
 
     def operations(self, length: int) -> int:
         projections = 8 * length * self.dim**2
@@ -70,23 +85,34 @@ class Linear(Mixer):
             return projections + 4 * length * self.dim * self.width
         # The last chunk is padded.
         chunk = min(CHUNK, length)
-        sums = 4 * chunk * -(-length // chunk) * self.dim * (self.width + chunk)
+        sums = 2 * chunk * -(-length // chunk) * self.dim * (2 * self.width + (2 + self.rotary) * chunk)
         return projections + sums + self.forgetting.operations(length)
 
-    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums:
-        return empty_sums(batch_size, self.heads, self.width, dtype, device)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums | Numbered:
+        sums = empty_sums(batch_size, self.heads, self.width, dtype, device)
+        return nothing_seen(sums, batch_size, device) if self.rotary else sums
 
-    def advance(self, x: Tensor, mask: Tensor | None, state: LinearSums) -> tuple[Tensor, LinearSums]:
+    def advance(
+        self, x: Tensor, mask: Tensor | None, state: LinearSums | Numbered
+    ) -> tuple[Tensor, LinearSums | Numbered]:
+        if isinstance(state, Numbered):
+            y, sums = self._continue(x, mask, state.state, real_numbers(x, mask, state.seen))
+            return y, Numbered(seen_after(state.seen, x, mask), sums)
+        return self._continue(x, mask, state, None)
+
+    def _continue(
+        self, x: Tensor, mask: Tensor | None, sums: LinearSums, numbers: Tensor | None
+    ) -> tuple[Tensor, LinearSums]:
         query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
         rates = self.forgetting(x, mask)
         rates = None if rates is None else rates.transpose(1, 2)
-        mixed, state = causal_linear_attention(query, key, value, mask, state, rates)
-        return self.output(merge_heads(mixed)), state
+        mixed, sums = causal_linear_attention(query, key, value, mask, sums, rates, numbers)
+        return self.output(merge_heads(mixed)), sums
 
-    def _read(self, x: Tensor, source: Tensor, source_mask: Tensor | None) -> Tensor:
+    def _read(self, x: Tensor, source: Tensor, source_mask: Tensor | None, numbers: Tensor | None) -> Tensor:
         query = split_heads(self.query(x), self.heads)
         key, value = (split_heads(projection(source), self.heads) for projection in (self.key, self.value))
-        y: Tensor = self.output(merge_heads(linear_attention(query, key, value, source_mask)))
+        y: Tensor = self.output(merge_heads(linear_attention(query, key, value, source_mask, numbers)))
         return y
 
 
@@ -118,8 +144,12 @@ def naive(
             for h, fade in enumerate(fades):
                 part = slice(h * mixer.width, (h + 1) * mixer.width)
                 # A factor per query, which the normaliser cancels: without it, all of its features may vanish.
-                weights = features(keys[:, part]) @ features(query[part] - query[part].max().clamp(max=0))
-                weights = weights * (-fade).exp()
-                mixed.append(weights @ values[:, part] / weights.sum().clamp_min(TINY))
+                asked = features(query[part] - query[part].max().clamp(max=0))
+                kept = features(keys[:, part]) * (-fade).exp().unsqueeze(1)
+                weights = kept @ asked
+                if mixer.rotary and context is None:
+                    steps = steps_to(seen.nonzero().flatten(), i, None if mask is None else mask[row])
+                    kept = turn(kept, steps)
+                mixed.append(kept @ asked @ values[:, part] / weights.sum().clamp_min(TINY))
             y[row, i] = mixer.output(torch.cat(mixed))
     return y

@@ -5,11 +5,14 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
-from longspan.mixers._naive import attend
+from longspan.mixers._naive import attend, steps_to
+from longspan.mixers._numbered import Numbered, check_rotary, nothing_seen, seen_after
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.alibi import alibi_attention
 from longspan.ops.attention import attention
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.rotary import real_numbers, rotated
 
 
 class Softmax(Mixer):
@@ -18,11 +21,15 @@ class Softmax(Mixer):
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
         y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j );  causal: j <= t
-        cross attention: q from x, k and v from the context
+        rotary: channels 2l and 2l+1 of each head's q_t and k_t are turned by t·10000^(-2l/e)
+        alibi: -2^(-8h/heads)·|i - j| is added to the scores of head h = 1 ... heads
+        cross attention: q from x, k and v from the context, without either
 
     Cost: t²·dim + 4·t·dim² time, t·dim memory (scores are never stored whole)
     Source: Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762
-    Deviations: none. A row without real positions, or without a real context, gives zeros.
+    Deviations: none. A row without real positions, or without a real context, gives zeros. Positions and distances
+        count real positions only. Rotary positions: Su et al. 2021; linear biases: Press et al. 2021, who have other
+        slopes where the number of heads is no power of two, and no form that is not causal.
 
     Args:
         dim: width of the input and the output.
@@ -30,55 +37,86 @@ class Softmax(Mixer):
         causal: whether a position sees only itself and those before it.
         bias: whether the four projections have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+        rotary: whether queries and keys are rotated by their position, so that scores know the distance.
+        alibi: whether scores fall with the distance.
 
     Raises:
-        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents.
+        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents; for rotary
+            positions of heads of an odd width.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
     bounded_state = False
 
     def __init__(
-        self, dim: int, *, heads: int = 8, causal: bool = False, bias: bool = True, output_projection: bool = True
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        causal: bool = False,
+        bias: bool = True,
+        output_projection: bool = True,
+        rotary: bool = False,
+        alibi: bool = False,
     ) -> None:
         super().__init__(dim, causal=causal)
         self.width = head_width("softmax", dim, heads)
+        check_rotary("softmax", rotary, self.width)
         self.heads = heads
+        self.rotary = rotary
+        self.alibi = alibi
+        self._attend = alibi_attention if alibi else attention
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return self._attend(x, x, mask)
+        query, key, value = self._projected(x, real_numbers(x, mask) if self.rotary else None)
+        y: Tensor = self.output(merge_heads(self._attend(query, key, value, mask, self.causal)))
+        return y
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        return self._attend(x, context, context_mask)
+        query = split_heads(self.query(x), self.heads)
+        key, value = (split_heads(projection(context), self.heads) for projection in (self.key, self.value))
+        y: Tensor = self.output(merge_heads(attention(query, key, value, context_mask)))
+        return y
 
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         return 2 * projections * length * self.dim**2 + 4 * length**2 * self.dim
 
-    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache:
-        return empty_cache(batch_size, self.heads, self.width, dtype, device)
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache | Numbered:
+        cache = empty_cache(batch_size, self.heads, self.width, dtype, device)
+        return nothing_seen(cache, batch_size, device) if self.rotary else cache
 
     def state_size(self, positions: int) -> int:
-        return 2 * positions * self.dim
+        return 2 * positions * self.dim + self.rotary
 
-    def reset(self, state: KeyValueCache, rows: Bool[Tensor, " b"]) -> KeyValueCache:
+    def reset(self, state: KeyValueCache | Numbered, rows: Bool[Tensor, " b"]) -> KeyValueCache | Numbered:
         return forgotten(state, rows)
 
-    def advance(self, x: Tensor, mask: Tensor | None, state: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
-        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
-        state = joined(state, key, value, mask)
-        mixed = attention(query, state.key, state.value, as_mask(state.visible), causal=True)
-        return self.output(merge_heads(mixed)), state
+    def advance(
+        self, x: Tensor, mask: Tensor | None, state: KeyValueCache | Numbered
+    ) -> tuple[Tensor, KeyValueCache | Numbered]:
+        if isinstance(state, Numbered):
+            y, cache = self._continue(x, mask, state.state, real_numbers(x, mask, state.seen))
+            return y, Numbered(seen_after(state.seen, x, mask), cache)
+        return self._continue(x, mask, state, None)
 
-    def _attend(self, x: Tensor, source: Tensor, source_mask: Tensor | None) -> Tensor:
-        query = split_heads(self.query(x), self.heads)
-        key, value = (split_heads(projection(source), self.heads) for projection in (self.key, self.value))
-        y: Tensor = self.output(merge_heads(attention(query, key, value, source_mask, self.causal)))
-        return y
+    def _continue(
+        self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
+    ) -> tuple[Tensor, KeyValueCache]:
+        query, key, value = self._projected(x, numbers)
+        cache = joined(cache, key, value, mask)
+        mixed = self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True)
+        return self.output(merge_heads(mixed)), cache
+
+    def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
+        if numbers is not None:
+            query, key = rotated(query, numbers), rotated(key, numbers)
+        return query, key, value
 
 
 def naive(
@@ -102,5 +140,8 @@ def naive(
                     mixer.key(source[row, seen]),
                     mixer.value(source[row, seen]),
                 )
-                y[row, i] = mixer.output(attend(query, keys, values, mixer.heads))
+                row_mask = None if mask is None else mask[row]
+                steps = steps_to(seen.nonzero().flatten(), i, row_mask) if context is None else None
+                mixed = attend(query, keys, values, mixer.heads, steps, rotary=mixer.rotary, alibi=mixer.alibi)
+                y[row, i] = mixer.output(mixed)
     return y

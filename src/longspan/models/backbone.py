@@ -14,6 +14,11 @@ from longspan.models.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
+#: Options of every mixer that knows them, which one of a model must: what they are if not asked for, and what is wanted.
+WANTED: Mapping[str, tuple[Any, str, str]] = {
+    "forget": ("none", "a mixer that can forget", "additive"),
+    "rotary": (False, "a mixer with rotary positions", "softmax"),
+}
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
@@ -140,15 +145,15 @@ class Backbone(nn.Module):
         depth: number of layers.
         mixer_names: names or dotted paths of mixers; layer i uses `mixer_names[i % len(mixer_names)]`.
         mixer_options: options per mixer name; they take precedence over `shared_options`.
-        shared_options: options for every mixer (heads, causal, forget); those that a mixer does not have are left out,
-            but a causal model refuses mixers without a causal form, and one that forgets needs a mixer that can.
+        shared_options: options for every mixer (heads, causal and those of WANTED); those that a mixer does not have
+            are left out, but a causal model refuses mixers without a causal form, and a mixer must know each of WANTED.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         block: the class of the layers.
 
     Raises:
-        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, or forgetting
-            where no mixer forgets.
+        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, or one of
+            WANTED that no mixer knows.
     """
 
     def __init__(
@@ -179,12 +184,13 @@ class Backbone(nn.Module):
                 raise UserError(
                     f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
                 )
-        forget = shared_options.get("forget", "none")
-        if forget != "none" and not any("forget" in mixers.options(name) for name in mixer_names):
-            raise UserError(
-                f"expected a mixer that can forget with forget={forget!r}, got {', '.join(mixer_names)}; leave "
-                "model.forget out or choose another mixer, such as additive."
-            )
+        for option, (unset, what, example) in WANTED.items():
+            value = shared_options.get(option, unset)
+            if value != unset and not any(option in mixers.options(name) for name in mixer_names):
+                raise UserError(
+                    f"expected {what} with {option}={value!r}, got {', '.join(mixer_names)}; leave model.{option} out "
+                    f"or choose another mixer, such as {example}."
+                )
         self.depth = depth
         self.blocks = nn.ModuleList(
             block(

@@ -51,6 +51,8 @@ class LongspanConfig(PreTrainedConfig):
         causal: whether positions see only themselves and earlier positions.
         forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
+        rotary: whether mixers that can (`softmax`, `local`, `linear`) rotate queries and keys by their position. Other
+            mixers ignore it, but one of the model must know it.
         short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
             4: the position itself and those before it, or with causal=false those around it; 0 means none.
         ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
@@ -135,6 +137,7 @@ class LongspanConfig(PreTrainedConfig):
     mixer_options: dict[str, dict[str, Any]] | None = None
     causal: bool = False
     forget: str = "none"
+    rotary: bool = False
     short_convolution: int = 0
     ngrams: list[int] | None = None
     ngram_buckets: int = 1 << 16

@@ -139,7 +139,12 @@ class LongspanModel(LongspanPreTrainedModel):
                 config.depth,
                 mixer_names=config.mixers,
                 mixer_options=config.mixer_options,
-                shared_options={"heads": config.heads, "causal": config.causal, "forget": config.forget},
+                shared_options={
+                    "heads": config.heads,
+                    "causal": config.causal,
+                    "forget": config.forget,
+                    "rotary": config.rotary,
+                },
                 feed_forward_dim=config.feed_forward_dim,
                 norm=config.norm,
                 residual=config.residual,

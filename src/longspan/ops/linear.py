@@ -8,14 +8,15 @@ import functools
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
-from longspan.ops.decay import chunk_decay, running_sums
+from longspan.ops.decay import Decay, chunk_decay, running_sums
 from longspan.ops.execution import by_hand, exporting
+from longspan.ops.rotary import rotated
 from longspan.ops.scan import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
@@ -50,28 +51,36 @@ def linear_attention(
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
     mask: Bool[Tensor, "b m"] | None = None,
+    numbers: Int[Tensor, "c 1 m"] | None = None,
 ) -> Float[Tensor, "b h n v"]:
     """Return Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) over the keys where `mask` is True, φ = elu + 1.
 
-    A query that sees no key gives zeros. Cost: (n + m)·e·v, with sums in at least float32.
+    With `numbers`, those of the positions of both queries and keys, n = m, features are `rotated` by them in the sum of
+    values, but not in the normaliser. A query that sees no key gives zeros. Cost: (n + m)·e·v, with sums in at least
+    float32.
     """
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
-        parts = block_by_block(_sums, 2, key, value, real)
+        numbers = None if numbers is None else numbers.unsqueeze(-1)
+        parts = block_by_block(_sums, 2, key, value, real, numbers)
         sums, weights = (functools.reduce(torch.add, each) for each in zip(*parts, strict=True))
-        out = block_by_block(functools.partial(_answers, sums, weights), 2, query)
+        out = block_by_block(functools.partial(_answers, sums, weights), 2, query, numbers)
     return (out[0] if len(out) == 1 else torch.cat(out, 2)).to(value.dtype)
 
 
-def _sums(key: Tensor, value: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+def _sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
     keys = _key_features(key, real)
-    return keys.mT @ value.to(keys.dtype), keys.sum(2)
+    return _turned(keys, numbers).mT @ value.to(keys.dtype), keys.sum(2)
 
 
-def _answers(sums: Tensor, weights: Tensor, query: Tensor) -> Tensor:
+def _answers(sums: Tensor, weights: Tensor, query: Tensor, numbers: Tensor | None) -> Tensor:
     queries = _query_features(query)
-    return queries @ sums * _inverse(queries @ weights.unsqueeze(-1))
+    return _turned(queries, numbers) @ sums * _inverse(queries @ weights.unsqueeze(-1))
+
+
+def _turned(features: Tensor, numbers: Tensor | None) -> Tensor:
+    return features if numbers is None else rotated(features, numbers.squeeze(-1))
 
 
 def causal_linear_attention(
@@ -81,6 +90,7 @@ def causal_linear_attention(
     mask: Bool[Tensor, "b t"] | None,
     state: LinearSums,
     rates: Float[Tensor, "b h t"] | None = None,
+    numbers: Int[Tensor, "c 1 t"] | None = None,
 ) -> tuple[Float[Tensor, "b h t e"], LinearSums]:
     """Return the same over the keys up to each query, and the sums after the last; `state` continues an earlier call.
 
@@ -91,12 +101,20 @@ def causal_linear_attention(
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
         # Features, scores and sums of chunks together: blocks pay off from half the usual size.
-        out, state = carried_through_blocks(_causal_block, 2, state, query, key, value, real, rates, widening=2)
+        numbers = None if numbers is None else numbers.unsqueeze(-1)
+        parts = (query, key, value, real, rates, numbers)
+        out, state = carried_through_blocks(_causal_block, 2, state, *parts, widening=2)
     return out.to(value.dtype), state
 
 
 def _causal_block(
-    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, rates: Tensor | None
+    state: LinearSums,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor | None,
+    rates: Tensor | None,
+    numbers: Tensor | None,
 ) -> tuple[Tensor, LinearSums]:
     t = query.shape[2]
     if t == 0:
@@ -107,30 +125,42 @@ def _causal_block(
         if rates is not None:
             kept = (-rates).exp().to(keys.dtype)
             state = LinearSums(state.values * kept.unsqueeze(-1), state.weights * kept)
-        sums, weights = state.values + keys.mT @ value.to(keys.dtype), state.weights + keys[:, :, 0]
-        return _answers(sums, weights, query), LinearSums(sums, weights)
+        sums = state.values + _turned(keys, numbers).mT @ value.to(keys.dtype)
+        weights = state.weights + keys[:, :, 0]
+        return _answers(sums, weights, query, numbers), LinearSums(sums, weights)
     queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
     values = _chunks(value).to(keys.dtype)
     if real is not None or exporting() or t % keys.shape[3]:
         keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
-    scores = queries @ keys.mT
-    if rates is None:
-        scores = scores.tril_() if by_hand() else scores.tril()
-        before, sums = _running(keys.mT @ values, state.values)
-        weights_before, weights = _running(keys.sum(3), state.weights)
-    else:
-        decay = chunk_decay(_chunks(rates).to(keys.dtype))
-        scores = scores * decay.within
-        queries = queries * decay.since_start.unsqueeze(-1)
-        keys = keys * decay.until_end.unsqueeze(-1)
-        before, sums = _running(keys.mT @ values, state.values, decay.total)
-        weights_before, weights = _running(keys.sum(3), state.weights, decay.total)
+    decay = None if rates is None else chunk_decay(_chunks(rates).to(keys.dtype))
+    scores = _scores(queries, keys, decay)
+    # Rotated features, if there are any, weigh values; the others make up the normaliser.
+    turned, weighing = (queries, keys), scores
+    if numbers is not None:
+        at = _chunks(numbers).squeeze(-1)
+        turned = rotated(queries, at), rotated(keys, at)
+        weighing = _scores(*turned, decay)
+    if decay is not None:
+        fades = decay.since_start.unsqueeze(-1), decay.until_end.unsqueeze(-1)
+        queries, keys = queries * fades[0], keys * fades[1]
+        turned = (queries, keys) if numbers is None else (turned[0] * fades[0], turned[1] * fades[1])
+    total = None if decay is None else decay.total
+    before, sums = _running(turned[1].mT @ values, state.values, total)
+    weights_before, weights = _running(keys.sum(3), state.weights, total)
     normaliser = scores.sum(-1, keepdim=True) + queries @ weights_before.unsqueeze(-1)
     if exporting():
-        out = queries @ before + scores @ values
+        out = turned[0] @ before + weighing @ values
     else:
-        out = (queries @ before).flatten(0, 2).baddbmm(scores.flatten(0, 2), values.flatten(0, 2)).view_as(values)
+        out = (turned[0] @ before).flatten(0, 2)
+        out = out.baddbmm(weighing.flatten(0, 2), values.flatten(0, 2)).view_as(values)
     return whole(out * _inverse(normaliser), 2, t), LinearSums(sums, weights)
+
+
+def _scores(queries: Tensor, keys: Tensor, decay: Decay | None) -> Tensor:
+    scores = queries @ keys.mT
+    if decay is not None:
+        return scores * decay.within
+    return scores.tril_() if by_hand() else scores.tril()
 
 
 def _query_features(query: Tensor) -> Tensor:

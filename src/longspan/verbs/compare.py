@@ -17,6 +17,7 @@ from typing import Any
 
 from longspan import imports, mixers, recipes, report
 from longspan.errors import UserError
+from longspan.models.backbone import WANTED
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
@@ -145,13 +146,14 @@ def _with_budget(base: Recipe, minutes: float, overrides: Sequence[str]) -> Reci
 
 
 def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
-    """Return the recipe of one run; a model refuses options for mixers that it does not have, and forgetting if none of
-    them forgets."""
+    """Return the recipe of one run; a model refuses options for mixers that it does not have, and those of WANTED that
+    none of them knows."""
     used = name.split("+")
     options = {mixer: values for mixer, values in base.model.get("mixer_options", {}).items() if mixer in used}
     model = {**base.model, "mixers": used, "mixer_options": options}
-    if not any("forget" in mixers.options(mixer) for mixer in used):
-        model.pop("forget", None)
+    for option in WANTED:
+        if not any(option in mixers.options(mixer) for mixer in used):
+            model.pop(option, None)
     return dataclasses.replace(base, model=model, training={**base.training, "seed": seed})
 
 

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from longspan.ops.execution import by_hand, exporting, on_cpu, transformed
-from longspan.ops.scan import FLOOR
+from longspan.ops.alibi import biases
+from longspan.ops.blocks import block_by_block
+from longspan.ops.execution import by_hand, exporting, on_cpu, transformed, without_autocast
+from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.window.portions import Windows, in_plain_operations, plain_attention
 from longspan.ops.window.windows import Chosen, Sliding, seen, windows
 
@@ -38,6 +40,30 @@ def attend(
     keys, values = windows(source, key), windows(source, value)
     found = (keys, values, visible) if shared is None else _beside(shared, keys, values, visible)
     return plain_attention(query, *found)[0] if exporting() else _fused(query, *found)
+
+
+def attend_by_distance(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: Sliding, at: Tensor, numbers: Tensor
+) -> Tensor:
+    """Return the same with scores that fall with the distance (`ops.alibi`) from queries to the keys of their window.
+
+    `at` (b or 1, 1, n, q) and `numbers` (b or 1, 1, n, k) number them.
+    """
+    if not query.numel():
+        return query @ query.new_zeros(query.shape[4], value.shape[3])
+    keys, values = windows(source, key), windows(source, value)
+    # Biases of a few blocks at a time, and again in the backward pass.
+    wider = max(1, keys.shape[3] // query.shape[4])
+    parts = block_by_block(_biased, 2, query, keys, values, seen(source, visible, query), at, numbers, widening=wider)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _biased(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, at: Tensor, numbers: Tensor) -> Tensor:
+    exact, dtype = accumulation_dtype(values.dtype), values.dtype
+    with without_autocast(query):
+        query, keys, values = (x.to(exact) for x in (query, keys, values))
+        scores = query @ keys.mT / query.shape[4] ** 0.5 + biases(at, numbers, query)
+        return (scores.masked_fill(~seen, FLOOR).softmax(-1) @ values).to(dtype)
 
 
 def in_portions(query: Tensor) -> bool:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longspan.ops.alibi import alibi_attention, key_numbers
 from longspan.ops.attention import attention
 from longspan.ops.chunks import chunks, in_chunks, whole
 from longspan.ops.execution import exporting
@@ -26,11 +27,13 @@ def window_attention(
     mask: Bool[Tensor, "b m"] | None = None,
     causal: bool = False,
     shared: Shared | None = None,
+    alibi: bool = False,
 ) -> Float[Tensor, "b h n v"]:
     """Return softmax(QKᵀ/√e)V over the keys at most `radius` positions away (causal: none ahead) where `mask` is True.
 
     The last query is at the position of the last key, so that fewer queries than keys continue a sequence. A query that
-    sees no key gives zeros. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
+    sees no key gives zeros. With `alibi`, and nothing `shared`, scores fall with the distance among real keys, as those
+    of `ops.alibi`. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
     """
     n, m = query.shape[2], key.shape[2]
     if not exporting():
@@ -43,7 +46,7 @@ def window_attention(
             real = key.new_ones(key.shape[0], m, dtype=torch.bool) if mask is None else mask
             key, value = torch.cat((shared.key, key), 2), torch.cat((shared.value, value), 2)
             mask = torch.cat((shared.mask, real), 1)
-        return attention(query, key, value, mask, causal)
+        return alibi_attention(query, key, value, mask, causal) if alibi else attention(query, key, value, mask, causal)
     behind, ahead = radius, 0 if causal else radius
     block = BLOCK if behind + ahead >= 2 * BLOCK else BLOCK // 2
     block = block if exporting() else min(n, block)
@@ -51,11 +54,19 @@ def window_attention(
     width = behind + block + ahead
     # The first window starts `behind` positions before the first query, the last ends `ahead` after its block.
     before, after = behind - (m - n), blocks * block - n + ahead
+    numbers = key_numbers(m, mask, query.device).unsqueeze(1) if alibi else None
     query = in_chunks(query, 2, block)
     key, value = pad(key, (0, 0, before, after)), pad(value, (0, 0, before, after))
     real = torch.ones(1, m, dtype=torch.bool, device=query.device) if mask is None else mask
     visible = cut(pad(real, (before, after)), 1, Sliding(width, block, blocks)).unsqueeze(1)
-    out = engines.attend(query, key, value, visible, Sliding(width, block, blocks), shared)
+    source = Sliding(width, block, blocks)
+    if numbers is None:
+        out = engines.attend(query, key, value, visible, source, shared)
+    else:
+        at = in_chunks(numbers[:, :, m - n :], 2, block)
+        out = engines.attend_by_distance(
+            query, key, value, visible, source, at, cut(pad(numbers, (before, after)), 2, source)
+        )
     out = whole(out, 2, n)
     if mask is None:
         return out

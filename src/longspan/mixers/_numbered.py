@@ -1,0 +1,35 @@
+"""Rotary positions in mixers of queries and keys: their option, and the count of positions that their states keep."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from longspan.errors import UserError
+
+
+class Numbered(NamedTuple):
+    """A state, and the number of real positions that each row has `seen`, (b,) int64, from which numbers go on."""
+
+    seen: Tensor
+    state: Any
+
+
+def check_rotary(mixer: str, rotary: bool, width: int) -> None:
+    """Raise UserError if heads of this width have no pairs of channels to rotate."""
+    if rotary and width % 2:
+        raise UserError(
+            f"{mixer} expected heads of an even width with rotary=True, got {width}; change dim or heads, or leave "
+            "rotary out."
+        )
+
+
+def nothing_seen(state: Any, batch_size: int, device: torch.device) -> Numbered:
+    """Return the empty `state` of rows that have seen nothing."""
+    return Numbered(torch.zeros(batch_size, dtype=torch.long, device=device), state)
+
+
+def seen_after(seen: Int[Tensor, " b"], x: Tensor, mask: Bool[Tensor, "b n"] | None) -> Int[Tensor, " b"]:
+    """Return how many real positions have been seen after those of x (b, n, d)."""
+    return seen + (x.shape[1] if mask is None else mask.sum(1))

@@ -36,8 +36,9 @@ def attend(
 
 def turn(keys: Tensor, steps: Tensor) -> Tensor:
     """Return keys (m, e) turned by steps (m,): pair l of their channels, as complex numbers, by steps·10000^(-2l/e)."""
-    frequencies = torch.tensor([10000 ** (-2 * pair / keys.shape[1]) for pair in range(keys.shape[1] // 2)])
-    angles = steps.double().outer(frequencies.double())
+    pairs = range(keys.shape[1] // 2)
+    frequencies = torch.tensor([10000 ** (-2 * pair / keys.shape[1]) for pair in pairs], dtype=torch.float64)
+    angles = steps.double().outer(frequencies)
     numbers = torch.complex(keys[:, ::2].double(), keys[:, 1::2].double()) * torch.exp(1j * angles)
     return torch.stack((numbers.real, numbers.imag), 2).flatten(1).to(keys.dtype)
 

@@ -27,7 +27,7 @@ class Linear(Mixer):
     with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
     over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise.
 
-    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 4·t·dim² + 2·t·dim·(C + e) time, dim·e state; causal rotary 2·t·dim·C more time
+    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
     Deviations: features of negative numbers are computed as exp, and a query's are divided by their largest if
         that is below one, which the normaliser cancels; so no ε is added to it. Sums in at least float32. A query for

@@ -14,7 +14,8 @@ from longspan.models.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
 
 NORMS = ("pre", "post", "none")
-#: Options of every mixer that knows them, which one of a model must: what they are if not asked for, and what is wanted.
+#: Options of every mixer that knows them, which one of a model must: the value that asks for nothing, what is wanted by
+#: others, and a mixer that has it.
 WANTED: Mapping[str, tuple[Any, str, str]] = {
     "forget": ("none", "a mixer that can forget", "additive"),
     "rotary": (False, "a mixer with rotary positions", "softmax"),

@@ -19,12 +19,12 @@ def slopes(heads: int) -> list[float]:
 
 def key_numbers(length: int, mask: Bool[Tensor, "b m"] | None, device: torch.device) -> Int[Tensor, "c m"]:
     """Return the number of each key among the real ones of its row: distances count no others."""
-    return torch.arange(length, device=device).unsqueeze(0) if mask is None else mask.cumsum(1)
+    return torch.arange(length, device=device).unsqueeze(0) if mask is None else mask.cumsum(1) - 1
 
 
 def biases(
     query_numbers: Int[Tensor, "*c q"], key_numbers: Int[Tensor, "*c k"], like: Float[Tensor, "b h ..."]
-) -> Float[Tensor, "*c q k"]:
+) -> Float[Tensor, "*d q k"]:
     """Return -slope·|i - j| for each head, the second dimension, in the type of `like` but computed in float32."""
     distances = (query_numbers.unsqueeze(-1) - key_numbers.unsqueeze(-2)).abs()
     rates = torch.tensor(slopes(like.shape[1]), device=like.device).view(-1, *[1] * (like.ndim - 2))

@@ -26,7 +26,7 @@ SLOW = ("one_real_token", "many_positions", "near_float64[float32", "near_float6
 
 
 def cases() -> list[object]:
-    found = []
+    found: list[object] = []
     for form, (name, options) in FORMS.items():
         for case, check in mixer_checks(name, options=options):
             if any(promise in case for promise in PROMISES) and not any(slow in case for slow in SLOW):
@@ -68,7 +68,7 @@ def test_a_stream_far_from_its_beginning_is_as_one_near_it(form: str) -> None:
 
 
 def test_rotary_features_fade_too() -> None:
-    mixer = mixers.build("linear", 16, heads=2, causal=True, rotary=True, forget="input").double()
+    mixer = linear.Linear(16, heads=2, causal=True, rotary=True, forget="input").double()
     x, mask = torch.randn(2, 70, 16).double(), torch.rand(2, 70) > 0.3
     expected = linear.naive(mixer, x, mask)
     torch.testing.assert_close(mixer(x, mask), expected)

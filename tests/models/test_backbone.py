@@ -144,6 +144,8 @@ def test_forgetting_reaches_mixers_that_have_it_and_at_least_one_must() -> None:
     backbone = build(mixer_names=["additive", "softmax"], shared_options=shared)
     kinds = [getattr(block.mixer, "forgetting", None) for block in backbone.layers]
     assert [kind and kind.kind for kind in kinds[:2]] == ["learned", None]
+    with pytest.raises(UserError, match="there is no forget 'inputs'; did you mean 'input'"):
+        build(mixer_names=["softmax"], shared_options=shared | {"forget": "inputs"})
     with pytest.raises(UserError, match="expected a mixer that can forget with forget='learned', got softmax, local"):
         build(mixer_names=["softmax", "local"], shared_options=shared)
 

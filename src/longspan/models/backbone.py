@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan import mixers
 from longspan.errors import UserError, check_choice, suggestion
+from longspan.mixers._forgetting import KINDS
 from longspan.mixers.base import Mixer
 from longspan.models.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
@@ -185,6 +186,7 @@ class Backbone(nn.Module):
                 raise UserError(
                     f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
                 )
+        check_choice("forget", shared_options.get("forget", "none"), KINDS)
         for option, (unset, what, example) in WANTED.items():
             value = shared_options.get(option, unset)
             if value != unset and not any(option in mixers.options(name) for name in mixer_names):

@@ -54,7 +54,9 @@ def running_sums(
     if exporting():
         kept = (-rates).exp()
         kept = kept[(..., *[None] * (chunks.ndim - kept.ndim))].to(chunks.dtype)
-        last, before = scan(_next, start.to(chunks.dtype), (chunks.movedim(2, 0), kept.movedim(2, 0)))
+        # Contiguous, as what is carried on must lie in memory as it did before.
+        inputs = tuple(x.movedim(2, 0).contiguous() for x in (chunks, kept))
+        last, before = scan(_next, start.to(chunks.dtype).contiguous(), inputs)
         return before.movedim(0, 2), last
     # Positions first, as scans have them: (b, n, heads, e), each channel a head where it has a rate of its own.
     rates = rates.transpose(1, 2).flatten(2)

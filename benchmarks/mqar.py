@@ -1,7 +1,7 @@
 """Multi-query associative recall: what the states of causal mixers can hold, accuracy against their bytes.
 
     python benchmarks/mqar.py --out FOLDER [--length 128] [--pairs 8] [--dim 128] [--minutes 8] [--only NAME,...]
-                              [--model KEY=VALUE ...] [--rate 1e-3] [--batch 64] [--seed 0] [--picture FILE.png]
+                              [--model KEY=VALUE ...] [--rate 3e-3] [--batch 64] [--seed 0] [--picture FILE.png]
 
 The task of Arora et al. 2023, "Zoology", https://arxiv.org/abs/2312.04927, with the settings of its figure 2: a row
 names pairs of a key and a value, and later each key again, which asks for its value; 8,192 tokens, half of them keys
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", default=",".join(causal))
     parser.add_argument("--model", metavar="KEY=VALUE", nargs="*", default=[], help="more settings of every model")
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", type=Path, help="draw the table here, as PNG")

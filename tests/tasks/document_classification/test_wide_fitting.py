@@ -81,7 +81,7 @@ def test_bags_are_what_the_model_sums_over():
 def test_the_solution_is_the_minimum(importance):
     rows, penalty = documents(), 0.3
     bags, labels = with_places(rows, 512)[1], np.array(rows["labels"])
-    solution = Regression(bags, labels, np.array(importance, float)).solve(penalty)
+    solution = Regression(bags, labels, np.array(importance, float)).solve(penalty, 60)
 
     # The objective written out, minimised in float64.
     x, y = torch.from_numpy(dense(bags)), torch.from_numpy(labels)

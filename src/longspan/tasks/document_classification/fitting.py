@@ -25,10 +25,11 @@ from longspan.training.lengths import scoring_batches, targets
 #: What λ is chosen from, as long as documents held out are predicted better.
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 #: Documents are cut into so many parts to choose it, each of which is held out in turn until so many documents were.
-FOLDS, ENOUGH = 5, 4000
+FOLDS, ENOUGH = 5, 1000
 #: Places in the table, where recipes do not say how many.
 MOST = 2**20
-_STEPS = 40
+#: Steps from one penalty to the next, and to the solution that is kept.
+_STEPS, _LAST_STEPS = 20, 60
 #: L-BFGS remembers eight steps and their gradients, and the rest is in float64; of each fold's regression.
 _COPIES = 40
 _BATCH_TOKENS = 65_536
@@ -120,12 +121,12 @@ class Regression:
         self.ratio = np.where(seen > 0, ratio, 0.0).astype(np.float32)
         self._found = torch.zeros(self.ratio.size + len(class_weights))
 
-    def solve(self, penalty: float) -> Linear:
-        """Return the solution for the penalty λ, starting from the one before."""
+    def solve(self, penalty: float, steps: int) -> Linear:
+        """Return the solution for the penalty λ after so many steps at most, starting from the one before."""
         found = self._found.requires_grad_()
         optimizer = torch.optim.LBFGS(
             [found],
-            max_iter=_STEPS,
+            max_iter=steps,
             history_size=8,
             line_search_fn="strong_wolfe",
             tolerance_grad=1e-3,
@@ -184,11 +185,15 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
     labels = targets(documents).numpy()
     weights = np.ones(wide.weight.shape[1]) if class_weights is None else np.array(class_weights)
     _give_places(wide, Bags.of(documents, ngram_hashes, 2**31))
-    bags = Bags.of(documents, wide.places, wide.buckets)
+    found = Bags.of(documents, wide.places, wide.buckets)
+    # Most places of the table may be empty, and every step goes through all weights.
+    used, numbers = np.unique(found.grams, return_inverse=True)
+    bags = Bags(numbers.astype(np.int32), found.counts, len(used))
     penalty = _penalty(bags, labels, weights)
-    solution = Regression(bags, labels, weights).solve(penalty)
+    solution = Regression(bags, labels, weights).solve(penalty, _LAST_STEPS)
     with torch.no_grad():
-        wide.weight.copy_(torch.from_numpy(solution.weights))
+        wide.weight.zero_()
+        wide.weight[torch.from_numpy(used)] = torch.from_numpy(solution.weights)
         wide.bias.copy_(torch.from_numpy(solution.bias))
     return penalty
 
@@ -215,7 +220,7 @@ def _penalty(bags: Bags, labels: np.ndarray, weights: np.ndarray) -> float:
         loss = 0.0
         for number, regression in zip(tried, regressions, strict=True):
             held_out = fold == number
-            logits = regression.solve(penalty).logits(bags.part(held_out))
+            logits = regression.solve(penalty, _STEPS).logits(bags.part(held_out))
             found = cross_entropy(logits, torch.from_numpy(labels[held_out]), reduction="none").numpy()
             loss += float(found @ weights[labels[held_out]])
         losses.append(loss)

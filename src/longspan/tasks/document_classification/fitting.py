@@ -28,8 +28,8 @@ PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 FOLDS, ENOUGH = 5, 1000
 #: Places in the table, where recipes do not say how many.
 MOST = 2**20
-#: Steps from one penalty to the next, and to the solution that is kept.
-_STEPS, _LAST_STEPS = 20, 60
+#: Steps from one penalty to the next.
+_STEPS = 20
 #: L-BFGS remembers eight steps and their gradients, and the rest is in float64; of each fold's regression.
 _COPIES = 40
 _BATCH_TOKENS = 65_536
@@ -190,7 +190,10 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
     used, numbers = np.unique(found.grams, return_inverse=True)
     bags = Bags(numbers.astype(np.int32), found.counts, len(used))
     penalty = _penalty(bags, labels, weights)
-    solution = Regression(bags, labels, weights).solve(penalty, _LAST_STEPS)
+    regression = Regression(bags, labels, weights)
+    # On the way that was tried: solutions that are not exact are better or worse than exact ones.
+    for each in PENALTIES[: PENALTIES.index(penalty) + 1]:
+        solution = regression.solve(each, _STEPS)
     with torch.no_grad():
         wide.weight.zero_()
         wide.weight[torch.from_numpy(used)] = torch.from_numpy(solution.weights)

@@ -16,6 +16,7 @@ was stopped goes on from its last evaluation.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -143,15 +144,17 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy over the bytes of the state."""
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
-    for row in rows:
-        axes.plot(row["state_bytes"], row["accuracy"], "o", color="black")
-        axes.annotate(row["name"], (row["state_bytes"], row["accuracy"]), xytext=(5, 3), textcoords="offset points")
+    styles = itertools.cycle(itertools.product("os^Dv", ("none", None)))
+    for row, (marker, filling) in zip(sorted(rows, key=lambda row: -float(row["accuracy"])), styles, strict=False):
+        label = f"{row['name']}  {row['accuracy']:.3f}"
+        axes.plot(row["state_bytes"], row["accuracy"], marker, markerfacecolor=filling, label=label, clip_on=False)
     axes.set(xlabel="bytes of one row's state", ylabel="accuracy at the queries", ylim=(-0.03, 1.08))
     axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(path, dpi=120)
 
 

@@ -146,7 +146,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy over the bytes of the state."""
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
-    styles = itertools.cycle(itertools.product("os^Dv", ("none", None)))
+    styles = itertools.cycle(itertools.product("os^DvPX<", ("none", None)))
     for row, (marker, filling) in zip(sorted(rows, key=lambda row: -float(row["accuracy"])), styles, strict=False):
         label = f"{row['name']}  {row['accuracy']:.3f}"
         axes.plot(row["state_bytes"], row["accuracy"], marker, markerfacecolor=filling, label=label, clip_on=False)

@@ -29,6 +29,8 @@ SETTINGS = [
     "model.depth=1",
     "model.token_dropout=0.1",
     "training.num_train_epochs=100",
+    # So slow that the last model is the best.
+    "training.learning_rate=1e-3",
     "training.per_device_train_batch_size=8",
     "training.batch_tokens=240",
 ]

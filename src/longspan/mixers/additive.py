@@ -284,12 +284,7 @@ class Additive(Mixer):
     ) -> tuple[Tensor, AdditiveState]:
         """Return the output, and the state after the last position."""
         query_logits = self._logits(query, self.query_score)
-
-        def pool(values: Tensor, logits: Tensor, state: PrefixMean) -> tuple[Tensor, PrefixMean]:
-            if self.causal or rates is None:
-                return prefix_softmax_mean(values, logits, mask, state, starts, rates)
-            return window_softmax_mean(values, logits, mask, rates), state
-
+        pool = functools.partial(self._means, mask=mask, starts=starts, rates=rates)
         global_query, query_state = pool(self._split(query), query_logits, state.query)
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         if self.interaction == "product":
@@ -313,6 +308,20 @@ class Additive(Mixer):
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
         y = output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
+
+    def _means(
+        self,
+        values: Tensor,
+        logits: Tensor,
+        state: PrefixMean,
+        mask: Tensor | None,
+        starts: Tensor | None,
+        rates: Tensor | None,
+    ) -> tuple[Tensor, PrefixMean]:
+        """Return the means over the prefix of each position, or over its window, and the state after the last."""
+        if self.causal or rates is None:
+            return prefix_softmax_mean(values, logits, mask, state, starts, rates)
+        return window_softmax_mean(values, logits, mask, rates), state
 
     def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
         """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""

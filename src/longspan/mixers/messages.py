@@ -144,10 +144,11 @@ class Messages(Mixer):
                 y = (handing - handed).exp().to(wide.dtype) @ contents[:, 0]
             else:
                 y, slots = carried_through_blocks(_hand_out_prefixes, 1, gathered_before, wide, gathering, weights)
-        ends = torch.stack((slots.normaliser, handed[:, -1]))
+        # A copy: a state that is a view would keep all positions alive.
+        gathered_after, handed_after = slots.normaliser, handed[:, -1].clone()
         if passed is not None:
-            ends = ends - passed[:, -1]
-        gathered_after, handed_after = ends.to(state.handed.dtype)
+            gathered_after, handed_after = gathered_after - passed[:, -1], handed_after - passed[:, -1]
+        gathered_after, handed_after = gathered_after.to(state.handed.dtype), handed_after.to(state.handed.dtype)
         return y.to(values.dtype), MessagesState(PrefixMean(gathered_after, slots.mean), handed_after)
 
 

@@ -25,7 +25,7 @@ quickstart: install
 	  'Other tasks and data: $(BIN)/longspan recipes'
 
 test: install
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
 	$(BIN)/ruff check .

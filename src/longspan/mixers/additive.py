@@ -284,21 +284,20 @@ class Additive(Mixer):
     ) -> tuple[Tensor, AdditiveState]:
         """Return the output, and the state after the last position."""
         query_logits = self._logits(query, self.query_score)
-        pool = functools.partial(self._means, mask=mask, starts=starts, rates=rates)
-        global_query, query_state = pool(self._split(query), query_logits, state.query)
-        *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
-        if self.interaction == "product":
-            met = global_query.flatten(2) * key
-        elif self.interaction == "add":
-            met = global_query.flatten(2) + key
+        if self.causal or rates is None:
+            pool = functools.partial(prefix_softmax_mean, mask=mask, starts=starts, rates=rates)
         else:
-            met = key
+            pool = functools.partial(_window_mean, mask=mask, rates=rates)
+        global_query, query_state = pool(self._split(query), query_logits, state=state.query)
+        *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
+        asked = global_query.flatten(2)
+        met = asked * key if self.interaction == "product" else asked + key if self.interaction == "add" else key
         key_logits = self._logits(met, for_key)
         pooled = self._split(met)
         if for_query:
-            key_logits = key_logits + self._logits(global_query.flatten(2), *for_query)
+            key_logits = key_logits + self._logits(asked, *for_query)
             pooled = torch.cat((global_query, pooled), -1)
-        global_key, key_state = pool(pooled, key_logits, state.key)
+        global_key, key_state = pool(pooled, key_logits, state=state.key)
         if self.interaction == "product":
             used = global_key.flatten(2) * value
         elif self.interaction == "add":
@@ -308,20 +307,6 @@ class Additive(Mixer):
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
         y = output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
-
-    def _means(
-        self,
-        values: Tensor,
-        logits: Tensor,
-        state: PrefixMean,
-        mask: Tensor | None,
-        starts: Tensor | None,
-        rates: Tensor | None,
-    ) -> tuple[Tensor, PrefixMean]:
-        """Return the means over the prefix of each position, or over its window, and the state after the last."""
-        if self.causal or rates is None:
-            return prefix_softmax_mean(values, logits, mask, state, starts, rates)
-        return window_softmax_mean(values, logits, mask, rates), state
 
     def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
         """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""
@@ -333,6 +318,12 @@ class Additive(Mixer):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.heads, -1))
+
+
+def _window_mean(
+    values: Tensor, logits: Tensor, mask: Tensor | None, state: PrefixMean, rates: Tensor
+) -> tuple[Tensor, PrefixMean]:
+    return window_softmax_mean(values, logits, mask, rates), state
 
 
 def naive(

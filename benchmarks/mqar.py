@@ -20,16 +20,16 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from model_settings import chosen
 from tabulate import tabulate
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanForCausalLM, mixers, recipes
+from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.environment import environment
 
 POWER = 0.01
@@ -130,12 +130,6 @@ def key(args: argparse.Namespace, name: str) -> str:
     return "-".join([name, size, f"{args.minutes:g}min", f"{args.rate:g}", f"{args.batch}x{args.seed}", *args.model])
 
 
-def chosen(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of every model that KEY=VALUE overrides make, checked as those of a recipe."""
-    found = recipes.load("shakespeare", [f"model.{override}" for override in overrides]).model
-    return {name: found[name] for name in (override.partition("=")[0] for override in overrides)}
-
-
 def finished(path: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of a file by their keys."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -182,11 +176,10 @@ def main() -> None:
         )
     args.out.mkdir(parents=True, exist_ok=True)
     results, rows = args.out / "results.jsonl", []
-    settings = chosen(args.model)
     for name in args.only.split(","):
         row = finished(results).get(key(args, name))
         if row is None:
-            row = measure(args, name, settings)
+            row = measure(args, name, chosen(args.model, name.split("+")))
             with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({**row, "environment": environment()}) + "\n")
         rows.append(row)

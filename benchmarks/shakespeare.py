@@ -19,15 +19,16 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from model_settings import chosen
 from tabulate import tabulate
 
-from longspan import LongspanConfig, LongspanForCausalLM, mixers, recipes
+from longspan import LongspanConfig, LongspanForCausalLM, recipes
 from longspan.environment import environment
 
 PARAMETERS = 2_000_000
@@ -69,8 +70,6 @@ def shape_of(name: str, parameters: int, more: Mapping[str, Any] | None = None) 
     names, options, position = ENTRIES[name]
     settings = {**SHAPE, "mixers": names, "mixer_options": options, "position": position, **(more or {})}
     settings |= {"position_period": SEGMENT} if settings["position"] != "none" else {}
-    if not any("forget" in mixers.options(mixer) for mixer in names):
-        settings.pop("forget", None)
 
     def size(width: int) -> int:
         with torch.device("meta"):
@@ -80,14 +79,6 @@ def shape_of(name: str, parameters: int, more: Mapping[str, Any] | None = None) 
     # Affine in the width, which is a multiple of 8.
     smallest, each = size(8), size(16) - size(8)
     return {**settings, "feed_forward_dim": 8 + 8 * ((parameters - smallest) // each)}
-
-
-def chosen(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the `[model]` settings that KEY=VALUE overrides make, checked as those of a recipe."""
-    # With a mixer that knows them all.
-    given = ['model.mixers=["additive"]', *(f"model.{override}" for override in overrides)]
-    found = recipes.load("shakespeare", given).model
-    return {key: found[key] for key in (override.partition("=")[0] for override in overrides)}
 
 
 def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +105,7 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
 def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
     data, out, seed = arguments.data.resolve(), arguments.out, arguments.seed
-    model = shape_of(name, arguments.parameters, chosen(arguments.model))
+    model = shape_of(name, arguments.parameters, chosen(arguments.model, ENTRIES[name][0]))
     name = "-".join([name, *sorted(arguments.model), *(["alone"] if arguments.alone else [])])
     limit = {"max_steps": arguments.steps} if arguments.steps else {"max_minutes": arguments.minutes}
     training = {**TRAINING, **limit, "seed": seed, "carry_states": not arguments.alone}

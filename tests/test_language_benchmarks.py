@@ -91,8 +91,10 @@ def test_shakespeare(run_benchmark: Script, tmp_path: Path, capsys: pytest.Captu
         assert picture.width > picture.height
 
 
-def test_entries_of_the_shakespeare_comparison_are_of_equal_size() -> None:
-    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "shakespeare.py"))
+def test_entries_of_the_shakespeare_comparison_are_of_equal_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parent.parent / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    script = runpy.run_path(str(folder / "shakespeare.py"))
     for name in script["ENTRIES"]:
         with torch.device("meta"):
             config = LongspanConfig(**script["shape_of"](name, 2_000_000), causal=True, vocab_size=68)

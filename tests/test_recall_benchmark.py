@@ -13,13 +13,23 @@ from PIL import Image
 Script = Callable[..., None]
 
 
-def script() -> dict[str, Any]:
-    return runpy.run_path(str(Path(__file__).parent.parent / "benchmarks/mqar.py"))
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    folder = Path(__file__).parent.parent / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    return runpy.run_path(str(folder / "mqar.py"))
 
 
-def test_rows_are_those_of_the_published_task() -> None:
+def test_settings_for_all_are_left_out_where_no_mixer_knows_them(script: dict[str, Any]) -> None:
+    given = ["forget=input", "rotary=true", "short_convolution=2"]
+    assert script["chosen"](given, ["linear"]) == {"forget": "input", "rotary": True, "short_convolution": 2}
+    assert script["chosen"](given, ["relative", "additive"]) == {"forget": "input", "short_convolution": 2}
+    assert script["chosen"](given, ["relative"]) == {"short_convolution": 2}
+
+
+def test_rows_are_those_of_the_published_task(script: dict[str, Any]) -> None:
     """Each key of the first 2·pairs tokens asks once for the value beside it, at an even distance; zeros elsewhere."""
-    recall_rows = script()["recall_rows"]
+    recall_rows = script["recall_rows"]
     ids, targets = recall_rows(200, 64, 4, 8192, seed=1)
     again, _ = recall_rows(200, 64, 4, 8192, seed=1)
     other, _ = recall_rows(200, 64, 4, 8192, seed=2)

@@ -1,5 +1,6 @@
 """Rotary positions in mixers of queries and keys: their option, and the count of positions that their states keep."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longspan.errors import UserError
+from longspan.ops.rotary import real_numbers
 
 
 class Numbered(NamedTuple):
@@ -30,6 +32,17 @@ def nothing_seen(state: Any, batch_size: int, device: torch.device) -> Numbered:
     return Numbered(torch.zeros(batch_size, dtype=torch.long, device=device), state)
 
 
-def seen_after(seen: Int[Tensor, " b"], x: Tensor, mask: Bool[Tensor, "b n"] | None) -> Int[Tensor, " b"]:
-    """Return how many real positions have been seen after those of x (b, n, d)."""
-    return seen + (x.shape[1] if mask is None else mask.sum(1))
+def continued(
+    step: Callable[[Tensor, Tensor | None, Any, Int[Tensor, "b n"] | None], tuple[Tensor, Any]],
+    x: Tensor,
+    mask: Bool[Tensor, "b n"] | None,
+    state: Any,
+) -> tuple[Tensor, Any]:
+    """Return `step(x, mask, state, numbers)` for x (b, n, d), and count on where the state is `Numbered`.
+
+    Elsewhere the numbers of positions are None.
+    """
+    if not isinstance(state, Numbered):
+        return step(x, mask, state, None)
+    y, after = step(x, mask, state.state, real_numbers(x, mask, state.seen))
+    return y, Numbered(state.seen + (x.shape[1] if mask is None else mask.sum(1)), after)

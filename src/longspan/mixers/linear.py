@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
 from longspan.mixers._naive import faded, steps_to, turn
-from longspan.mixers._numbered import Numbered, check_rotary, nothing_seen, seen_after
+from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.linear import CHUNK, TINY, LinearSums, causal_linear_attention, empty_sums, linear_attention
@@ -95,10 +95,7 @@ class Linear(Mixer):
     def advance(
         self, x: Tensor, mask: Tensor | None, state: LinearSums | Numbered
     ) -> tuple[Tensor, LinearSums | Numbered]:
-        if isinstance(state, Numbered):
-            y, sums = self._continue(x, mask, state.state, real_numbers(x, mask, state.seen))
-            return y, Numbered(seen_after(state.seen, x, mask), sums)
-        return self._continue(x, mask, state, None)
+        return continued(self._continue, x, mask, state)
 
     def _continue(
         self, x: Tensor, mask: Tensor | None, sums: LinearSums, numbers: Tensor | None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from longspan.errors import UserError
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
-from longspan.mixers._numbered import Numbered, check_rotary, nothing_seen, seen_after
+from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
@@ -105,10 +105,7 @@ class Local(Mixer):
         self, x: Tensor, mask: Tensor | None, state: KeyValueCache | Numbered
     ) -> tuple[Tensor, KeyValueCache | Numbered]:
         """Masked positions are not seen, but count for the radius."""
-        if isinstance(state, Numbered):
-            y, cache = self._continue(x, mask, state.state, real_numbers(x, mask, state.seen))
-            return y, Numbered(seen_after(state.seen, x, mask), cache)
-        return self._continue(x, mask, state, None)
+        return continued(self._continue, x, mask, state)
 
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None

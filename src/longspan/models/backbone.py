@@ -24,6 +24,12 @@ WANTED: Mapping[str, tuple[Any, str, str]] = {
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
+def known_to(mixer_names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a model without those of WANTED that none of its mixers knows."""
+    known = {option for name in mixer_names for option in mixers.options(name)}
+    return {key: value for key, value in settings.items() if key not in WANTED or key in known}
+
+
 class ConvolvedState(NamedTuple):
     """The state of a layer with a short convolution: the convolution's last `inputs` and the `mixer`'s state."""
 

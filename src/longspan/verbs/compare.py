@@ -17,7 +17,7 @@ from typing import Any
 
 from longspan import imports, mixers, recipes, report
 from longspan.errors import UserError
-from longspan.models.backbone import WANTED
+from longspan.models.backbone import known_to
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
@@ -151,10 +151,7 @@ def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
     used = name.split("+")
     options = {mixer: values for mixer, values in base.model.get("mixer_options", {}).items() if mixer in used}
     model = {**base.model, "mixers": used, "mixer_options": options}
-    for option in WANTED:
-        if not any(option in mixers.options(mixer) for mixer in used):
-            model.pop(option, None)
-    return dataclasses.replace(base, model=model, training={**base.training, "seed": seed})
+    return dataclasses.replace(base, model=known_to(used, model), training={**base.training, "seed": seed})
 
 
 def _is_finished(run_dir: Path, wanted: Recipe, place: str) -> bool:

@@ -16,6 +16,8 @@ ORDER = [
     "errors",
     "hints",
     "imports",
+    # Of the machine; it imports nothing of ours.
+    "environment",
     "scores",
     "results",
     "ops",
@@ -26,7 +28,6 @@ ORDER = [
     "training",
     "tasks",
     "recipes",
-    "environment",
     "session",
     "runs",
     "convert",

@@ -45,6 +45,16 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def available_memory() -> int | None:
+    """Return the bytes that this process may have at most, or None if the system does not say."""
+    try:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
+
+
 def _processor() -> str:
     """Return the processor's name; `platform.processor` is empty on most Linux systems."""
     try:

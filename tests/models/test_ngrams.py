@@ -132,6 +132,6 @@ def test_buckets_need_ngrams_and_memory(monkeypatch: pytest.MonkeyPatch) -> None
         LongspanConfig(ngrams=[2], ngram_buckets=1)
     with pytest.raises(UserError, match=r"this machine's [\d.e+]+ GiB of memory, got ngram_buckets=2147483647"):
         LongspanForCausalLM(LongspanConfig(ngrams=[2], ngram_buckets=2**31 - 1, dim=256, causal=True))
-    monkeypatch.setattr(ngrams, "_memory", lambda: None)
+    monkeypatch.setattr(ngrams, "available_memory", lambda: None)
     assert build().ngrams.weight.shape == (99, 16)
     assert LongspanConfig(ngrams=[]).ngrams is None

@@ -1,12 +1,12 @@
 """Embeddings of hashed n-grams, which are added to those of the tokens that they end at."""
 
-import os
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longspan.environment import available_memory
 from longspan.errors import UserError
 
 #: Stands for a position without a token: padding, and what was before the first one.
@@ -86,21 +86,9 @@ class NgramEmbedding(nn.Embedding):
 
 
 def _check_memory(buckets: int, dim: int) -> None:
-    needed, there = 4 * buckets * dim, _memory()
+    needed, there = 4 * buckets * dim, available_memory()
     if there is not None and needed > there:
         raise UserError(
             f"expected a table of n-grams that fits into this machine's {there / 2**30:.3g} GiB of memory, got "
             f"ngram_buckets={buckets} of {dim} numbers, {needed / 2**30:.3g} GiB; choose fewer."
         )
-
-
-def _memory() -> int | None:
-    """Return the bytes that this process may have at most, or None if the system does not say."""
-    try:
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)

@@ -6,7 +6,6 @@ q_c count the training documents of class c, and of the others, with each n-gram
 the penalty λ/2 |v|² is convex, so L-BFGS finds the same solution whatever the seed.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding_bag
 
 from longspan.data.batches import pad
+from longspan.environment import available_memory
 from longspan.errors import UserError
 from longspan.models.wide import LONGEST, Wide, ngram_hashes
 from longspan.training.lengths import scoring_batches, targets
@@ -166,8 +166,8 @@ def table_size(documents: Dataset) -> int:
 def check_memory(places: int, classes: int) -> None:
     """Raise UserError if the weights of so many places and classes cannot be fitted in this machine's memory."""
     needed = _COPIES * places * classes * 4
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
+    memory = available_memory()
+    if memory is not None and needed > memory:
         raise UserError(
             f"expected weights of n-grams that can be fitted in {memory / 2**30:.0f} GiB of memory, got {places:,} "
             f"places for {classes:,} classes, which take {needed / 2**30:.0f} GiB; lower model.wide_buckets."

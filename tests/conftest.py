@@ -17,16 +17,16 @@ import pytest
 # as sums in another order are other sums.
 _HOME = tempfile.TemporaryDirectory(prefix="longspan-tests-")
 os.environ |= {"HF_HOME": _HOME.name, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+# Where sizes are symbols, as in exports, looking up what an operation gives takes longer than working it out.
+os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"
 
 import jaxtyping  # noqa: E402
+import shape_checks  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
 
 # Only where tensors are handled: annotations elsewhere are mypy's business.
-install_import_hook(
-    ["longspan.ops", "longspan.mixers", "longspan.models.positions", "longspan.models.backbone"], "beartype.beartype"
-)
+shape_checks.install(["longspan.ops", "longspan.mixers", "longspan.models.positions", "longspan.models.backbone"])
 
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=15, database=None)
 settings.load_profile("longspan")

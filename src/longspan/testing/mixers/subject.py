@@ -55,6 +55,13 @@ class Subject:
             torch.manual_seed(0)
             return self.kind(self.dim, **{**self.options, **more, **causal}).to(dtype)
 
+    def expected(self, mixer: Mixer, *inputs: Tensor | None) -> Tensor:
+        """Return what the formula gives for the mixer."""
+        assert self.naive is not None
+        # Of thousands of small operations: what is recorded and checked around each takes longer than they do.
+        with torch.no_grad(), without_shape_checks():
+            return self.naive(mixer, *inputs)
+
     def inputs(self, b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return random inputs, always the same for the same sizes."""
         generator = torch.Generator().manual_seed(1000 * b + t)

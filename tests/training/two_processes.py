@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,16 +16,17 @@ from unittest.mock import patch
 import torch
 from transformers import Trainer
 
-from longspan import recipes, train
+from longspan import cli, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
 from longspan.training import budget, processes
 from longspan.verbs.train import Interrupted
 
 
-def main(recipe_file: str, folder: Path) -> None:
+def main(recipe_file: str, folder: Path, as_one: Sequence[str]) -> None:
     # What is imported stays; accelerate collects three times in every training run.
     gc.freeze()
+    assert cli.main(["train", recipe_file, *as_one, "--run", str(folder / "two")]) == 0
     recipe = recipes.load(recipe_file, EVERY_THREE)
     fails_before_training_in_one(recipe, folder)
     plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)
@@ -131,4 +132,4 @@ def outcome(recipe: Recipe, run: Path) -> BaseException | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

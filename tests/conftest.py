@@ -1,6 +1,7 @@
 """Shared by all tests: nothing of the user's is read or written, nothing is downloaded, results repeat, and the
 project's shape annotations are checked at run time."""
 
+import ctypes
 import gc
 import os
 import runpy
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,14 @@ _HOME = tempfile.TemporaryDirectory(prefix="longspan-tests-")
 os.environ |= {"HF_HOME": _HOME.name, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 # Where sizes are symbols, as in exports, looking up what an operation gives takes longer than working it out.
 os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"
+
+# Python would look through all that is imported several times while it grows; tests that count objects collect first.
+gc.set_threshold(50_000, 20, 20)
+# The C library hands large blocks back when they are freed, and gets the next one page by page: half the time of what
+# is computed over many positions.
+if hasattr(ctypes.CDLL(None), "mallopt"):
+    for trim_or_mmap_threshold in (-1, -3):
+        ctypes.CDLL(None).mallopt(trim_or_mmap_threshold, 1 << 30)
 
 import jaxtyping  # noqa: E402
 import shape_checks  # noqa: E402
@@ -32,7 +42,8 @@ settings.register_profile("longspan", deadline=None, derandomize=True, max_examp
 settings.load_profile("longspan")
 
 
-def pytest_collection_finish() -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _modules_stay() -> None:
     """Take what is imported by now out of later collections: accelerate asks for three in every training run, and each
     would visit a million objects that stay anyway."""
     gc.collect()
@@ -43,6 +54,32 @@ def pytest_collection_finish() -> None:
 def _repeatable() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+#: Pictures by what they show.
+_CURVES: dict[Any, bytes] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _curves_of_each_kind_once() -> Iterator[None]:
+    """Every training draws its learning curve, which takes longer than most of the trainings here: one of each kind is
+    drawn, and copied for the others."""
+    train = sys.modules.get("longspan.verbs.train")
+    if train is None:
+        yield
+        return
+    usual = train.pictures
+
+    def learning_curve(history: Any, kind: Any, path: Path) -> None:
+        drawn = kind, frozenset(key for row in history for key, value in row.items() if value is not None)
+        if drawn not in _CURVES:
+            usual.learning_curve(history, kind, path)
+            _CURVES[drawn] = path.read_bytes()
+        path.write_bytes(_CURVES[drawn])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "pictures", SimpleNamespace(learning_curve=learning_curve))
+        yield
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ from longspan.verbs.train import Interrupted
 
 
 def main(recipe_file: str, folder: Path, as_one: Sequence[str]) -> None:
-    # What is imported stays; accelerate collects three times in every training run.
-    gc.freeze()
     assert cli.main(["train", recipe_file, *as_one, "--run", str(folder / "two")]) == 0
+    # What is imported stays; accelerate collects three times in every training run.
+    gc.collect()
+    gc.freeze()
     recipe = recipes.load(recipe_file, EVERY_THREE)
     fails_before_training_in_one(recipe, folder)
     plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)

@@ -50,11 +50,14 @@ def killed(arguments: Sequence[str], run: Path) -> Path:
     command = [sys.executable, "-m", "longspan", "train", *arguments, "--run", str(run)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while last_checkpoint(run / "checkpoints") is None and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        while last_checkpoint(run / "checkpoints") is None and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        # Also after an error: a process left behind would be one of the next test's.
+        process.kill()
+        process.wait()
     assert not (run / "metrics.json").exists()
     kept = last_checkpoint(run / "checkpoints")
     assert kept is not None

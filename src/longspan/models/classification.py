@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.wide import Wide
+from longspan.models.wide import LONGEST, Wide
 from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
@@ -96,7 +96,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     With `config.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) has a say: `logits` are
     those of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own, wide first. In training,
     loss and logits are those of the deep part alone, so that it does not rely on counts that know the training
-    documents by heart.
+    documents by heart. It reads log-count ratios of n-grams beside its tokens, which do not know them.
 
     Raises:
         UserError: for labels of another shape or type, `label_smoothing` without single labels, `document_ids`, and
@@ -111,7 +111,14 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
-        self.wide = Wide(config.wide_buckets or 2**20, config.num_labels) if config.wide else None
+        self.wide: Wide | None = None
+        if config.wide:
+            self.wide = Wide(config.wide_buckets or 2**20, config.num_labels)
+            width = config.dim if config.cutoffs is not None else config.embedding_dim
+            assert width is not None
+            self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
+            # Each process fits the same tables, which are too large to be sent with every step.
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -143,6 +150,15 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                 "expected one document per row to classify, got packed documents (document_ids); give each document "
                 "its own row."
             )
+        mask = None if attention_mask is None else attention_mask.bool()
+        evidence = None
+        if self.wide is not None:
+            if input_ids is None:
+                raise UserError(
+                    "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
+                    "give the tokens."
+                )
+            evidence = self.evidence(self.wide.evidence(input_ids, mask).to(self.evidence.weight.dtype))
         hidden = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -151,17 +167,12 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             use_cache=False,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
+            added_embeds=evidence,
             return_dict=True,
         )
-        mask = None if attention_mask is None else attention_mask.bool()
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
         parts = None
         if self.wide is not None and not self.training:
-            if input_ids is None:
-                raise UserError(
-                    "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
-                    "give the tokens."
-                )
             wide = self.wide(input_ids, mask)
             parts = torch.stack([wide, logits.float()], 1)
             logits = self.wide.combined(wide, logits)

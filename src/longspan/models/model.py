@@ -86,7 +86,8 @@ class LongspanModel(LongspanPreTrainedModel):
     """Embeddings, positions and a backbone of mixers.
 
     `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
-    t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim). Positions
+    t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
+    `added_embeds`, like `inputs_embeds`, are added to the embeddings of tokens, 0 at padding. Positions
     count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
     documents. `output_hidden_states` asks for the input of every layer and the output.
 
@@ -205,6 +206,7 @@ class LongspanModel(LongspanPreTrainedModel):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        added_embeds: Tensor | None = None,
     ) -> BaseModelOutputWithPast:
         if output_attentions or (output_attentions is None and self.config.output_attentions):
             raise UserError(
@@ -234,6 +236,8 @@ class LongspanModel(LongspanPreTrainedModel):
         if self.ngrams is not None:
             ids = _real_ids(input_ids, mask)
             embedded = embedded + self.ngrams(ids, document_ids, None if states is None else states.recent)
+        if added_embeds is not None:
+            embedded = embedded + added_embeds
         if self.config.scale_embeddings:
             embedded = embedded * self.config.dim**0.5
         if self.training and self.config.token_dropout:

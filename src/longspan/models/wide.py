@@ -1,4 +1,4 @@
-"""A linear model over the n-grams that a document has: `Wide`."""
+"""Linear models over the n-grams that a document has, and what each n-gram says of the classes: `Wide`."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,20 +8,19 @@ _PRIME = 2**31 - 1
 #: Odd factors below the prime, one for each place in an n-gram; the hash is linear in the tokens modulo the prime.
 _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
 LONGEST = len(_FACTORS)
+#: Log-count ratios that training documents are read with do not know the documents of their own fold, of so many.
+FOLDS = 5
 
 
-def ngram_hashes(
-    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None
-) -> tuple[Int[Tensor, "b g"], Bool[Tensor, "b g"]]:
-    """Return the different n-grams of 1 to `LONGEST` tokens in each row, hashed to numbers below 2^31 - 1.
+def ngram_hashes(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None) -> Int[Tensor, "b t n"]:
+    """Return the n-grams of 1 to `LONGEST` tokens that end at each position, hashed to numbers below 2^31 - 1.
 
     Args:
         ids: Token ids.
         mask: True at real tokens; an n-gram is made of real tokens only, so padding changes nothing.
 
     Returns:
-        The hashes in increasing order, g = LONGEST * t, and which of them count: of equal ones the first, and none of
-        n-grams that do not exist, whose hash is 2^31 - 1.
+        The hashes by increasing number of tokens; 2^31 - 1 for n-grams that do not exist.
     """
     length = ids.shape[1]
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
@@ -33,27 +32,51 @@ def ngram_hashes(
         exists = exists & nn.functional.pad(real, (place, 0))[:, :length]
         hashed = (hashed + (before + 1) * factor) % _PRIME
         found.append(torch.where(exists, hashed, _PRIME))
-    ordered = torch.cat(found, 1).sort(1).values
-    repeated = nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
-    return ordered, (ordered < _PRIME) & ~repeated
+    return torch.stack(found, -1)
+
+
+def ngram_counts(
+    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None
+) -> tuple[Int[Tensor, "b g"], Int[Tensor, "b g"]]:
+    """Return the hashes of each row's n-grams in increasing order, g = LONGEST * t, and how often the row has each.
+
+    Of equal hashes the first one has the count, and the others have 0, as have n-grams that do not exist.
+    """
+    ordered = ngram_hashes(ids, mask).flatten(1).sort(1).values
+    first = ~nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
+    number = first.long().cumsum(1) - 1
+    times = torch.zeros_like(ordered).scatter_add(1, number, torch.ones_like(ordered)).gather(1, number)
+    return ordered, times * (first & (ordered < _PRIME))
+
+
+def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Int[Tensor, " b"]:
+    """Return the fold of each row, below `FOLDS`: equal documents are in the same one, however they are padded."""
+    total = ids.sum(1) if mask is None else (ids * mask).sum(1)
+    return total * _FACTORS[0] % _PRIME % FOLDS
 
 
 class Wide(nn.Module):
-    """A linear model over the different n-grams of 1 to 3 tokens that a document has.
+    """Two linear models over the different n-grams of 1 to 3 tokens that a document has, and log-count ratios of them.
 
-    logits = Σ_g W[g] + b, the sum over those of the document's n-grams that have weights (Wang and Manning 2012 count
-    presence likewise). The weights are in a hash table with a place for each n-gram's hash modulo its size, which
-    belongs to one n-gram only: what else is hashed there has no weight, so that unseen n-grams say nothing. `combined`
-    adds the logits to those of the deep part, each times its own scale. Nothing here is learned by gradients: weights
-    are fitted before the deep part is trained, scales to the validation split.
+    logits = Σ_g (W[g] + a_g U[g]) + b, the sum over those of the document's n-grams that are known. W weighs that an
+    n-gram is there at all (Wang and Manning 2012, https://aclanthology.org/P12-2018); a is the document's TF-IDF vector
+    of length 1, (1 + ln times) idf. The tables are hash tables with a place for each n-gram's hash modulo their size,
+    which belongs to one n-gram only: what else is hashed there is not known, so that unseen n-grams say nothing.
+    `combined` adds the logits to those of the deep part, each times its own scale.
+
+    `evidence` tells the deep part at each position how much the n-grams that end there speak for each class. Nothing
+    here is learned by gradients: tables are fitted before the deep part is trained, scales to the validation split.
 
     Args:
-        buckets: Places in the table.
+        buckets: Places in the tables.
         classes: Number of classes.
     """
 
     keys: Tensor
     weight: Tensor
+    tfidf_weight: Tensor
+    idf: Tensor
+    ratio: Tensor
     bias: Tensor
     scales: Tensor
 
@@ -62,30 +85,58 @@ class Wide(nn.Module):
         self.buckets = buckets
         # Not parameters, which transformers would have optimizers change once they come from a file.
         self.register_buffer("keys", torch.empty(buckets, dtype=torch.int32))
-        for name, shape in (("weight", (buckets, classes)), ("bias", (classes,)), ("scales", (2,))):
+        table = (buckets, classes)
+        for name, shape in (("weight", table), ("tfidf_weight", table), ("idf", (buckets,)), ("ratio", table)):
             self.register_buffer(name, torch.empty(shape))
+        for name, shape in (("bias", (classes,)), ("scales", (2,))):
+            self.register_buffer(name, torch.empty(shape))
+        #: `(FOLDS, buckets, classes)` float16 ratios without the training documents of each fold; only in training.
+        self.register_buffer("held_out", None, persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Forget everything: the logits are those of the deep part."""
-        for tensor, value in ((self.keys, -1), (self.weight, 0), (self.bias, 0), (self.scales, 1)):
-            nn.init.constant_(tensor, value)
+        nn.init.constant_(self.keys, -1)
+        nn.init.constant_(self.scales, 1)
+        for tensor in (self.weight, self.tfidf_weight, self.idf, self.ratio, self.bias):
+            nn.init.zeros_(tensor)
 
-    def places(
+    def counts(
         self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None
-    ) -> tuple[Int[Tensor, "b g"], Bool[Tensor, "b g"]]:
-        """Return the places in the table of each row's n-grams, and which of them count."""
-        hashes, counts = ngram_hashes(ids, mask)
+    ) -> tuple[Int[Tensor, "b g"], Int[Tensor, "b g"]]:
+        """Return the places of each row's n-grams, and how often it has those that are known; 0 for the others."""
+        hashes, times = ngram_counts(ids, mask)
         places = hashes % self.buckets
-        return places, counts & (self.keys[places] == hashes)
+        return places, times * (self.keys[places] == hashes)
 
     def forward(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b c"]:
         """Return the logits in float32, whatever the weights are in: sums of hundreds of numbers."""
-        places, counts = self.places(ids, mask)
-        found = nn.functional.embedding(places, self.weight).float()
-        return (found * counts.unsqueeze(-1)).sum(1) + self.bias.float()
+        places, times = self.counts(ids, mask)
+        shares = tfidf(times, self.idf[places].float()).unsqueeze(-1)
+        found = nn.functional.embedding(places, self.weight).float() * (times > 0).unsqueeze(-1)
+        return (found + nn.functional.embedding(places, self.tfidf_weight).float() * shares).sum(1) + self.bias.float()
+
+    def evidence(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t e"]:
+        """Return the log-count ratios of the n-grams that end at each position, e = LONGEST * classes.
+
+        In training, a document is read with the ratios that do not know its fold, so that they are as unsure as those
+        of new documents.
+        """
+        hashes = ngram_hashes(ids, mask)
+        places = hashes % self.buckets
+        if self.training and self.held_out is not None:
+            found = self.held_out[fold_of(ids, mask)[:, None, None], places].to(self.ratio.dtype)
+        else:
+            found = nn.functional.embedding(places, self.ratio)
+        return found.masked_fill((self.keys[places] != hashes).unsqueeze(-1), 0).flatten(2)
 
     def combined(self, wide: Float[Tensor, "b c"], deep: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
         """Return the logits of both parts."""
         own, other = self.scales.float().unbind()
         return own * wide + other * deep.float()
+
+
+def tfidf(times: Int[Tensor, "b g"], idf: Float[Tensor, "b g"]) -> Float[Tensor, "b g"]:
+    """Return the TF-IDF vectors of rows, of length 1: (1 + ln times) idf, and 0 for n-grams that are not there."""
+    amounts = torch.where(times > 0, (1 + times.clamp_min(1).log()) * idf, 0)
+    return nn.functional.normalize(amounts, dim=1)

@@ -60,7 +60,7 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     """Return what to multiply the logits of both parts by, `(2,)` float32, at least 0.
 
     They have the lowest cross-entropy on the validation split, pulled towards the wide part alone. Where the sum would
-    get fewer documents right than that, it counts alone: more than counting must be earned.
+    get fewer documents right than that, by more than chance does, it counts alone.
 
     Args:
         parts: `(n, 2, c)` logits of the wide and the deep part.
@@ -81,8 +81,10 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
         optimizer.step(loss)
     # A part that speaks against itself has nothing to say.
     both = scales.detach().clamp_min(0)
-    right = [_accuracy((each[:, None] * logits).sum(1), labels) for each in (alone, both)]
-    return (alone if right[0] > right[1] else both).float()
+    counting, summed = ((each[:, None] * logits).sum(1).argmax(-1) == labels for each in (alone, both))
+    lost, won = int((counting & ~summed).sum()), int((summed & ~counting).sum())
+    # Were both alike, the difference would have the variance lost + won (McNemar 1947).
+    return (alone if lost - won > (lost + won) ** 0.5 else both).float()
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> float:

@@ -1,0 +1,102 @@
+"""The n-grams that documents have, as numbers: `Bags`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+from datasets import Dataset
+from datasets.utils import tqdm
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from longspan.data.batches import pad
+from longspan.training.lengths import scoring_batches
+
+_BATCH_TOKENS = 65_536
+
+Count = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def batches(documents: Dataset, what: str) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
+    """Yield rows, their token ids (b, t) and their mask (b, t), of all documents; `what` is done says a progress bar."""
+    rows = documents.with_format("numpy")["input_ids"][:]
+    for batch in tqdm(list(scoring_batches(documents["length"][:], len(rows), _BATCH_TOKENS)), desc=what, leave=False):
+        padded = pad([{"input_ids": rows[row]} for row in batch], 0)
+        yield batch, padded["input_ids"], padded["attention_mask"].bool()
+
+
+@dataclass(frozen=True)
+class Bags:
+    """The different n-grams that documents have.
+
+    Attributes:
+        grams: `(m,)` int32 numbers of n-grams, one document after the other.
+        amounts: `(m,)` float32 how much of each the document has, such as how often.
+        counts: `(n,)` how many each document has.
+        size: The numbers are below this.
+    """
+
+    grams: np.ndarray
+    amounts: np.ndarray
+    counts: np.ndarray
+    size: int
+
+    @classmethod
+    def of(cls, documents: Dataset, count: Count, size: int) -> Self:
+        """Return those of documents with the columns `input_ids` and `length`, and how often each document has them.
+
+        Args:
+            documents: The documents.
+            count: Maps token ids and mask, `(b, t)`, to numbers `(b, g)` below `size`, and how often there is each.
+            size: How many numbers there are.
+        """
+        nothing = np.zeros(0, np.int32)
+        parts = [(nothing, nothing)] * len(documents)
+        for batch, ids, mask in batches(documents, "Counting n-grams"):
+            found, times = (tensor.int().numpy() for tensor in count(ids, mask))
+            for row, of_row, times_of_row in zip(batch, found, times, strict=True):
+                there = times_of_row > 0
+                parts[row] = of_row[there], times_of_row[there]
+        grams, amounts = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return cls(grams, amounts.astype(np.float32), np.array([len(part) for part, _ in parts]), size)
+
+    def part(self, which: np.ndarray) -> "Bags":
+        """Return those of the documents for which `which`, `(n,)`, is true."""
+        inside = np.repeat(which, self.counts)
+        return Bags(self.grams[inside], self.amounts[inside], self.counts[which], self.size)
+
+    def among(self, wanted: np.ndarray) -> "Bags":
+        """Return what documents have of the n-grams for which `wanted`, `(size,)`, is true."""
+        inside = wanted[self.grams]
+        counts = np.bincount(self._documents()[inside], minlength=len(self.counts))
+        return Bags(self.grams[inside], self.amounts[inside], counts, self.size)
+
+    def presence(self) -> "Bags":
+        """Return the same n-grams, of which each document has 1."""
+        return replace(self, amounts=np.ones_like(self.amounts))
+
+    def tfidf(self, idf: np.ndarray) -> "Bags":
+        """Return each document's vector of length 1, (1 + ln amount) idf; `idf` is `(size,)`."""
+        amounts = (1 + np.log(self.amounts)) * idf[self.grams]
+        squares = np.bincount(self._documents(), amounts**2, len(self.counts))
+        return replace(self, amounts=(amounts / np.repeat(np.sqrt(squares) + 1e-12, self.counts)).astype(np.float32))
+
+    def sums(self, weights: np.ndarray) -> np.ndarray:
+        """Return for each document the sum of amounts times weights `(size, c)` of its n-grams, `(n, c)` float32."""
+        starts = torch.from_numpy(np.cumsum(self.counts) - self.counts).int()
+        table, amounts = torch.from_numpy(weights.astype(np.float32)), torch.from_numpy(self.amounts)
+        grams = torch.from_numpy(self.grams)
+        found: np.ndarray = embedding_bag(grams, table, starts, mode="sum", per_sample_weights=amounts).numpy()
+        return found
+
+    def totals(self, values: np.ndarray) -> np.ndarray:
+        """Return for each n-gram the sum of the documents' values `(n, c)` times amounts, `(size, c)` float64."""
+        columns = [
+            np.bincount(self.grams, np.repeat(column, self.counts) * self.amounts, self.size) for column in values.T
+        ]
+        return np.stack(columns, -1)
+
+    def _documents(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.counts)), self.counts)

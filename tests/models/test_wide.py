@@ -1,6 +1,8 @@
 """The wide part of a classifier, against its definition."""
 
 import copy
+import math
+from collections import Counter
 
 import pytest
 import torch
@@ -8,18 +10,18 @@ from transformers import AutoModelForSequenceClassification
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.errors import UserError
-from longspan.models.wide import _FACTORS, _PRIME, LONGEST, Wide, ngram_hashes
+from longspan.models.wide import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts
 from longspan.programs import making
 
 
+def hash_of(gram):
+    return sum((token + 1) * _FACTORS[place] for place, token in enumerate(reversed(gram))) % _PRIME
+
+
 def written_out(tokens):
-    """Return the hashes of a document's n-grams, from the definition."""
-    found = set()
-    for size in range(1, LONGEST + 1):
-        for end in range(size, len(tokens) + 1):
-            gram = tokens[end - size : end]
-            found.add(sum((token + 1) * _FACTORS[place] for place, token in enumerate(reversed(gram))) % _PRIME)
-    return found
+    """Return how often a document has each n-gram, by their hashes, from the definition."""
+    sizes = range(1, LONGEST + 1)
+    return Counter(hash_of(tokens[end - size : end]) for size in sizes for end in range(size, len(tokens) + 1))
 
 
 def filled(wide):
@@ -27,8 +29,9 @@ def filled(wide):
     for number, key in enumerate(sorted(set().union(*map(written_out, DOCUMENTS)))):
         if number % 3:
             wide.keys[key % wide.buckets] = key
-    for tensor in (wide.weight, wide.bias):
+    for tensor in (wide.weight, wide.tfidf_weight, wide.ratio, wide.bias):
         tensor.normal_()
+    wide.idf.uniform_(0.5, 2.0)
     return wide
 
 
@@ -46,11 +49,26 @@ def padded(left):
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_hashes_are_those_of_different_n_grams(left):
+def test_counts_are_those_of_the_n_grams(left):
     ids, mask = padded(left)
-    found, counts = ngram_hashes(ids, mask)
+    found, times = ngram_counts(ids, mask)
     for row, document in enumerate(DOCUMENTS):
-        assert sorted(found[row][counts[row]].tolist()) == sorted(written_out(document))
+        there = times[row] > 0
+        known = dict(zip(found[row][there].tolist(), times[row][there].tolist(), strict=True))
+        assert known == written_out(document)
+        assert int(there.sum()) == len(known)
+
+
+def logits_written_out(wide, document):
+    """Return the logits of a document in float64, from the definition."""
+    weight, tfidf_weight, idf, bias = (
+        tensor.double() for tensor in (wide.weight, wide.tfidf_weight, wide.idf, wide.bias)
+    )
+    places = {key % wide.buckets: n for key, n in written_out(document).items() if wide.keys[key % wide.buckets] == key}
+    amounts = {place: (1 + math.log(times)) * float(idf[place]) for place, times in places.items()}
+    length = math.sqrt(sum(amount**2 for amount in amounts.values())) or 1.0
+    shares = {place: amount / length for place, amount in amounts.items()}
+    return len(places), sum((weight[place] + share * tfidf_weight[place] for place, share in shares.items()), bias)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -61,22 +79,50 @@ def test_logits_are_sums_over_those_with_a_place(left, buckets):
     found = wide(ids, mask)
     known = 0
     for row, document in enumerate(DOCUMENTS):
-        own = [key for key in written_out(document) if wide.keys[key % buckets] == key]
-        known += len(own)
-        wanted = sum((wide.weight[key % buckets] for key in own), wide.bias)
-        torch.testing.assert_close(found[row], wanted, rtol=1e-5, atol=1e-5)
+        count, wanted = logits_written_out(wide, document)
+        known += count
+        torch.testing.assert_close(found[row], wanted.float(), rtol=1e-5, atol=1e-5)
         if document:
             alone = wide(torch.tensor([document]))
             torch.testing.assert_close(found[row], alone[0], rtol=1e-6, atol=1e-6)
     assert known
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_evidence_is_that_of_the_n_grams_that_end_there(left):
+    wide = filled(Wide(64, 2)).eval()
+    wide.held_out = torch.randn(FOLDS, 64, 2).half()
+    ids, mask = padded(left)
+    for training in (False, True):
+        found = wide.train(training).evidence(ids, mask)
+        assert not found[~mask].any()
+        for row, document in enumerate(DOCUMENTS):
+            ratio = wide.held_out[sum(document) * _FACTORS[0] % _PRIME % FOLDS].float() if training else wide.ratio
+            of_row = found[row][mask[row]].unflatten(-1, (LONGEST, 2))
+            for end in range(len(document)):
+                for size in range(1, LONGEST + 1):
+                    key = hash_of(document[max(0, end + 1 - size) : end + 1])
+                    there = end + 1 >= size and wide.keys[key % 64] == key
+                    wanted = ratio[key % 64] if there else torch.zeros(2)
+                    assert torch.equal(of_row[end, size - 1], wanted)
+
+
+def test_folds_are_those_of_the_documents_however_they_are_padded():
+    (left, mask), (right, other) = padded(True), padded(False)
+    wanted = [sum(document) * _FACTORS[0] % _PRIME % FOLDS for document in DOCUMENTS]
+    assert fold_of(left, mask).tolist() == fold_of(right, other).tolist() == wanted
+    assert fold_of(torch.tensor([DOCUMENTS[0]])).tolist() == wanted[:1]
+    many = torch.randint(0, 30000, (1000, 50), generator=torch.Generator().manual_seed(0))
+    # Five standard deviations of a binomial count around 200.
+    assert all(abs(int(count) - 200) < 64 for count in fold_of(many).bincount(minlength=FOLDS))
+
+
 def test_different_n_grams_rarely_have_the_same_hash():
     ids = torch.randint(0, 30000, (1, 20000), generator=torch.Generator().manual_seed(0))
-    _, counts = ngram_hashes(ids, None)
+    _, times = ngram_counts(ids, None)
     pairs, triples = (ids.unfold(1, size, 1)[0].unique(dim=0).shape[0] for size in (2, 3))
     # Of 2 billion pairs of n-grams, one has the same hash by chance.
-    assert 0 <= len(ids.unique()) + pairs + triples - int(counts.sum()) <= 5
+    assert 0 <= len(ids.unique()) + pairs + triples - int((times > 0).sum()) <= 5
 
 
 def config(**more):
@@ -138,7 +184,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
     trained = sum(parameter.numel() for parameter in again.parameters())
     assert not any(tensor.requires_grad for tensor in again.wide.state_dict().values())
     assert again.num_parameters(only_trainable=True) == trained
-    assert again.num_parameters() == trained + 64 + 64 * 3 + 3 + 2
+    assert again.num_parameters() == trained + 2 * 64 + 3 * 64 * 3 + 3 + 2
 
 
 def test_weights_that_are_not_there_are_zeros(model, tmp_path):

@@ -79,6 +79,7 @@ class Wide(nn.Module):
     ratio: Tensor
     bias: Tensor
     scales: Tensor
+    held_out: Tensor | None
 
     def __init__(self, buckets: int, classes: int) -> None:
         super().__init__()

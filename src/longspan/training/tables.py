@@ -13,6 +13,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from transformers import TrainingArguments
 
+from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.ngrams import NgramEmbedding
 
 
@@ -92,12 +93,20 @@ class BesideTables(Optimizer):
         return getattr(self.dense, name)
 
 
-def tables_of(model: nn.Module) -> list[NgramEmbedding]:
-    """Return the embeddings that are trained and of which a step reads few rows."""
-    return [each for each in model.modules() if isinstance(each, NgramEmbedding) and each.weight.requires_grad]
+def tables_of(model: nn.Module) -> list[nn.Embedding]:
+    """Return the embeddings that are trained and of which a step reads few rows.
+
+    They are those of n-grams, and beside a wide part those of tokens: Adam's momentum moves a rare token's vector about
+    seven times as far each time it is read, which is how training documents are known by heart.
+    """
+    found: list[nn.Embedding] = [each for each in model.modules() if isinstance(each, NgramEmbedding)]
+    if isinstance(model, LongspanForSequenceClassification) and model.wide is not None:
+        tokens = model.get_input_embeddings()
+        found += [tokens] if isinstance(tokens, nn.Embedding) else []
+    return [each for each in found if each.weight.requires_grad]
 
 
-def beside_tables(dense: Optimizer, tables: Sequence[NgramEmbedding], arguments: TrainingArguments) -> BesideTables:
+def beside_tables(dense: Optimizer, tables: Sequence[nn.Embedding], arguments: TrainingArguments) -> BesideTables:
     """Return an optimizer of everything that `dense` is one of, in which `tables` have sparse gradients from now on."""
     weights = [table.weight for table in tables]
     for group in dense.param_groups:

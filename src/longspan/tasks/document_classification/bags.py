@@ -20,7 +20,7 @@ Count = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def batches(documents: Dataset, what: str) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
-    """Yield rows, their token ids (b, t) and their mask (b, t), of all documents; `what` is done says a progress bar."""
+    """Yield rows, token ids (b, t) and masks (b, t) of all documents; a progress bar says `what` is done."""
     rows = documents.with_format("numpy")["input_ids"][:]
     for batch in tqdm(list(scoring_batches(documents["length"][:], len(rows), _BATCH_TOKENS)), desc=what, leave=False):
         padded = pad([{"input_ids": rows[row]} for row in batch], 0)

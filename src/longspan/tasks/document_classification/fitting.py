@@ -88,8 +88,8 @@ class Model:
 
     def __init__(self, kind: Kind, documents: Counted) -> None:
         self._kind, self._wanted = kind, documents.tokens <= kind.longest
-        per_class = documents.per_class()
-        self.idf = inverse_frequency(per_class.sum(1), len(documents.labels)) * self._wanted
+        per_class = documents.per_class() * self._wanted[:, None]
+        self.idf = inverse_frequency(per_class.sum(1), len(documents.labels))
         ratio = np.ones(per_class.shape, np.float32) if kind.tfidf else log_ratios(per_class)
         features = self._features(documents.bags)
         self._regression = Regression(features, documents.labels, documents.class_weights, ratio)
@@ -114,11 +114,13 @@ def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:
 
 def log_ratios(per_class: np.ndarray) -> np.ndarray:
     """Return the log-count ratios `(size, c)` float32 of how many documents of each class have each n-gram."""
-    seen = per_class.sum(1, keepdims=True)
-    inside, outside = per_class + 1, seen - per_class + 1
-    ratio = np.log(inside / inside.sum(0)) - np.log(outside / outside.sum(0))
     # Nothing is known about what never occurs.
-    return np.where(seen > 0, ratio, 0.0).astype(np.float32)
+    occurs = per_class.any(1)
+    inside = per_class[occurs] + 1
+    outside = per_class[occurs].sum(1, keepdims=True) - per_class[occurs] + 1
+    ratio = np.zeros(per_class.shape, np.float32)
+    ratio[occurs] = np.log(inside / inside.sum(0)) - np.log(outside / outside.sum(0))
+    return ratio
 
 
 def table_size(documents: Dataset) -> int:

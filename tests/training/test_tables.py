@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import AdamW
 from transformers import TrainingArguments
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
 from longspan.models.ngrams import NgramEmbedding
 from longspan.training.tables import RowwiseAdam, beside_tables, clip_gradients, tables_of
 
@@ -119,3 +119,14 @@ def test_what_the_dense_one_has_is_found(tmp_path: Path) -> None:
     assert steps.train() == "training"
     with pytest.raises(AttributeError):
         steps.nothing_of_the_kind  # noqa: B018
+
+
+@pytest.mark.parametrize("cutoffs", [None, [10]])
+def test_tables_of_tokens_beside_a_wide_part(cutoffs: list[int] | None) -> None:
+    shape: dict[str, Any] = {"vocab_size": 23, "dim": 8, "heads": 2, "depth": 1, "num_labels": 2, "cutoffs": cutoffs}
+    assert tables_of(LongspanForSequenceClassification(LongspanConfig(**shape))) == []
+    wide = LongspanForSequenceClassification(LongspanConfig(**shape, wide=True, wide_buckets=4))
+    # Clusters of tokens are no single table.
+    assert tables_of(wide) == ([wide.longspan.embeddings] if cutoffs is None else [])
+    wide.longspan.embeddings.requires_grad_(False)
+    assert tables_of(wide) == []

@@ -84,7 +84,8 @@ class LongspanConfig(PreTrainedConfig):
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
             after the other) or "first".
         wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
-            training documents before the rest is trained; what each part counts for is chosen on the validation split.
+            training documents before the rest is trained, which reads what n-grams say of each class beside its tokens;
+            what each part counts for is chosen on the validation split.
         wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
             enough for the training documents, 2^20 at most.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.

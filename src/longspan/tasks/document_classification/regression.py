@@ -47,8 +47,8 @@ class Regression:
             max_iter=steps,
             history_size=8,
             line_search_fn="strong_wolfe",
-            tolerance_grad=1e-3,
-            tolerance_change=1e-6 * len(self.labels),
+            tolerance_grad=1e-5,
+            tolerance_change=1e-9 * len(self.labels),
         )
 
         def loss() -> Tensor:

@@ -73,7 +73,7 @@ def test_language_models_are_as_large_as_they_should_be(name, vocab_size, fewest
 
 def test_each_task_has_training_keys_of_its_own():
     reviews, plays = recipes.load("imdb"), recipes.load("shakespeare", ["training.segment_length=9"])
-    assert dataclasses.asdict(reviews.options).items() >= {"word_vectors": "", "batch_tokens": 32768}.items()
+    assert dataclasses.asdict(reviews.options).items() >= {"word_vectors": "", "batch_tokens": 8192}.items()
     assert "segment_length" not in dataclasses.asdict(reviews.options)
     assert dataclasses.asdict(plays.options).items() >= {"segment_length": 9, "carry_states": True}.items()
     for recipe in (reviews, plays):

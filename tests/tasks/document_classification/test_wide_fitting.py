@@ -149,9 +149,9 @@ def test_the_solution_is_the_minimum(kind, importance):
 
     optimizer.step(closure)
     wanted = (x @ (ratio * weights) + bias).detach().softmax(-1)
-    # It stops where another step would gain less than a millionth of a nat per document, and a nat's second derivative
-    # is of the order of one: the square root of that. A class's weight multiplies both.
-    torch.testing.assert_close(logits.double().softmax(-1), wanted, rtol=0, atol=1e-3 * max(importance) ** 0.5)
+    # The loss in float32 sums, right to a millionth of a nat per document, cannot tell closer solutions apart, as a
+    # nat's second derivative is of the order of one: the square root of that.
+    torch.testing.assert_close(logits.double().softmax(-1), wanted, rtol=0, atol=1e-3)
 
 
 def test_the_classes_are_told_apart():
@@ -176,7 +176,8 @@ def test_the_part_is_the_mean_of_both_regressions(share, monkeypatch):
             found = model.logits(each, given.bags)
         logits.append(found)
     found = torch.cat([wide(torch.tensor([row])) for row in rows["input_ids"]])
-    torch.testing.assert_close(found, (1 - share) * logits[0] + share * logits[1], rtol=1e-4, atol=1e-4)
+    # This regression has all places, that one those in use: other sums in float32, and with them other steps.
+    torch.testing.assert_close(found, (1 - share) * logits[0] + share * logits[1], rtol=1e-3, atol=1e-3)
 
 
 def test_ratios_do_not_know_the_fold_they_are_for():

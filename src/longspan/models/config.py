@@ -87,7 +87,7 @@ class LongspanConfig(PreTrainedConfig):
             training documents before the rest is trained, which reads what n-grams say of each class beside its tokens;
             what each part counts for is chosen on the validation split.
         wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
-            enough for the training documents, 2^20 at most.
+            enough for the training documents, at most 2^20, and 2^22 for all classes together.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         class_weights: the weight of each class in the classification loss in training; None means 1.
         thresholds: the probability from which each of several labels is given; None means 0.5. The model does not

@@ -69,7 +69,8 @@ def test_the_more_frequent_n_gram_keeps_a_place():
             kept = counts[hashes == int(wide.keys[place])]
             assert kept.tolist() == ([there.max()] if len(there) else [])
         assert len(bags.grams) == sum(counts[np.isin(hashes, wide.keys.numpy())])
-    assert fitting.table_size(rows) == 2048
+    assert fitting.table_size(rows, 3) == 2048
+    assert fitting.table_size(rows, 2**12) == 1024
 
 
 def test_bags_are_what_the_model_sums_over():

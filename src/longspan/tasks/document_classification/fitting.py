@@ -30,8 +30,8 @@ PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 ENOUGH = 1000
 #: What the part of TF-IDF in the mean of both is chosen from.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Places in the table, where recipes do not say how many.
-MOST = 2**20
+#: Places in the table, and places times classes, where recipes do not say how many: what is fitted within minutes.
+MOST, MOST_WEIGHTS = 2**20, 2**22
 #: Steps from one penalty to the next.
 _STEPS = 20
 #: L-BFGS remembers eight steps and their gradients, and the rest is in float64; of each fold's regression.
@@ -123,15 +123,17 @@ def log_ratios(per_class: np.ndarray) -> np.ndarray:
     return ratio
 
 
-def table_size(documents: Dataset) -> int:
-    """Return how many places let most n-grams of documents have one of their own: a power of 2, `MOST` at most.
+def table_size(documents: Dataset, classes: int) -> int:
+    """Return how many places let most n-grams of documents have one of their own: a power of 2, within bounds.
 
     Args:
         documents: Tokenised documents with the column `length`.
+        classes: How many weights each place has.
     """
     # Of the n-grams of a text, not many more than half are different.
-    grams = LONGEST * sum(documents["length"][:])
-    return min(MOST, 1 << max(4, grams.bit_length()))
+    wanted = LONGEST * sum(documents["length"][:])
+    most = min(MOST, MOST_WEIGHTS // classes)
+    return 1 << max(4, min(wanted.bit_length(), most.bit_length() - 1))
 
 
 def check_memory(places: int, classes: int) -> None:

@@ -86,8 +86,9 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         if recipe.model.get("wide"):
-            places = recipe.model.get("wide_buckets") or table_size(prepared.splits["train"])
-            check_memory(places, len(prepared.config["id2label"]))
+            classes = len(prepared.config["id2label"])
+            places = recipe.model.get("wide_buckets") or table_size(prepared.splits["train"], classes)
+            check_memory(places, classes)
             recipe = replace(recipe, model={**recipe.model, "wide_buckets": places})
         model = super().build_model(recipe, prepared)
         if model.wide is not None:

@@ -59,6 +59,8 @@ ENTRIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "competitive_gate": (["competitive_gate"], {}, "sinusoidal"),
     "local": (["local"], {}, "sinusoidal"),
     "linear": (["linear"], {}, "sinusoidal"),
+    "gated_linear": (["gated_linear"], {}, "none"),
+    "delta": (["delta"], {}, "none"),
     "local+additive": (["local", "additive"], {}, "sinusoidal"),
     "lstm": (["recurrent"], {"recurrent": {"cell": "lstm"}}, "none"),
     "softmax": (["softmax"], {}, "sinusoidal"),

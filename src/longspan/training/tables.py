@@ -97,7 +97,7 @@ def tables_of(model: nn.Module) -> list[nn.Embedding]:
     """Return the embeddings that are trained and of which a step reads few rows.
 
     They are those of n-grams, and beside a wide part those of tokens: Adam's momentum moves a rare token's vector about
-    seven times as far each time it is read, which is how training documents are known by heart.
+    seven times as far each time it is read, and rare tokens tell training documents apart.
     """
     found: list[nn.Embedding] = [each for each in model.modules() if isinstance(each, NgramEmbedding)]
     if isinstance(model, LongspanForSequenceClassification) and model.wide is not None:

@@ -1,4 +1,4 @@
-"""Peak memory of one forward and backward pass over a single document, at the shape of the `imdb` recipe.
+"""Peak memory of one forward and backward pass over a single document, at the shape of Wu et al. 2021.
 
     python benchmarks/document_memory.py [--tokens 65536] [--mixer additive] [--checkpointing]
 

@@ -1,4 +1,4 @@
-"""Training throughput at the shape of the `imdb` recipe, the mixers interleaved in one process, and where time goes.
+"""Training throughput at the shape of Wu et al. 2021, the mixers interleaved in one process, and where time goes.
 
     python benchmarks/training_speed.py [--steps 12] [--profile] [--json FILE]
 

@@ -118,7 +118,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             assert width is not None
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
             # Each process fits the same tables, which are too large to be sent with every step.
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
+            tables = [name for name, _ in self.wide.named_buffers()] + ["held_out"]
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in tables]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,18 +45,10 @@ def interrupted(recipe: Recipe, run: Path, step: int, number: int = signal.SIGIN
 
 
 def killed(arguments: Sequence[str], run: Path) -> Path:
-    """Run `longspan train` until its first checkpoint is saved, kill it, and return the checkpoint."""
-    command = [sys.executable, "-m", "longspan", "train", *arguments, "--run", str(run)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    try:
-        while last_checkpoint(run / "checkpoints") is None and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        # Also after an error: a process left behind would be one of the next test's.
-        process.kill()
-        process.wait()
+    """Run `longspan train` until it is killed after its first checkpoint, and return the checkpoint."""
+    command = [sys.executable, str(Path(__file__).with_name("killed_training.py")), "train", *arguments]
+    ended = subprocess.run([*command, "--run", str(run)], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert not (run / "metrics.json").exists()
     kept = last_checkpoint(run / "checkpoints")
     assert kept is not None

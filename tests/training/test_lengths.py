@@ -17,7 +17,7 @@ from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.data.batches import pad
 from longspan.errors import UserError
 from longspan.scores import Scores, score
-from longspan.training.lengths import LengthTrainer, _Share, outputs, scoring_batches
+from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches
 
 LENGTHS = [3, 9, 1, 6, 2, 5, 9]
 
@@ -188,19 +188,21 @@ def test_every_document_counts_the_same(accumulated: int, tmp_path: Path) -> Non
     ],
 )
 def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_path: Path) -> None:
-    def collate(examples: list[dict[str, Any]]) -> dict[str, Tensor]:
-        padded = pad([{"input_ids": example["input_ids"]} for example in examples], 0)
-        return {**padded, "labels": torch.tensor([example["labels"] for example in examples])}
-
     made = trainer(tmp_path)
     classifier = model(problem_type)
-    batch = _Share(collate, {"input_ids": [3, 4, 5], "labels": label})([])
+    classifier.longspan.embeddings.sparse = True
+    batch = _Share(Collator(0), {"input_ids": [3, 4, 5], "labels": label})([])
     assert made._get_num_items_in_batch([batch], torch.device("cpu")) == 0
     loss = made.compute_loss(classifier, batch, num_items_in_batch=torch.tensor(5))
     loss.backward()
     assert loss == 0
     # Processes wait for the gradients of each other's weights: all must have some.
-    assert all(weight.grad is not None and not weight.grad.any() for weight in classifier.parameters())
+    gradients = {name: weight.grad for name, weight in classifier.named_parameters()}
+    tokens = gradients.pop("longspan.embeddings.weight")
+    assert all(gradient is not None and not gradient.any() for gradient in gradients.values())
+    # No token has been read.
+    assert tokens is not None
+    assert len(tokens.coalesce().values()) == 0
     assert not batch["attention_mask"].any()
 
 

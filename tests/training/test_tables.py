@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import DistributedType
+from interruptions import interrupted
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import AdamW
 from transformers import TrainingArguments
 
-from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification, recipes, train
+from longspan.errors import UserError
 from longspan.models.ngrams import NgramEmbedding
+from longspan.training import base
+from longspan.training.base import LongspanTrainer
 from longspan.training.tables import RowwiseAdam, beside_tables, clip_gradients, tables_of
 
 
@@ -25,9 +31,9 @@ def ids(seed: int) -> Tensor:
     return torch.randint(1, 23, (2, 9), generator=torch.Generator().manual_seed(seed))
 
 
-def optimizer(each: LongspanForCausalLM, folder: Path) -> Any:
+def optimizer(each: LongspanForCausalLM, folder: Path, sparse: bool = True) -> Any:
     arguments = TrainingArguments(str(folder), learning_rate=0.1, adam_beta2=0.9, use_cpu=True, report_to=[])
-    return beside_tables(AdamW(each.parameters(), lr=0.1), tables_of(each), arguments)
+    return beside_tables(AdamW(each.parameters(), lr=0.1), tables_of(each), arguments, sparse=sparse)
 
 
 def step(each: LongspanForCausalLM, steps: Any, seed: int, most: float = 1e9) -> Tensor:
@@ -73,6 +79,24 @@ def test_what_is_not_read_stays_and_costs_nothing(tmp_path: Path) -> None:
     # Two numbers for each row, not two tables.
     assert sum(value.numel() for value in steps.tables.state[table].values()) == 2 * len(table)
     assert all(table is not other for group in steps.dense.param_groups for other in group["params"])
+
+
+def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -> None:
+    sparse, dense = model(), model()
+    tables = [each.longspan.ngrams.weight for each in (sparse, dense)]
+    steps = optimizer(sparse, tmp_path), optimizer(dense, tmp_path, sparse=False)
+    for seed in (0, 1, 0):
+        step(sparse, steps[0], seed)
+        step(dense, steps[1], seed)
+    for one, other in zip(sparse.parameters(), dense.parameters(), strict=True):
+        # Rows that were read twice are added in another order.
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    # N-grams that end a row predict nothing: they are read, but their gradient is zero.
+    found, wanted = (each.tables.state[table]["count"] for each, table in zip(steps, tables, strict=True))
+    ends = sparse.longspan.ngrams.buckets(torch.cat([ids(0)[:, -3:], ids(1)[:, -3:]])).unique()
+    same = torch.ones(len(found), dtype=torch.bool).index_fill(0, ends, False)
+    assert torch.equal(found[same], wanted[same])
+    assert found.max() == 2
 
 
 def test_gradients_are_clipped_as_dense_ones() -> None:
@@ -130,3 +154,52 @@ def test_tables_of_tokens_beside_a_wide_part(cutoffs: list[int] | None) -> None:
     assert tables_of(wide) == ([wide.longspan.embeddings] if cutoffs is None else [])
     wide.longspan.embeddings.requires_grad_(False)
     assert tables_of(wide) == []
+
+
+@pytest.fixture
+def language(tmp_path: Path) -> Any:
+    """A recipe with n-grams, whose training is stopped in the middle of a step in `tmp_path / "run"`."""
+    words = ["the", "cat", "sat", "on", "mats", "and", "saw", "a", "dog"] * 20
+    (tmp_path / "text.txt").write_text(" ".join(words), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(
+        f"""
+        task = "language_modelling"
+        [data]
+        path = "{tmp_path / "text.txt"}"
+        tokens = "characters"
+        validation_fraction = 0.2
+        [model]
+        dim = 8
+        depth = 1
+        heads = 2
+        ngrams = [2]
+        ngram_buckets = 50
+        [training]
+        segment_length = 16
+        per_device_train_batch_size = 2
+        max_steps = 6
+        """
+    )
+    recipe = recipes.load(str(tmp_path / "recipe.toml"))
+    interrupted(recipe, tmp_path / "run", 3)
+    return recipe
+
+
+def test_a_training_goes_on_where_gradients_are_dense(
+    language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(language, run=tmp_path / "whole", progress=False)
+    monkeypatch.setattr(LongspanTrainer, "_sparse", lambda self: False)
+    train(language, run=tmp_path / "run", resume=True, progress=False)
+    found, wanted = (load_file(tmp_path / run / "model.safetensors") for run in ("run", "whole"))
+    for name, tensor in wanted.items():
+        # In float32, Adam makes up to a whole step of 0.001 of what rounding leaves of gradients that are zero.
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_the_state_of_another_optimizer_is_a_sentence(
+    language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_IN_PARTS", (DistributedType.NO,))
+    with pytest.raises(UserError, match=r"expected the state of this run's optimizer in .*checkpoint-4, got that of"):
+        train(language, run=tmp_path / "run", resume=True, progress=False)

@@ -26,7 +26,8 @@ DATA = {"language_modelling": "", "document_classification": 'class_weights = "b
 SHAPE = {
     "language_modelling": 'mixers = ["additive", "relative"]\nngrams = [2]\nngram_buckets = 50\n'
     "[training]\nsegment_length = 16\nmax_steps = 8",
-    "document_classification": 'mixers = ["additive", "local"]\n[training]\nbatch_tokens = 4096\nnum_train_epochs = 3',
+    "document_classification": 'mixers = ["additive", "local"]\nwide = true\n'
+    "[training]\nbatch_tokens = 4096\nnum_train_epochs = 3",
 }
 # Dropout would draw other numbers, and Adam makes whole steps of what rounding leaves of gradients that are zero.
 EXACT = ["model.dropout=0.0", "training.optim=sgd", "training.learning_rate=0.5", "training.logging_steps=1"]

@@ -128,6 +128,15 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         else:
             super()._init_weights(module)
 
+    def tables(self) -> list[nn.Embedding]:
+        """Return those of n-grams, and beside a wide part that of tokens.
+
+        Adam's momentum moves a rare token's vector about seven times as far each time it is read, and rare tokens tell
+        training documents apart.
+        """
+        tokens = self.get_input_embeddings()
+        return super().tables() + ([tokens] if self.wide is not None and isinstance(tokens, nn.Embedding) else [])
+
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
         fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))

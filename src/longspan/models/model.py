@@ -47,6 +47,10 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Whether `forward` divides its loss by `num_items_in_batch`; if not, `Trainer` averages over batches."""
         return "num_items_in_batch" in inspect.signature(self.forward).parameters
 
+    def tables(self) -> list[nn.Embedding]:
+        """Return the embeddings of which a step of training reads few rows: those are all that it changes."""
+        return [module for module in self.modules() if isinstance(module, NgramEmbedding)]
+
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings."""
         if self.config.cutoffs is not None:

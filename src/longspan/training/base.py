@@ -5,7 +5,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
 """How often `at_least` has documents read at most: beyond, they are learned by heart."""
+
+_IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
 class LongspanTrainer(Trainer, abc.ABC):
@@ -134,18 +136,44 @@ class LongspanTrainer(Trainer, abc.ABC):
                 callback.go_on()
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """Create the optimizer that the arguments name; on CPUs, one for the rows of n-grams beside it."""
+        """Create the optimizer that the arguments name, and beside it one for the rows of the model's tables.
+
+        Where processes have parts of each weight there are no rows, and one optimizer has all.
+        """
         given: Optimizer | None = self.optimizer
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
-        on_cpus = self.accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
-        tables = tables_of(self.model) if on_cpus and self.args.device.type == "cpu" else []
+        tables = [] if self.accelerator.distributed_type in _IN_PARTS else tables_of(self.model)
         if tables and given is None:
-            optimizer = self.optimizer = beside_tables(optimizer, tables, self.args)
-            self.accelerator.clip_grad_norm_ = clip_gradients
+            sparse = self._sparse()
+            optimizer = self.optimizer = beside_tables(optimizer, tables, self.args, sparse=sparse)
+            if sparse:
+                self.accelerator.clip_grad_norm_ = self._clip_gradients
         return optimizer
 
+    def _sparse(self) -> bool:
+        """Return whether gradients of tables can be sparse: gloo exchanges such, and NCCL does not.
+
+        Compiled, they would cut the model's graph in pieces, which costs a GPU more than dense ones.
+        """
+        kind, device = self.accelerator.distributed_type, self.args.device.type
+        if device == "cuda":
+            return kind == DistributedType.NO and self.args.n_gpu <= 1 and not self.args.torch_compile
+        return device == "cpu" and kind in (DistributedType.NO, DistributedType.MULTI_CPU)
+
+    def _clip_gradients(self, parameters: Iterable[Tensor], most: float) -> Tensor:
+        # Those of float16 are scaled.
+        self.accelerator.unscale_gradients()
+        return clip_gradients(parameters, most)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"expected the state of this run's optimizer in {checkpoint}, got that of another one ({error}), of "
+                "another version or of processes that shared weights in another way; resume it as it was started, or "
+                "start again with --overwrite."
+            ) from error
         # The optimizer's learning rate is that of the schedule with which the checkpoint was saved. If the run was
         # given more steps, the next one would still be taken with it, which at the end of a schedule is zero.
         if checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR):

@@ -216,12 +216,13 @@ class Collator:
 class _Share:
     """Collates a process's share of a batch.
 
-    A share without rows becomes a batch with ignored labels, as all processes take part in every step.
+    A share without rows becomes a batch of padding with ignored labels, as all processes take part in every step.
     """
 
-    def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Tensor]], spare: dict[str, Any]) -> None:
+    def __init__(self, collator: "Collator", spare: dict[str, Any]) -> None:
         self.collator = collator
-        self.spare = {**spare, "input_ids": spare["input_ids"][:1]}
+        # Not a token: of tables, a token would count as read (`longspan.training.tables`).
+        self.spare = {**spare, "input_ids": [collator.pad_id]}
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
         if examples:

@@ -1,7 +1,8 @@
 """Large tables of embeddings, of which each step reads a few rows: gradients and an optimizer for those rows alone.
 
 With dense gradients, AdamW and the clipping of gradients read and write every row of the table and of its two averages
-in every step, which on a CPU takes longer than the rest of it.
+in every step, which on a CPU takes longer than the rest of it. The optimizer is the same on every device, whatever
+gradients it gets, so that checkpoints go from one to another.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +14,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from transformers import TrainingArguments
 
-from longspan.models.classification import LongspanForSequenceClassification
-from longspan.models.ngrams import NgramEmbedding
+from longspan.models.model import LongspanPreTrainedModel
 
 
 class RowwiseAdam(Optimizer):
@@ -27,8 +27,11 @@ class RowwiseAdam(Optimizer):
     Momentum would move rows that the step did not read. As c counts the row's own steps, a rare row's first step is as
     long as a frequent one's, unlike in `torch.optim.SparseAdam`. State: two numbers per row. Rows are not decayed.
 
+    The rows of a sparse gradient are those that were read, even if nothing came of it; those of a dense one, as GPUs
+    exchange them, are those that are not zero.
+
     Args:
-        params: tables with sparse gradients, or parameter groups of them.
+        params: tables, or parameter groups of them.
         lr: learning rate.
         beta: β, the memory of the second moment.
         eps: ε.
@@ -43,14 +46,14 @@ class RowwiseAdam(Optimizer):
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
-                    self._update(table, table.grad.coalesce(), group)
+                    self._update(table, *_rows(table.grad), group)
 
-    def _update(self, table: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, table: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]) -> None:
         state, beta = self.state[table], group["beta"]
         if not state:
             state["moment"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
             state["count"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
-        rows, values = gradient.indices()[0], gradient.values().float()
+        values = values.float()
         count = state["count"][rows] + 1
         moment = torch.lerp(values.square().mean(1), state["moment"][rows], beta)
         state["count"][rows], state["moment"][rows] = count, moment
@@ -58,8 +61,17 @@ class RowwiseAdam(Optimizer):
         table.index_add_(0, rows, (values / size.unsqueeze(1)).to(table.dtype), alpha=-float(group["lr"]))
 
 
+def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of the rows that have a gradient, `(n,)`, and their gradients, `(n, d)`."""
+    if gradient.is_sparse:
+        gradient = gradient.coalesce()
+        return gradient.indices()[0], gradient.values()
+    rows = gradient.any(1).nonzero().squeeze(1)
+    return rows, gradient[rows]
+
+
 class BesideTables(Optimizer):
-    """Two optimizers as one: `dense` for everything else, `tables` for tables with sparse gradients.
+    """Two optimizers as one: `dense` for everything else, `tables` for tables.
 
     They share their parameter groups with this one, so that schedules reach both. What else `dense` has, such as the
     modes of schedule-free optimizers, is found here too.
@@ -94,25 +106,27 @@ class BesideTables(Optimizer):
 
 
 def tables_of(model: nn.Module) -> list[nn.Embedding]:
-    """Return the embeddings that are trained and of which a step reads few rows.
+    """Return a model's tables (`LongspanPreTrainedModel.tables`) that are trained."""
+    tables = model.tables() if isinstance(model, LongspanPreTrainedModel) else []
+    return [each for each in tables if each.weight.requires_grad]
 
-    They are those of n-grams, and beside a wide part those of tokens: Adam's momentum moves a rare token's vector about
-    seven times as far each time it is read, and rare tokens tell training documents apart.
+
+def beside_tables(
+    dense: Optimizer, tables: Sequence[nn.Embedding], arguments: TrainingArguments, *, sparse: bool
+) -> BesideTables:
+    """Return an optimizer of everything that `dense` is one of, `tables` among it.
+
+    Args:
+        dense: an optimizer, which is left with everything else.
+        tables: embeddings.
+        arguments: have the learning rate, β and ε of tables.
+        sparse: whether the gradients of tables are sparse from now on.
     """
-    found: list[nn.Embedding] = [each for each in model.modules() if isinstance(each, NgramEmbedding)]
-    if isinstance(model, LongspanForSequenceClassification) and model.wide is not None:
-        tokens = model.get_input_embeddings()
-        found += [tokens] if isinstance(tokens, nn.Embedding) else []
-    return [each for each in found if each.weight.requires_grad]
-
-
-def beside_tables(dense: Optimizer, tables: Sequence[nn.Embedding], arguments: TrainingArguments) -> BesideTables:
-    """Return an optimizer of everything that `dense` is one of, in which `tables` have sparse gradients from now on."""
     weights = [table.weight for table in tables]
     for group in dense.param_groups:
         group["params"] = [each for each in group["params"] if all(each is not weight for weight in weights)]
     for table in tables:
-        table.sparse = True
+        table.sparse = sparse
     rows = RowwiseAdam(weights, lr=arguments.learning_rate, beta=arguments.adam_beta2, eps=arguments.adam_epsilon)
     return BesideTables(dense, rows)
 

@@ -8,6 +8,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
+from longspan.ops.compiled import compiled
 from longspan.ops.scan import numba as scan
 
 
@@ -83,7 +84,7 @@ def test_loops_compile_where_no_folder_can_be_written(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
     x = np.ones(3)
-    scan._compiled(double)(x)
+    compiled(double)(x)
     assert x.tolist() == [2, 2, 2]
 
 

@@ -5,7 +5,6 @@ hold. Rows and heads are independent of each other, so they are shared out betwe
 which neither survives a fork nor shares cores with the threads of other libraries.
 """
 
-import inspect
 import math
 import os
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
+
+from longspan.ops.compiled import compiled
 
 # Elements per slice below which handing one to another thread costs more than it saves: a single core nearly keeps up
 # with the memory, and two took longer than one at every size up to 65,536 x 256.
@@ -136,31 +136,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_workers)
 
 
-def _compiled(function: Callable[..., None], **more: Any) -> Callable[..., None]:
-    """Compile on first call, without the interpreter's lock; keep the machine code on disk if a folder is writable."""
-    # Sums in any order and fused multiply-adds, so that loops over channels vectorise; NaN and infinity stay.
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"reassoc", "contract", "nsz"},
-        **more,
-    }
-    # Import hooks that check annotations wrap functions in code that does not compile.
-    function = inspect.unwrap(function)
-    try:
-        compiled: Callable[..., None] = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # Neither the source folder nor the user's cache folder can be written.
-        compiled = numba.njit(**options)(function)
-    return compiled
-
-
 def _inner(function: Callable[..., None]) -> Callable[..., None]:
     """Compile a loop over the channels of one position.
 
     As separate functions over one-dimensional arrays, these loops vectorise; written into the loops over positions
     they do not, and take three times as long.
     """
-    return _compiled(function, inline="never")
+    return compiled(function, inline="never")
 
 
 # The loops below take slices as units of one head of one row, `first` to `last`. Their innermost loops run over
@@ -215,7 +197,7 @@ def _distribute(
         grad_gate[c] = total[c] * (values[c] - before[c])
 
 
-@_compiled
+@compiled
 def _lerp_forward(
     values: np.ndarray,
     gates: np.ndarray,
@@ -243,7 +225,7 @@ def _lerp_forward(
         final.reshape(b, h * e)[row, own] = state[own]
 
 
-@_compiled
+@compiled
 def _lerp_backward(
     grad_outputs: np.ndarray,
     grad_final: np.ndarray,
@@ -301,7 +283,7 @@ def _lerp_backward(
         grad_initial.reshape(b, h * e)[row, own] = carry[own]
 
 
-@_compiled
+@compiled
 def _gates_forward(
     logits: np.ndarray,
     initial: np.ndarray,
@@ -344,7 +326,7 @@ def _gates_forward(
             final[row, head] = 2 * hidden if total[head] == 0 else reference[head] + math.log(total[head])
 
 
-@_compiled
+@compiled
 def _gates_backward(
     grad_gates: np.ndarray,
     grad_final: np.ndarray,

@@ -3,12 +3,15 @@
 Its logits are a mean of two multinomial logistic regressions over the n-grams that documents have. One is weighted by
 naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the log-count ratios
 r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c, and of the others,
-with each n-gram, and one more. The other has the TF-IDF vectors of single tokens, which is better where documents are
-few. Both have the penalty λ/2 |v|² and are convex, so L-BFGS finds the same solution whatever the seed.
+with each n-gram, and one more. The other has TF-IDF vectors, of single tokens where documents are few. Both have the
+penalty λ/2 |v|² and are convex, so there is one solution whatever the seed.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,36 +27,37 @@ from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
 
-#: What λ is chosen from, as long as documents held out are predicted better.
-PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 #: Folds are held out in turn to choose it until so many documents were.
 ENOUGH = 1000
 #: What the part of TF-IDF in the mean of both is chosen from.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Places in the table, and places times classes, where recipes do not say how many: what is fitted within minutes.
 MOST, MOST_WEIGHTS = 2**20, 2**22
-#: Steps from one penalty to the next.
-_STEPS = 20
-#: L-BFGS remembers eight steps and their gradients, and the rest is in float64; of each fold's regression.
-_COPIES = 48
+#: Numbers of four bytes for each weight: of each fold's regression, and of all kinds at once where threads are many.
+_COPIES = 80
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A regression over n-grams of up to `longest` tokens: of TF-IDF vectors, or weighted by naive Bayes."""
+    """A regression over n-grams of up to `longest` tokens: of TF-IDF vectors, or weighted by naive Bayes.
+
+    `penalties` are what λ is chosen from, as long as documents held out are predicted better.
+    """
 
     longest: int
-    tfidf: bool = False
+    tfidf: bool
+    penalties: tuple[float, ...]
 
 
-BAYES, TFIDF = (Kind(2), Kind(3)), Kind(1, tfidf=True)
+BAYES = tuple(Kind(longest, False, (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)) for longest in (2, 3))
+TFIDF = tuple(Kind(longest, True, (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)) for longest in (1, 3))
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What predicts documents held out best: a kind of naive Bayes, both penalties, and the part of TF-IDF."""
+    """What predicts documents held out best: a kind of naive Bayes and one of TF-IDF, and the part of the latter."""
 
-    bayes: Kind
+    kinds: tuple[Kind, Kind]
     penalties: tuple[float, float]
     share: float
 
@@ -91,20 +95,16 @@ class Model:
         per_class = documents.per_class() * self._wanted[:, None]
         self.idf = inverse_frequency(per_class.sum(1), len(documents.labels))
         ratio = np.ones(per_class.shape, np.float32) if kind.tfidf else log_ratios(per_class)
-        features = self._features(documents.bags)
-        self._regression = Regression(features, documents.labels, documents.class_weights, ratio)
+        self._regression = Regression(self.features(documents.bags), documents.labels, documents.class_weights, ratio)
 
-    def _features(self, bags: Bags) -> Bags:
+    def features(self, bags: Bags) -> Bags:
+        """Return the amounts that count, of the n-grams that do."""
         kept = bags.among(self._wanted)
         return kept.tfidf(self.idf) if self._kind.tfidf else kept.presence()
 
     def solve(self, penalty: float) -> Linear:
-        """Return the solution for a penalty, on the way from the one before."""
-        return self._regression.solve(penalty, _STEPS)
-
-    def logits(self, penalty: float, held_out: Bags) -> Tensor:
-        """Return what the solution for a penalty gives other documents, `(n, c)`."""
-        return self.solve(penalty).logits(self._features(held_out))
+        """Return the solution for a penalty, at most the one before."""
+        return self._regression.solve(penalty)
 
 
 def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:
@@ -159,21 +159,25 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
     _give_places(wide, Bags.of(documents, ngram_counts, 2**31))
     found = Bags.of(documents, wide.counts, wide.buckets)
-    # Most places of the table may be empty, and every step goes through all weights.
-    used, numbers = np.unique(found.grams, return_inverse=True)
-    bags = replace(found, grams=numbers.astype(np.int32), size=len(used))
+    bags, used = _numbered(found)
     tokens, folds = _tokens_and_folds(wide, documents)
     counted = Counted(bags, labels, weights, tokens[used])
-    with tqdm(total=len(BAYES) + 3, desc="Fitting n-grams", leave=False) as bar:
-        chosen = _choose(counted, bar)
-        models = [Model(kind, counted) for kind in (chosen.bayes, TFIDF)]
-        fitted = []
-        for model, penalty in zip(models, chosen.penalties, strict=True):
-            # On the way that was tried: solutions that are not exact are better or worse than exact ones.
-            for each in PENALTIES[: PENALTIES.index(penalty) + 1]:
-                solution = model.solve(each)
-            fitted.append(solution)
-            bar.update()
+    # Compiled loops and sums do not hold the interpreter's lock.
+    with (
+        ThreadPoolExecutor(torch.get_num_threads()) as pool,
+        tqdm(total=len(BAYES) + len(TFIDF) + 2, desc="Fitting n-grams", leave=False) as bar,
+    ):
+
+        def each(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
+            found = []
+            for result in pool.map(function, arguments):
+                found.append(result)
+                bar.update()
+            return found
+
+        chosen = _choose(counted, each)
+        models = [Model(kind, counted) for kind in chosen.kinds]
+        fitted = each(lambda number: models[number].solve(chosen.penalties[number]), range(2))
     parts = (1 - chosen.share, chosen.share)
     places = torch.from_numpy(used)
     with torch.no_grad():
@@ -218,8 +222,20 @@ def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Ten
     wide.held_out = held_out
 
 
-def _choose(documents: Counted, bar: tqdm) -> Chosen:
-    """Return what predicts documents held out best."""
+def _numbered(bags: Bags) -> tuple[Bags, np.ndarray]:
+    """Return the bags with their n-grams numbered anew, and the number that each had before.
+
+    Those that no document has are left out. What many documents have comes first, so that caches keep it.
+    """
+    used, numbers, documents = np.unique(bags.grams, return_inverse=True, return_counts=True)
+    order = np.argsort(-documents, kind="stable")
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order))
+    return replace(bags, grams=rank[numbers], size=len(used)), used[order]
+
+
+def _choose(documents: Counted, each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]) -> Chosen:
+    """Return what predicts documents held out best; `each` maps a function over arguments."""
     labels = documents.labels
     # Documents come class by class, so that consecutive ones are spread over the folds; and the same ones each time.
     fold = np.empty(len(labels), np.int64)
@@ -231,23 +247,28 @@ def _choose(documents: Counted, bar: tqdm) -> Chosen:
     def loss(logits: Tensor) -> float:
         return float(cross_entropy(logits, truth, reduction="none") @ importance.float())
 
-    def best(kind: Kind) -> tuple[float, float, Tensor]:
-        """Return the lowest loss on the way, its penalty, and the logits there."""
+    def best(kind: Kind) -> tuple[float, Tensor]:
+        """Return the penalty with the lowest loss on the way, and the logits there."""
         models = [Model(kind, documents.part(fold != number)) for number in tried]
+        held_out = [
+            model.features(documents.bags.part(fold == number)) for model, number in zip(models, tried, strict=True)
+        ]
         found: list[tuple[float, float, Tensor]] = []
-        for penalty in PENALTIES:
-            parts = [
-                model.logits(penalty, documents.bags.part(fold == number))
-                for model, number in zip(models, tried, strict=True)
-            ]
+        for penalty in kind.penalties:
+            parts = [model.solve(penalty).logits(bags) for model, bags in zip(models, held_out, strict=True)]
             logits = torch.cat(parts)
             found.append((loss(logits), penalty, logits))
             if found[-1][0] > min(each[0] for each in found):
                 break
-        bar.update()
-        return min(found, key=lambda each: each[0])
+        return min(found, key=lambda each: each[0])[1:]
 
-    (_, penalty, bayes), kind = min(((best(kind), kind) for kind in BAYES), key=lambda each: each[0][0])
-    _, weaker, tfidf = best(TFIDF)
-    share = min(SHARES, key=lambda share: loss((1 - share) * bayes + share * tfidf))
-    return Chosen(kind, (penalty, weaker), share)
+    # Those that take longest first.
+    kinds = sorted((*BAYES, *TFIDF), key=lambda kind: -kind.longest)
+    found = dict(zip(kinds, each(best, kinds), strict=True))
+
+    def mean(chosen: tuple[Kind, Kind, float]) -> float:
+        bayes, tfidf, share = chosen
+        return loss((1 - share) * found[bayes][1] + share * found[tfidf][1])
+
+    bayes, tfidf, share = min(itertools.product(BAYES, TFIDF, SHARES), key=mean)
+    return Chosen((bayes, tfidf), (found[bayes][0], found[tfidf][0]), share)

@@ -123,6 +123,7 @@ def test_the_solution_is_the_minimum(kind, importance, monkeypatch):
     model.solve(1.0)
     # Better than is enough for use, as sums in float32 can tell.
     monkeypatch.setattr(regression, "GAP", 1e-7)
+    monkeypatch.setattr(regression, "PASSES", 1000)
     logits = model.solve(penalty).logits(model.features(given.bags))
 
     # The objective written out, minimised in float64.
@@ -171,6 +172,7 @@ def test_the_part_is_the_mean_of_both_regressions(share, monkeypatch):
     rows = documents()
     monkeypatch.setattr(fitting, "SHARES", (share,))
     monkeypatch.setattr(regression, "GAP", 1e-7)
+    monkeypatch.setattr(regression, "PASSES", 1000)
     wide = Wide(512, 3)
     chosen = fit_wide(wide, rows, None)
     assert chosen.share == share

@@ -28,7 +28,9 @@ from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
 
 #: Folds are held out in turn to choose it until so many documents were.
-ENOUGH = 1000
+ENOUGH = 500
+#: A weaker penalty is tried as long as the one before left so much of the loss at most.
+WORTH = 0.99
 #: What the part of TF-IDF in the mean of both is chosen from.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Places in the table, and places times classes, where recipes do not say how many: what is fitted within minutes.
@@ -41,7 +43,7 @@ _COPIES = 80
 class Kind:
     """A regression over n-grams of up to `longest` tokens: of TF-IDF vectors, or weighted by naive Bayes.
 
-    `penalties` are what λ is chosen from, as long as documents held out are predicted better.
+    `penalties` are what λ is chosen from.
     """
 
     longest: int
@@ -258,7 +260,7 @@ def _choose(documents: Counted, each: Callable[[Callable[[Any], Any], Iterable[A
             parts = [model.solve(penalty).logits(bags) for model, bags in zip(models, held_out, strict=True)]
             logits = torch.cat(parts)
             found.append((loss(logits), penalty, logits))
-            if found[-1][0] > min(each[0] for each in found):
+            if len(found) > 1 and found[-1][0] > WORTH * found[-2][0]:
                 break
         return min(found, key=lambda each: each[0])[1:]
 

@@ -4,22 +4,23 @@ import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan.models.wide import ngram_hashes
 from longspan.programs import making, onnx
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 
 @pytest.mark.parametrize(
-    ("mixer", "options", "causal"),
-    # Loops over positions and over blocks, a sort, the closed form of a scan.
+    ("mixer", "options", "causal", "wide"),
+    # Loops over positions and over blocks, sorts, the closed form of a scan.
     [
-        ("recurrent", {}, False),
-        ("relative", {}, True),
-        ("linformer", {"max_length": 300}, False),
-        ("recurrent", {"cell": "sru"}, True),
+        ("recurrent", {}, False, False),
+        ("relative", {}, True, False),
+        ("linformer", {"max_length": 300}, False, True),
+        ("recurrent", {"cell": "sru"}, True, False),
     ],
 )
-def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal, tmp_path):
+def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal, wide, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     config = LongspanConfig(
@@ -31,8 +32,12 @@ def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal,
         mixer_options={mixer: options},
         causal=causal,
         num_labels=3,
+        wide=wide,
+        wide_buckets=1000,
     )
     model = (LongspanForCausalLM if causal else LongspanForSequenceClassification)(config).eval().requires_grad_(False)
+    if wide:
+        knows_some(model.wide)
     program = making.export_program(model, options.get("max_length"))
     making.save_torch(program, tmp_path / "model.pt2")
     onnx.save_onnx(program, tmp_path / "model.onnx")
@@ -44,6 +49,15 @@ def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal,
         real = mask.bool() if causal else slice(None)
         for run in runs:
             torch.testing.assert_close(run(ids, mask)[real], expected[real], rtol=1e-4, atol=1e-5)
+
+
+def knows_some(wide):
+    """Give n-grams that texts have places and weights."""
+    hashes = ngram_hashes(torch.randint(1, 20, (1, 300)), None).flatten().int()
+    wide.keys[hashes % wide.buckets] = hashes
+    for tensor in (wide.weight, wide.tfidf_weight, wide.ratio, wide.idf):
+        tensor[hashes % wide.buckets] = torch.rand(len(hashes), *tensor.shape[1:])
+    wide.scales.copy_(torch.tensor([0.75, 0.5]))
 
 
 def test_longer_texts_than_the_model_takes_are_refused_by_the_program(tmp_path):

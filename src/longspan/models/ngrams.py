@@ -11,7 +11,9 @@ from longspan.errors import UserError
 
 #: Stands for a position without a token: padding, and what was before the first one.
 NOTHING = -1
-# Products of two numbers below a prime of 31 bits fit into 63, in PyTorch as in any runtime.
+# Products of two numbers below a prime of 31 bits fit into 63, in PyTorch as in any runtime. The hashes of `wide` are
+# others, and models are saved with either: those n-grams know their places in a table of any size, and neither end with
+# documents in a row nor go on from a state.
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
 

@@ -170,9 +170,9 @@ class LongspanTrainer(Trainer, abc.ABC):
             super()._load_optimizer_and_scheduler(checkpoint)
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"expected the state of this run's optimizer in {checkpoint}, got that of another one ({error}), of "
-                "another version or of processes that shared weights in another way; resume it as it was started, or "
-                "start again with --overwrite."
+                f"expected the state of this run's optimizer in {checkpoint}, got that of another one (an older "
+                "version's, or that of processes that shared weights in another way); resume as the run was started, "
+                "or start again with --overwrite."
             ) from error
         # The optimizer's learning rate is that of the schedule with which the checkpoint was saved. If the run was
         # given more steps, the next one would still be taken with it, which at the end of a schedule is zero.

@@ -39,6 +39,22 @@ def test_generation_speed(run_benchmark: Script, tmp_path: Path, capsys: pytest.
     assert all(100 * 2**20 < row["10"]["peak_bytes"] <= row["80"]["peak_bytes"] for row in result.values())
 
 
+def test_carried_states(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "the quick brown fox jumps over the lazy dog.\n" * 4
+    run = make_run(tmp_path / "run", text, "additive")
+    given = ["--data", str(run.parent / "text.txt"), "--split", "test", "--segments", "3", "--streams", "2"]
+    written = ["--picture", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json")]
+    run_benchmark("carried_states.py", str(run), *given, *written)
+    assert "additive, by itself" in capsys.readouterr().out
+    carried, alone = json.loads((tmp_path / "a.json").read_text())["curves"]["additive"].values()
+    assert len(carried) == len(alone) == 4
+    # Nothing is carried into the first segment, and something into the others.
+    assert carried[0] == pytest.approx(alone[0], abs=1e-6)
+    assert all(abs(a - b) > 1e-6 for a, b in zip(carried[1:], alone[1:], strict=True))
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width > picture.height
+
+
 def test_context_length(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "the quick brown fox jumps over the lazy dog.\n" * 4
     # Paths so long that they once left the picture no room.

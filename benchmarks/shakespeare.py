@@ -90,7 +90,8 @@ def train(data: Path, run: Path, model: dict[str, Any], training: dict[str, Any]
         own = {key: training[key] for key in ("segment_length", "carry_states", "max_minutes") if key in training}
         recipe = dataclasses.replace(
             recipe,
-            model=recipe.model | model,
+            # Whole, so that what the recipe has by itself does not get into it.
+            model=model,
             training=recipe.training | {key: value for key, value in training.items() if key not in own},
             options=dataclasses.replace(recipe.options, **own),
         )

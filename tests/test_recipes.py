@@ -58,7 +58,7 @@ def test_two_recipes_bring_their_own_data():
 @pytest.mark.parametrize(
     ("name", "vocab_size", "fewest", "most"),
     [
-        ("shakespeare", 68, 3e6, 4e6),
+        ("shakespeare", 68, 2.5e6, 3.5e6),
         # As Dai et al. 2019 report: 41 and 151 million.
         ("enwik8-xl", 259, 40.5e6, 41.5e6),
         ("wikitext103-xl", 267_737, 150.5e6, 151.5e6),

@@ -54,7 +54,9 @@ def measure(run: Run, arguments: argparse.Namespace) -> tuple[np.ndarray, np.nda
     def by_segment(**how: object) -> np.ndarray:
         found = token_losses(run.model, documents, rows=arguments.rows, segment_length=segment, progress=True, **how)  # type: ignore[arg-type]
         # The last target is the end of a document, which is none here.
-        means: np.ndarray = np.stack([row[:-1] for row in found]).reshape(len(found), -1, segment).mean((0, 2), np.float64)
+        means: np.ndarray = (
+            np.stack([row[:-1] for row in found]).reshape(len(found), -1, segment).mean((0, 2), np.float64)
+        )
         return means
 
     return by_segment(), by_segment(context="sliding", window=segment, stride=segment)

@@ -26,6 +26,7 @@ TINY = [
     "model.position=learned",
     "model.max_positions=48",
     "training.num_train_epochs=1",
+    "model.wide=false",
 ]
 Mistake = Callable[..., str]
 

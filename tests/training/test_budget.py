@@ -33,6 +33,7 @@ SETTINGS = [
     "training.learning_rate=1e-3",
     "training.per_device_train_batch_size=8",
     "training.batch_tokens=240",
+    "model.wide=false",
 ]
 
 

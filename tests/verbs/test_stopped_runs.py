@@ -38,6 +38,7 @@ SETTINGS = [
     "training.num_train_epochs=2",
     "training.per_device_train_batch_size=16",
     "training.learning_rate=0.02",
+    "model.wide=false",
 ]
 #: Of one epoch, and where the runs below are stopped, in the second one.
 STEPS, STOPPED = 10, 14

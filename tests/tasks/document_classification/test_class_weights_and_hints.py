@@ -12,7 +12,14 @@ from longspan.runs import load_run
 from longspan.tasks.base import Prepared
 from longspan.tasks.document_classification.hints import hint
 
-SMALL = ["data.tokens=words", "model.dim=8", "model.heads=2", "model.depth=1", "training.num_train_epochs=1"]
+SMALL = [
+    "model.wide=false",
+    "data.tokens=words",
+    "model.dim=8",
+    "model.heads=2",
+    "model.depth=1",
+    "training.num_train_epochs=1",
+]
 
 
 def write(path: Path, labels: list[str]) -> Path:

@@ -39,6 +39,14 @@ def test_generation_speed(run_benchmark: Script, tmp_path: Path, capsys: pytest.
     assert all(100 * 2**20 < row["10"]["peak_bytes"] <= row["80"]["peak_bytes"] for row in result.values())
 
 
+def test_forgetting_speed(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--mixers", "additive", "--rows", "2", "--segment", "8", "--repeats", "1"]
+    run_benchmark("forgetting_speed.py", *given, "--json", str(tmp_path / "a.json"))
+    assert "both, times" in capsys.readouterr().out
+    times = json.loads((tmp_path / "a.json").read_text())["milliseconds"]["additive"]
+    assert set(times) == {"neither", "forgetting", "convolution", "both"}
+
+
 def test_carried_states(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "the quick brown fox jumps over the lazy dog.\n" * 4
     run = make_run(tmp_path / "run", text, "additive")

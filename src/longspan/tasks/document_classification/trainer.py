@@ -84,7 +84,7 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     counting, summed = ((each[:, None] * logits).sum(1).argmax(-1) == labels for each in (alone, both))
     lost, won = int((counting & ~summed).sum()), int((summed & ~counting).sum())
     # Were both alike, the difference would have the variance lost + won (McNemar 1947).
-    return (alone if lost - won > (lost + won) ** 0.5 else both).float()
+    return (alone if lost - won > 2 * (lost + won) ** 0.5 else both).float()
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> float:

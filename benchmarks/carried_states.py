@@ -81,6 +81,7 @@ def draw(found: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
         axes.plot([(first + last) / 2 for first, last in parts], gains, "o-", label=name)
     axes.axhline(0, color="0.4", linewidth=1)
     axes.set_xscale("symlog", base=2, linthresh=1)
+    axes.set_xlim(left=-0.2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set(xlabel="segments read before", ylabel="nats per token less than by itself")
     axes.grid(alpha=0.3)
@@ -104,7 +105,8 @@ def main() -> None:
     found = {}
     for path in arguments.runs:
         run = load_run(path)
-        found["+".join(run.model.config.mixers)] = measure(run, arguments)
+        name = "+".join(run.model.config.mixers)
+        found[str(path) if name in found else name] = measure(run, arguments)
     parts = spans(arguments.segments)
     rows = []
     for name, both in found.items():

@@ -109,7 +109,7 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train one entry and return its row of the table."""
     data, out, seed = arguments.data.resolve(), arguments.out, arguments.seed
     model = shape_of(name, arguments.parameters, chosen(arguments.model, ENTRIES[name][0]))
-    name = "-".join([name, *sorted(arguments.model), *(["alone"] if arguments.alone else [])])
+    entry, name = name, "-".join([name, *sorted(arguments.model), *(["alone"] if arguments.alone else [])])
     limit = {"max_steps": arguments.steps} if arguments.steps else {"max_minutes": arguments.minutes}
     training = {**TRAINING, **limit, "seed": seed, "carry_states": not arguments.alone}
     how = str(arguments.steps) if arguments.steps else f"{arguments.minutes:g}min"
@@ -118,6 +118,7 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     curve = [(row["step"], round(row["validation_loss"], 4)) for row in found["history"] if "validation_loss" in row]
     return {
         "name": name,
+        "entry": entry,
         "nats": found["validation"]["loss"],
         "steps": steps,
         "tokens": steps * ROWS * SEGMENT,
@@ -130,15 +131,18 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     }
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw the loss of each entry over the minutes that its steps take, the best at the end named first."""
+def draw(rows: list[dict[str, Any]], path: Path, equal_steps: bool) -> None:
+    """Draw the loss of each entry over its steps, or the minutes that they take, the best at the end named first."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
     styles = itertools.cycle([f"{marker}{line}" for line in ("-", "--") for marker in "os^Dv"])
     for row, style in zip(sorted(rows, key=lambda row: float(row["nats"])), styles, strict=False):
-        minutes = [row["minutes"] * step / row["steps"] for step, _ in row["curve"]]
-        axes.plot(minutes, [loss for _, loss in row["curve"]], style, label=f"{row['name']}  {row['nats']:.3f}")
-    axes.set(xlabel="minutes of training", ylabel="nats per character, last tenth of the text")
+        each = 1.0 if equal_steps else row["minutes"] / row["steps"]
+        steps, losses = zip(*row["curve"], strict=True)
+        axes.plot([each * step for step in steps], losses, style, label=f"{row['entry']}  {row['nats']:.3f}")
+    axes.set(
+        xlabel="steps" if equal_steps else "minutes of training", ylabel="nats per character, last tenth of the text"
+    )
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
@@ -178,7 +182,7 @@ def main() -> None:
     ]
     print(tabulate(cells, headers, tablefmt="github", disable_numparse=True))
     if args.picture:
-        draw(rows, args.picture)
+        draw(rows, args.picture, equal_steps=args.steps > 0)
     if args.json:
         args.json.write_text(json.dumps({"rows": rows, "environment": environment()}, indent=2) + "\n")
 

@@ -3,7 +3,7 @@
 Its logits are a mean of two multinomial logistic regressions over the n-grams that documents have. One is weighted by
 naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the log-count ratios
 r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c, and of the others,
-with each n-gram, and one more. The other has TF-IDF vectors, of single tokens where documents are few. Both have the
+with each n-gram, and one more. The other has TF-IDF vectors, of single tokens or of up to three. Both have the
 penalty λ/2 |v|² and are convex, so there is one solution whatever the seed.
 """
 
@@ -27,7 +27,7 @@ from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
 
-#: Folds are held out in turn to choose it until so many documents were.
+#: Folds are held out in turn to choose λ until so many documents were.
 ENOUGH = 500
 #: A weaker penalty is tried as long as the one before left so much of the loss at most.
 WORTH = 0.99

@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification, LongspanModel, UserError
+from longspan import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForSequenceClassification,
+    LongspanModel,
+    UserError,
+    recipes,
+)
 from longspan.models import ngrams
 from longspan.models.ngrams import NOTHING, NgramEmbedding
 from longspan.programs.making import export_program
@@ -123,6 +130,12 @@ def test_embeddings_in_place_of_ids_are_refused() -> None:
 def test_sizes_that_are_none_are_refused(sizes: list[int]) -> None:
     with pytest.raises(UserError, match="expected ngrams of different sizes from 2 to 16, got"):
         LongspanConfig(ngrams=sizes)
+
+
+def test_n_grams_of_a_recipe_can_be_switched_off() -> None:
+    config = LongspanConfig(**recipes.load("imdb", ["model.ngrams=[]"]).model, vocab_size=50)
+    assert config.ngrams is None
+    assert config.ngram_buckets == LongspanConfig().ngram_buckets
 
 
 def test_buckets_need_ngrams_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:

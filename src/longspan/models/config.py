@@ -56,7 +56,7 @@ class LongspanConfig(PreTrainedConfig):
         short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
             4: the position itself and those before it, or with causal=false those around it; 0 means none.
         ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
-            end at; None means none.
+            end at; None or an empty list means none.
         ngram_buckets: number of vectors for n-grams; those with the same hash share one.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
@@ -255,8 +255,10 @@ class LongspanConfig(PreTrainedConfig):
             )
 
     def _check_ngrams(self) -> None:
-        if not self.ngrams:
-            self.ngrams = None
+        if self.ngrams == []:
+            # Of a recipe that has them, nothing else needs to be taken back.
+            self.ngrams, self.ngram_buckets = None, type(self).ngram_buckets
+        if self.ngrams is None:
             if self.ngram_buckets != type(self).ngram_buckets:
                 raise UserError(
                     f"ngram_buckets needs sizes of n-grams, got {self.ngram_buckets} without ngrams; set model.ngrams "

@@ -185,6 +185,26 @@ def test_the_part_is_the_mean_of_both_regressions(share, monkeypatch):
     torch.testing.assert_close(found, (1 - share) * logits[0] + share * logits[1], rtol=1e-3, atol=3.5e-3)
 
 
+def test_each_step_climbs_however_steep():
+    """The dual of one document, with slopes over ten orders of magnitude: documents of one word, and of thousands."""
+    rng = np.random.default_rng(0)
+    for classes in [2, 3, 20] * 100:
+        logits, slopes = rng.normal(size=classes) * 10 ** rng.uniform(-1, 2), 10 ** rng.uniform(-3, 7, classes)
+        shares = regression._feasible(rng.dirichlet(np.full(classes, 10 ** rng.uniform(-2, 1)))[None])[0]
+        found = np.empty(classes)
+        regression._settle(logits, slopes, shares, found)
+
+        def dual(p, logits=logits, slopes=slopes, shares=shares):
+            return p @ (logits - np.log(p)) - slopes @ (p - shares) ** 2 / 2
+
+        assert found.sum() == pytest.approx(1)
+        # Newton stops at errors of 1e-5 in logits.
+        slack = 1e-4 * (1 + abs(dual(found)))
+        assert dual(found) >= dual(shares) - slack
+        others = regression._feasible(found * rng.uniform(0.9, 1.1, (20, classes)))
+        assert all(dual(found) >= dual(other) - slack for other in others)
+
+
 def test_penalties_only_grow_weaker():
     given = counted(documents(), 512, (1, 1, 1))
     model = Model(BAYES[0], given)

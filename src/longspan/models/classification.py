@@ -168,7 +168,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                     "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
                     "give the tokens."
                 )
-            evidence = self.evidence(self.wide.evidence(input_ids, mask).to(self.evidence.weight.dtype))
+            evidence = self.evidence(self.wide.evidence(input_ids, mask).to(self.dtype))
         hidden = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,

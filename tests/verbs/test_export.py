@@ -172,7 +172,8 @@ def test_nothing_but_exports_is_replaced(run_dir, tmp_path):
 )
 def test_mistakes_are_told_in_one_sentence(run_dir, arguments, words, capsys):
     assert cli.main(["export", *(str(run_dir) if word == "RUN" else word for word in arguments)]) == 2
-    told = capsys.readouterr().err.splitlines()
+    # Bars of reading are shown by the first test of a process that reads these documents.
+    told = [line for line in capsys.readouterr().err.splitlines() if line and "examples" not in line]
     assert len(told) == 1
     assert words in told[0]
     assert not (run_dir / "export-torch").exists()

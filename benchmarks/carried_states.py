@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
+import pictures
 from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
@@ -73,20 +73,15 @@ def spans(segments: int) -> list[tuple[int, int]]:
 
 def draw(found: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """Draw what carried states are worth against the segments read before."""
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for name, (carried, alone) in found.items():
-        parts = spans(len(carried) - 1)
-        gains = [float((alone - carried)[first : last + 1].mean()) for first, last in parts]
-        axes.plot([(first + last) / 2 for first, last in parts], gains, "o-", label=name)
-    axes.axhline(0, color="0.4", linewidth=1)
-    axes.set_xscale("symlog", base=2, linthresh=1)
-    axes.set_xlim(left=-0.2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(xlabel="segments read before", ylabel="nats per token less than by itself")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=120)
+    with pictures.curves(path, "segments read before", "nats per token less than by itself", below=True) as axes:
+        for name, (carried, alone) in found.items():
+            parts = spans(len(carried) - 1)
+            gains = [float((alone - carried)[first : last + 1].mean()) for first, last in parts]
+            axes.plot([(first + last) / 2 for first, last in parts], gains, "o-", label=name)
+        axes.axhline(0, color="0.4", linewidth=1)
+        axes.set_xscale("symlog", base=2, linthresh=1)
+        axes.set_xlim(left=-0.2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+import pictures
 from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
@@ -79,23 +79,21 @@ def measure(run: Run, documents: list[np.ndarray], lengths: list[int], stride: i
 
 def draw(curves: dict[str, dict[str, Any]], path: Path) -> None:
     """Draw nats per token against context length, one colour per run."""
-    figure = Figure(figsize=(8, 5.4), layout="constrained")
-    axes = figure.subplots()
-    for number, (path_of_run, curve) in enumerate(curves.items()):
-        # Paths may be of any length, and would leave the picture no room.
-        name, colour = f"…{path_of_run[-30:]}" if len(path_of_run) > 31 else path_of_run, f"C{number}"
-        axes.plot(curve["window"].keys(), curve["window"].values(), "o-", color=colour, label=f"{name}, window")
-        if curve["carried"]:
-            axes.plot(curve["carried"].keys(), curve["carried"].values(), "s--", color=colour, label=f"{name}, carried")
-        if curve["whole"] is not None:
-            axes.axhline(curve["whole"], color=colour, linestyle="--", label=f"{name}, whole document")
-        axes.axvline(curve["segment_length"], color=colour, linestyle=":", alpha=0.6)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set(xlabel="tokens seen (dotted: segment length in training)", ylabel="nats per token")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=120)
+    across = "tokens seen (dotted: segment length in training)"
+    with pictures.curves(path, across, "nats per token", height=5.4, below=True) as axes:
+        for number, (path_of_run, curve) in enumerate(curves.items()):
+            # Paths may be of any length, and would leave the picture no room.
+            name, colour = f"…{path_of_run[-30:]}" if len(path_of_run) > 31 else path_of_run, f"C{number}"
+            axes.plot(curve["window"].keys(), curve["window"].values(), "o-", color=colour, label=f"{name}, window")
+            if curve["carried"]:
+                axes.plot(
+                    curve["carried"].keys(), curve["carried"].values(), "s--", color=colour, label=f"{name}, carried"
+                )
+            if curve["whole"] is not None:
+                axes.axhline(curve["whole"], color=colour, linestyle="--", label=f"{name}, whole document")
+            axes.axvline(curve["segment_length"], color=colour, linestyle=":", alpha=0.6)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def main() -> None:

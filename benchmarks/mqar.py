@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pictures
 import torch
-from matplotlib.figure import Figure
 from model_settings import chosen
 from tabulate import tabulate
 from torch import Tensor
@@ -138,18 +138,14 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy over the bytes of the state."""
-    figure = Figure(figsize=(8, 4.4), layout="constrained")
-    axes = figure.subplots()
     styles = itertools.cycle(itertools.product("os^DvPX<", ("none", None)))
-    for row, (marker, filling) in zip(sorted(rows, key=lambda row: -float(row["accuracy"])), styles, strict=False):
-        label = f"{row['name']}  {row['accuracy']:.3f}"
-        axes.plot(row["state_bytes"], row["accuracy"], marker, markerfacecolor=filling, label=label, clip_on=False)
-    axes.set(xlabel="bytes of one row's state", ylabel="accuracy at the queries", ylim=(-0.03, 1.08))
-    axes.set_xscale("log")
-    axes.margins(x=0.15)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False)
-    figure.savefig(path, dpi=120)
+    with pictures.curves(path, "bytes of one row's state", "accuracy at the queries", height=4.4) as axes:
+        for row, (marker, filling) in zip(sorted(rows, key=lambda row: -float(row["accuracy"])), styles, strict=False):
+            label = f"{row['name']}  {row['accuracy']:.3f}"
+            axes.plot(row["state_bytes"], row["accuracy"], marker, markerfacecolor=filling, label=label, clip_on=False)
+        axes.set_ylim(-0.03, 1.08)
+        axes.set_xscale("log")
+        axes.margins(x=0.15)
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pictures
 import torch
-from matplotlib.figure import Figure
 from model_settings import chosen
 from tabulate import tabulate
 
@@ -133,20 +133,14 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
 
 def draw(rows: list[dict[str, Any]], path: Path, equal_steps: bool) -> None:
     """Draw the loss of each entry over its steps, or the minutes that they take, the best at the end named first."""
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
     styles = itertools.cycle([f"{marker}{line}" for line in ("-", "--") for marker in "os^Dv"])
-    for row, style in zip(sorted(rows, key=lambda row: float(row["nats"])), styles, strict=False):
-        each = 1.0 if equal_steps else row["minutes"] / row["steps"]
-        steps, losses = zip(*row["curve"], strict=True)
-        axes.plot([each * step for step in steps], losses, style, label=f"{row['entry']}  {row['nats']:.3f}")
-    axes.set(
-        xlabel="steps" if equal_steps else "minutes of training", ylabel="nats per character, last tenth of the text"
-    )
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False)
-    figure.savefig(path, dpi=120)
+    across = "steps" if equal_steps else "minutes of training"
+    with pictures.curves(path, across, "nats per character, last tenth of the text") as axes:
+        for row, style in zip(sorted(rows, key=lambda row: float(row["nats"])), styles, strict=False):
+            each = 1.0 if equal_steps else row["minutes"] / row["steps"]
+            steps, losses = zip(*row["curve"], strict=True)
+            axes.plot([each * step for step in steps], losses, style, label=f"{row['entry']}  {row['nats']:.3f}")
+        axes.set_xlim(left=0)
 
 
 def main() -> None:

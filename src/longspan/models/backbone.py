@@ -197,8 +197,8 @@ class Backbone(nn.Module):
             value = shared_options.get(option, unset)
             if value != unset and not any(option in mixers.options(name) for name in mixer_names):
                 raise UserError(
-                    f"expected {what} with {option}={value!r}, got {', '.join(mixer_names)}; leave model.{option} out "
-                    f"or choose another mixer, such as {example}."
+                    f"expected {what} with {option}={value!r}, got {', '.join(mixer_names)}; leave model.{option} out, "
+                    f"set it to {str(unset).lower()} where a recipe has it, or choose another mixer, such as {example}."
                 )
         self.depth = depth
         self.blocks = nn.ModuleList(

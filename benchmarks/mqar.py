@@ -1,7 +1,8 @@
 """Multi-query associative recall: what the states of causal mixers can hold, accuracy against their bytes.
 
     python benchmarks/mqar.py --out FOLDER [--length 128] [--pairs 8] [--dim 128] [--minutes 8] [--only NAME,...]
-                              [--model KEY=VALUE ...] [--rate 3e-3] [--batch 64] [--seed 0] [--picture FILE.png]
+                              [--model KEY=VALUE ...] [--rate 3e-3] [--batch 64] [--seed 0] [--device cuda]
+                              [--picture FILE.png]
 
 The task of Arora et al. 2023, "Zoology", https://arxiv.org/abs/2312.04927, with the settings of its figure 2: a row
 names pairs of a key and a value, and later each key again, which asks for its value; 8,192 tokens, half of them keys
@@ -73,8 +74,7 @@ def accuracy(model: LongspanForCausalLM, ids: Tensor, targets: Tensor) -> float:
     model.eval()
     rows, right = max(1, SCORED // ids.shape[1]), 0
     for part, expected in zip(ids.split(rows), targets.split(rows), strict=True):
-        asked = expected >= 0
-        right += int((logits_at(model, part, asked).argmax(1) == expected[asked]).sum())
+        right += int((logits_at(model, part, expected >= 0).argmax(1) == expected[expected >= 0]).sum())
     model.train()
     return right / int((targets >= 0).sum())
 
@@ -82,7 +82,8 @@ def accuracy(model: LongspanForCausalLM, ids: Tensor, targets: Tensor) -> float:
 def state_bytes(model: LongspanForCausalLM, length: int) -> int:
     """Return the bytes of one row's state after so many tokens."""
     with torch.no_grad():
-        states = model.longspan(torch.zeros(1, length, dtype=torch.long), use_cache=True).past_key_values
+        ids = torch.zeros(1, length, dtype=torch.long, device=model.device)
+        states = model.longspan(ids, use_cache=True).past_key_values
     return int(states.nbytes)
 
 
@@ -90,15 +91,15 @@ def measure(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> di
     """Train one model, from where it was stopped, and return its row of the table."""
     torch.manual_seed(args.seed)
     shape = {**SHAPE, "vocab_size": args.vocabulary, "dim": args.dim, "mixers": name.split("+"), "pad_token_id": None}
-    model = LongspanForCausalLM(LongspanConfig(**shape | settings, causal=True)).train()
+    model = LongspanForCausalLM(LongspanConfig(**shape | settings, causal=True)).to(args.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, weight_decay=0.1)
     size = (args.length, args.pairs, args.vocabulary)
     # No training step has this seed.
-    tests = recall_rows(TESTED, *size, seed=-1 - args.seed)
+    tests = [part.to(args.device) for part in recall_rows(TESTED, *size, seed=-1 - args.seed)]
     done: dict[str, Any] = {"steps": 0, "seconds": 0.0, "accuracy": 0.0}
     file = args.out / f"{key(args, name)}.pt"
     if file.exists():
-        saved = torch.load(file, weights_only=True)
+        saved = torch.load(file, weights_only=True, map_location=args.device)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["done"]
@@ -109,9 +110,10 @@ def measure(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> di
             done["steps"] += 1
             for group in optimizer.param_groups:
                 group["lr"] = args.rate * min(1.0, done["steps"] / WARMUP)
-            ids, targets = recall_rows(args.batch, *size, seed=args.seed * 10**7 + done["steps"])
-            asked = targets >= 0
-            torch.nn.functional.cross_entropy(logits_at(model, ids, asked), targets[asked]).backward()
+            drawn = recall_rows(args.batch, *size, seed=args.seed * 10**7 + done["steps"])
+            ids, targets = (part.to(args.device) for part in drawn)
+            logits, asked = logits_at(model, ids, targets >= 0), targets[targets >= 0]
+            torch.nn.functional.cross_entropy(logits, asked).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -163,6 +165,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--picture", type=Path, help="draw the table here, as PNG")
     args = parser.parse_args()
     if args.length % 2 or not 1 <= args.pairs <= args.length // 4 or args.vocabulary < 2 * args.pairs + 2:

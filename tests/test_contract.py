@@ -13,7 +13,16 @@ from longspan.testing import check_mixer, mixer_checks
 
 
 def cases() -> list[object]:
-    return [pytest.param(check, id=f"{name}-{case}") for name in mixers.names() for case, check in mixer_checks(name)]
+    found: list[object] = [
+        pytest.param(check, id=f"{name}-{case}") for name in mixers.names() for case, check in mixer_checks(name)
+    ]
+    if torch.cuda.is_available():
+        found += [
+            pytest.param(check, id=f"cuda-{name}-{case}")
+            for name in mixers.names()
+            for case, check in mixer_checks(name, device="cuda")
+        ]
+    return found
 
 
 @pytest.mark.parametrize("check", cases())

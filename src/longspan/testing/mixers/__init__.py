@@ -1,5 +1,6 @@
 """The contract that every mixer keeps, as checks that you can run on your own mixers."""
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -25,13 +26,14 @@ def check_mixer(
     heads: int = 4,
     naive: Callable[..., Tensor] | None = None,
     options: Mapping[str, Any] | None = None,
+    device: torch.device | str = "cpu",
 ) -> None:
     """Check a mixer against the whole contract, in both forms if it has a causal one; see `mixer_checks`.
 
     Raises:
         AssertionError: the first broken promise, in one sentence.
     """
-    for _, check in mixer_checks(mixer, dim=dim, heads=heads, naive=naive, options=options):
+    for _, check in mixer_checks(mixer, dim=dim, heads=heads, naive=naive, options=options, device=device):
         check()
 
 
@@ -42,6 +44,7 @@ def mixer_checks(
     heads: int = 4,
     naive: Callable[..., Tensor] | None = None,
     options: Mapping[str, Any] | None = None,
+    device: torch.device | str = "cpu",
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the name of each check and a function that runs it, for tests with one case per check:
 
@@ -59,6 +62,7 @@ def mixer_checks(
         options: further options to build the mixer with; with `causal` among them, only that form is checked. Checks
             that need short windows or long rows set the options `radius`, `block_size`, `memory` and `max_length`
             themselves, where the mixer has them.
+        device: where it is checked, "cuda" say, with the same weights and inputs as on a CPU.
 
     What the checks promise is in their docstrings, and in the message of the AssertionError that a broken promise
     raises. Adapters are checked where PEFT is installed.
@@ -77,7 +81,7 @@ def mixer_checks(
     chosen.pop("causal", None)
     forms = (False, True) if kind.capabilities.causal else (False,)
     for causal in (options["causal"],) if options and "causal" in options else forms:
-        subject = Subject(kind, causal, dim, chosen, naive)
+        subject = Subject(kind, causal, dim, chosen, naive, torch.device(device))
         for check, arguments in _cases(subject):
             case = [str(argument).removeprefix("torch.") for argument in arguments]
             label = "-".join(["causal"] * causal + case)
@@ -104,9 +108,11 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         programs.forward_mode_is_right_or_refused,
         programs.compiles_without_graph_breaks,
         programs.exports,
-        programs.quantised_layers_work,
         programs.offloaded_weights_arrive,
     ]
+    if subject.device.type == "cpu":
+        # PyTorch has its 8-bit layers for CPUs alone.
+        plain.append(programs.quantised_layers_work)
     precise: list[Check] = [
         rows.padding_on_either_side_changes_nothing,
         rows.what_padding_holds_is_never_seen,
@@ -148,8 +154,11 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
 
 def _run(subject: Subject, check: Check, arguments: tuple[Any, ...]) -> None:
     promise = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
+    # On a CPU, tensors are made there anyway.
+    place = contextlib.nullcontext() if subject.device.type == "cpu" else subject.device
     try:
-        check(subject, *arguments)
+        with place:
+            check(subject, *arguments)
     except Exception as error:
         reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
         raise AssertionError(f"{subject.name} breaks a promise. {promise} But: {reason}") from error

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers.subject import Subject, close, need, without_shape_checks
+from longspan.testing.mixers.subject import Subject, close, need, random_mask, without_shape_checks
 
 
 def compiles_without_graph_breaks(subject: Subject) -> None:
@@ -48,7 +48,7 @@ def exports(subject: Subject) -> None:
 def runs_under_autocast(subject: Subject) -> None:
     """Under autocast results are right to half precision."""
     mixer, x = subject.build(), subject.inputs(2, 50)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(subject.device.type, torch.bfloat16):
         y = mixer(x, torch.ones(2, 50, dtype=torch.bool))
         y.float().sum().backward()
     close(y, mixer(x), torch.bfloat16)
@@ -89,12 +89,12 @@ def adapters_learn_and_merge(subject: Subject) -> None:
     config = LoraConfig(r=2, target_modules=_linears(mixer), init_lora_weights=False)
     plain = copy.deepcopy(mixer)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         inject_adapter_in_model(config, mixer)
-    mixer.double()
+    mixer.to(subject.device, torch.float64)
     # More positions than dim, and fewer: folding pays off for only one of them.
     wide, narrow = subject.inputs(2, 3 * subject.dim, torch.float64), subject.inputs(2, 3, torch.float64)
-    mask = torch.rand(wide.shape[:2], generator=torch.Generator().manual_seed(6)) > 0.3
+    mask = random_mask(2, 3 * subject.dim, seed=6, hidden=0.3)
     given: list[tuple[Tensor, Tensor | None]] = [(wide, None), (wide, mask), (narrow, None)]
     separate = []
     for x, real in given:
@@ -139,7 +139,7 @@ def offloaded_weights_arrive(subject: Subject) -> None:
 
     mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
     mask[0, :5] = False
-    offloaded: Any = cpu_offload(copy.deepcopy(mixer), execution_device=torch.device("cpu"), offload_buffers=True)
+    offloaded: Any = cpu_offload(copy.deepcopy(mixer), execution_device=subject.device, offload_buffers=True)
     with torch.no_grad():
         close(offloaded(x, mask), mixer(x, mask))
         if subject.causal and subject.kind.capabilities.streaming:

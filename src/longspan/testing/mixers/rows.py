@@ -14,6 +14,7 @@ from longspan.testing.mixers.subject import (
     gradient,
     need,
     random_cuts,
+    random_mask,
     random_masks,
     refused,
     small_blocks,
@@ -100,7 +101,7 @@ def padding_on_either_side_changes_nothing(subject: Subject, dtype: torch.dtype)
 def what_padding_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
     """Padding may hold NaN and infinity: it is replaced, not multiplied, and its gradients are zero."""
     mixer, clean = subject.build(dtype), subject.inputs(3, 30, dtype)
-    mask = torch.rand(3, 30, generator=torch.Generator().manual_seed(1)) > 0.4
+    mask = random_mask(3, 30, seed=1, hidden=0.4)
     mask[1] = False
     for what in (float("nan"), float("inf")):
         x = clean.masked_fill(~mask.unsqueeze(-1), what).requires_grad_()
@@ -132,7 +133,7 @@ def one_real_token_among_padding_is_alone(subject: Subject, dtype: torch.dtype, 
 def batch_mates_change_nothing(subject: Subject, dtype: torch.dtype) -> None:
     """A row gives the same whatever other rows are in the batch."""
     mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
-    mask = torch.rand(3, 40, generator=torch.Generator().manual_seed(2)) > 0.3
+    mask = random_mask(3, 40, seed=2, hidden=0.3)
     close(mixer(x, mask)[1:2], mixer(x[1:2], mask[1:2]))
 
 
@@ -169,7 +170,7 @@ def packed_documents_are_separate_calls(subject: Subject) -> None:
         x, sizes = subject.inputs(2, t), random_cuts(t, seed)
         document_ids = (7 - torch.arange(len(sizes))).repeat_interleave(torch.tensor(sizes)).expand(2, -1)
         full = torch.ones(2, t, dtype=torch.bool)
-        for mask in (full, torch.rand(2, t, generator=torch.Generator().manual_seed(seed)) > 0.4):
+        for mask in (full, random_mask(2, t, seed=seed, hidden=0.4)):
             documents = zip(x.split(sizes, 1), mask.split(sizes, 1), strict=True)
             separate = torch.cat([mixer(part, real) for part, real in documents], 1)
             close(mixer(x, mask, document_ids=document_ids), separate)
@@ -181,7 +182,7 @@ def packed_documents_are_separate_calls(subject: Subject) -> None:
 def blocks_agree_with_the_whole(subject: Subject) -> None:
     """Computing large inputs block by block gives the same as all at once, gradients included."""
     t = 90
-    for mask in (None, torch.rand(2, t, generator=torch.Generator().manual_seed(3)) > 0.3):
+    for mask in (None, random_mask(2, t, seed=3, hidden=0.3)):
         found = []
         for context in (small_blocks(), contextlib.nullcontext()):
             mixer, x = subject.build(torch.float64), subject.inputs(2, t, torch.float64).requires_grad_()

@@ -7,7 +7,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.testing.mixers.subject import NARROW, Subject, close, need, random_cuts, random_masks, refused
+from longspan.testing.mixers.subject import (
+    NARROW,
+    Subject,
+    close,
+    need,
+    random_cuts,
+    random_mask,
+    random_masks,
+    refused,
+)
 
 
 def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> None:
@@ -40,7 +49,7 @@ def steps_of_no_positions_change_nothing(subject: Subject) -> None:
 def reset_rows_start_over(subject: Subject, dtype: torch.dtype, holes: bool) -> None:
     """`reset` lets some rows start over, and the others continue."""
     mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
-    mask = torch.rand(3, 40, generator=torch.Generator().manual_seed(4)) > (0.3 if holes else -1)
+    mask = random_mask(3, 40, seed=4, hidden=0.3 if holes else -1)
     rows, state, parts = torch.tensor([True, False, True]), mixer.init_state(3), []
     for start, end in ((0, 1), (1, 25), (25, 26), (26, 40)):
         if start == 25:
@@ -58,7 +67,7 @@ def a_state_is_as_large_as_claimed(subject: Subject) -> None:
     What its tensors keep alive counts too, not only what they show.
     """
     mixer, x = subject.build(**NARROW), subject.inputs(2, 60)
-    mask = torch.rand(2, 60, generator=torch.Generator().manual_seed(5)) > 0.3
+    mask = random_mask(2, 60, seed=5, hidden=0.3)
     for real in (None, mask):
         state, kept = mixer.init_state(2), []
         for start, end in ((0, 1), (1, 20), (20, 21), (21, 60)):
@@ -132,7 +141,7 @@ def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
         b, n = mask.shape
         m = 1 + 17 * seed
         x, context = subject.inputs(b, n, torch.float64), subject.inputs(b, m, torch.float64)
-        context_mask = torch.rand(b, m, generator=torch.Generator().manual_seed(seed)) > 0.5
+        context_mask = random_mask(b, m, seed=seed, hidden=0.5)
         expected = subject.expected(mixer, x, mask, context, context_mask)
         close(mixer(x, mask, context=context, context_mask=context_mask), expected)
         close(mixer(x, context=context), subject.expected(mixer, x, None, context, None))

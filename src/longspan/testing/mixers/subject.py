@@ -15,6 +15,7 @@ from longspan.ops import blocks
 
 # Float32 sums in another order differ by a few units in the last place; float16 keeps eleven bits, bfloat16 eight.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+CPU = torch.device("cpu")
 # Options that keep things small, for mixers that have them.
 NARROW: dict[str, Any] = {"radius": 8, "block_size": 4, "memory": 8}
 
@@ -29,6 +30,7 @@ class Subject:
         dim: width to build it with.
         options: options to build it with.
         naive: `naive(mixer, x, mask)`, with `context, context_mask` after them for cross attention, if there is one.
+        device: where it is built and run.
     """
 
     kind: type[Mixer]
@@ -36,6 +38,7 @@ class Subject:
     dim: int
     options: Mapping[str, Any] = field(default_factory=dict)
     naive: Callable[..., Tensor] | None = None
+    device: torch.device = CPU
 
     @property
     def name(self) -> str:
@@ -51,9 +54,10 @@ class Subject:
         """Return a new mixer, always with the same weights, and with those options in `more` that it has."""
         more = {option: value for option, value in more.items() if option in self.known}
         causal = {"causal": True} if self.causal else {}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return self.kind(self.dim, **{**self.options, **more, **causal}).to(dtype)
+        # The same on every device, whose own random numbers are left alone.
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(0)
+            return self.kind(self.dim, **{**self.options, **more, **causal}).to(self.device, dtype)
 
     def expected(self, mixer: Mixer, *inputs: Tensor | None) -> Tensor:
         """Return what the formula gives for the mixer."""
@@ -65,7 +69,13 @@ class Subject:
     def inputs(self, b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return random inputs, always the same for the same sizes."""
         generator = torch.Generator().manual_seed(1000 * b + t)
-        return torch.randn(b, t, self.dim, generator=generator).to(dtype)
+        return torch.randn(b, t, self.dim, generator=generator, device="cpu").to(self.device, dtype)
+
+
+def random_mask(b: int, t: int, seed: int, hidden: float) -> Tensor:
+    """Return a mask (b, t), always the same for the same seed, with that share of padding."""
+    drawn = torch.rand(b, t, generator=torch.Generator().manual_seed(seed), device="cpu")
+    return (drawn > hidden).to(torch.get_default_device())
 
 
 def random_masks(rounds: int = 1) -> Iterator[Tensor]:
@@ -73,25 +83,25 @@ def random_masks(rounds: int = 1) -> Iterator[Tensor]:
     draw = torch.Generator().manual_seed(0)
 
     def number(least: int, most: int) -> int:
-        return int(torch.randint(least, most + 1, (), generator=draw))
+        return int(torch.randint(least, most + 1, (), generator=draw, device="cpu"))
 
     for _ in range(rounds):
         for kind in ("left", "right", "any", "empty", "one"):
             b, t = number(1, 3), number(1, 70)
-            cut, at = torch.randint(0, t + 1, (b, 1), generator=draw), torch.arange(t)
-            mask = torch.rand(b, t, generator=draw) > 0.5
+            cut, at = torch.randint(0, t + 1, (b, 1), generator=draw, device="cpu"), torch.arange(t, device="cpu")
+            mask = torch.rand(b, t, generator=draw, device="cpu") > 0.5
             if kind != "any":
                 mask = {"left": at >= cut, "right": at < cut, "one": at == cut}.get(kind, mask)
             if kind == "empty":
                 mask[0] = False
-            yield mask
+            yield mask.to(torch.get_default_device())
 
 
 def random_cuts(t: int, seed: int) -> list[int]:
     """Return the sizes of parts that `t` positions are cut into."""
     draw, sizes = torch.Generator().manual_seed(seed), list[int]()
     while sum(sizes) < t:
-        sizes.append(int(torch.randint(1, t - sum(sizes) + 1, (), generator=draw)))
+        sizes.append(int(torch.randint(1, t - sum(sizes) + 1, (), generator=draw, device="cpu")))
     return sizes
 
 

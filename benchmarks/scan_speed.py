@@ -1,10 +1,12 @@
 """Speed of the gated recurrence against copies of the same bytes and against plain torch, interleaved in one process.
 
-    python benchmarks/scan_speed.py [--positions 16384] [--dim 256] [--heads 8] [--repeats 31] [--json FILE]
+    python benchmarks/scan_speed.py [--positions 16384] [--dim 256] [--heads 8] [--rows 1] [--device cpu]
+                                    [--repeats 31] [--json FILE]
 
 A copy reads and writes each byte once, as the forward scan must. `copy_` and the loops write to memory that is there;
 `clone` and the ops allocate theirs, and fresh pages can cost more than all the rest. Times are medians in milliseconds,
-the other columns their ratios. The prefix softmax mean is the scan with the gates that it needs.
+the other columns their ratios. The prefix softmax mean is the scan with the gates that it needs. On a GPU, kernels take
+the place of loops, and each time ends when the GPU is done.
 """
 
 import argparse
@@ -24,11 +26,11 @@ from longspan.ops.pooling import prefix_softmax_mean
 from longspan.ops.scan import numba, operators
 
 
-def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], Any]]:
+def operations(rows: int, positions: int, dim: int, heads: int) -> dict[str, Callable[[], Any]]:
     """Return what is timed, by name."""
     torch.manual_seed(0)
-    values = torch.randn(1, positions, heads, dim // heads)
-    logits, initial = torch.randn(1, positions, heads), torch.zeros(1, heads, dim // heads)
+    values = torch.randn(rows, positions, heads, dim // heads)
+    logits, initial = torch.randn(rows, positions, heads), torch.zeros(rows, heads, dim // heads)
     gates, _ = scan.softmax_gates(logits)
     per_channel = gates.unsqueeze(-1).expand_as(values).contiguous()
     outputs, final = scan.lerp_scan(values, gates, initial)
@@ -41,14 +43,13 @@ def operations(positions: int, dim: int, heads: int) -> dict[str, Callable[[], A
         backward = [x.numpy() for x in (grad, final, values, gates, initial, outputs, *grads)]
         return lambda: numba.lerp_forward(*forward, threads), lambda: numba.lerp_backward(*backward, threads)
 
-    forward, backward = loops(gates)
-    channel_forward, channel_backward = loops(per_channel)
+    timed: dict[str, Callable[[], Any]] = {"copy_": lambda: target.copy_(values)}
+    if values.device.type == "cpu":
+        timed["loop forward"], timed["loop backward"] = loops(gates)
+        by_channel = loops(per_channel)
+        timed["loop forward, gate per channel"], timed["loop backward, gate per channel"] = by_channel
     return {
-        "copy_": lambda: target.copy_(values),
-        "loop forward": forward,
-        "loop backward": backward,
-        "loop forward, gate per channel": channel_forward,
-        "loop backward, gate per channel": channel_backward,
+        **timed,
         "clone": lambda: values.clone(),
         "lerp_scan forward": lambda: scan.lerp_scan(values, gates, initial),
         "lerp_scan backward": lambda: torch.ops.longspan.lerp_scan_backward(
@@ -73,7 +74,7 @@ def in_torch(operation: Callable[[], Any]) -> None:
             operators.softmax_gates,
             operators.softmax_gates_backward,
         ):
-            stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+            stack.enter_context(each.set_kernel_enabled(torch.get_default_device().type, enabled=False))
         operation()
 
 
@@ -82,18 +83,22 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=16384)
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=31, help="timed runs of each operation")
     parser.add_argument("--json", type=Path, help="write the result here")
     arguments = parser.parse_args()
-    result = medians(operations(arguments.positions, arguments.dim, arguments.heads), arguments.repeats)
-    copy, forward = result["copy_"], result["loop forward"]
+    size = (arguments.rows, arguments.positions, arguments.dim)
+    with torch.device(arguments.device):
+        result = medians(operations(*size, arguments.heads), arguments.repeats)
+    copy, forward = result["copy_"], result["lerp_scan forward"]
     print(
         tabulate(
             [
                 [name, milliseconds, milliseconds / copy, milliseconds / forward]
                 for name, milliseconds in result.items()
             ],
-            [f"1 x {arguments.positions} x {arguments.dim} float32", "ms", "of copy_", "of loop forward"],
+            [" x ".join(map(str, size)) + " float32", "ms", "of copy_", "of lerp_scan forward"],
             floatfmt=".2f",
         )
     )

@@ -18,6 +18,8 @@ def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dic
         for name, candidate in candidates.items():
             start = time.perf_counter()
             candidate()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             if turn:
                 taken[name].append(1000 * (time.perf_counter() - start))
     return {name: statistics.median(times) for name, times in taken.items()}

@@ -90,9 +90,9 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.fixture(params=["loops", "plain"])
+@pytest.fixture(params=["loops", "plain", *["gpu"] * torch.cuda.is_available()])
 def scan_path(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run a test with the compiled loops, then without them, as on other devices."""
+    """Run a test with the compiled loops, then without them, as on other devices, and on a GPU if there is one."""
     # After the hook that checks shapes.
     from longspan.ops.scan import operators as op
 
@@ -100,6 +100,8 @@ def scan_path(request: pytest.FixtureRequest) -> Iterator[str]:
         if request.param == "plain":
             for each in (op.lerp_scan, op.lerp_scan_backward, op.softmax_gates, op.softmax_gates_backward):
                 stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+        if request.param == "gpu":
+            stack.enter_context(torch.device("cuda"))
         yield str(request.param)
 
 

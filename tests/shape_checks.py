@@ -75,6 +75,9 @@ def _checked(function: Function, make: Callable[[], Function]) -> Function:
 class _Decorating(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.generic_visit(node)
+        if any(isinstance(each, ast.Attribute) and each.attr == "jit" for each in node.decorator_list):
+            # Another compiler's, which reads the source.
+            return node
         arguments = [part for part in ast.walk(node.args) if isinstance(part, ast.arg)]
         annotations = [found for found in (node.returns, *(each.annotation for each in arguments)) if found]
         words = [

@@ -58,7 +58,20 @@ def test_a_comparison_trains_and_is_not_repeated(
     run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["mqar.py", "--out", str(tmp_path), "--only", "additive,softmax", "--length", "16", "--pairs", "2"]
-    given += ["--vocabulary", "16", "--dim", "8", "--minutes", "0.002", "--batch", "4", "--model", "heads=2"]
+    given += [
+        "--vocabulary",
+        "16",
+        "--dim",
+        "8",
+        "--minutes",
+        "0.002",
+        "--batch",
+        "4",
+        "--model",
+        "heads=2",
+        "--rate",
+        "1e-3",
+    ]
     given += ["--picture", str(tmp_path / "a.png")]
     run_benchmark(*given)
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -77,7 +90,7 @@ def test_a_comparison_trains_and_is_not_repeated(
 
 def test_what_was_stopped_goes_on(run_benchmark: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["mqar.py", "--out", str(tmp_path), "--only", "additive", "--length", "16", "--pairs", "2"]
-    given += ["--vocabulary", "16", "--dim", "8", "--minutes", "0.002", "--batch", "4"]
+    given += ["--vocabulary", "16", "--dim", "8", "--minutes", "0.002", "--batch", "4", "--rate", "1e-3"]
     save = torch.save
 
     def stopped(what: Any, path: Any) -> None:
@@ -102,3 +115,17 @@ def test_impossible_sizes_are_refused(
     with pytest.raises(SystemExit):
         run_benchmark("mqar.py", "--out", str(tmp_path), "--length", "16", "--pairs", "5")
     assert "at least 4 tokens per pair" in capsys.readouterr().err
+
+
+def test_the_best_of_several_rates_and_settings_of_one_entry(
+    run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["mqar.py", "--out", str(tmp_path), "--only", "additive:forget=input:heads=2", "--rate", "1e-9,3e-2"]
+    given += ["--length", "16", "--pairs", "2", "--vocabulary", "16", "--dim", "8", "--minutes", "0.002"]
+    run_benchmark(*given)
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [row["rate"] for row in rows] == [1e-9, 3e-2]
+    best = max(rows, key=lambda row: row["accuracy"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "additive" in line]
+    assert "| additive:forget=input:heads=2 |" in line
+    assert f"| {best['rate']:g} " in line

@@ -15,6 +15,8 @@ from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.scan import lerp_scan
 
 CELLS = ("lstm", "gru", "sru")
+# Positions read at once: cuDNN refuses 65,536.
+LONGEST = 1 << 15
 
 
 class RecurrentState(NamedTuple):
@@ -51,6 +53,8 @@ class SteppedUnit(nn.Module):
         dtype = accumulation_dtype(x.dtype)
         parameters = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         weights = [parameter.to(dtype) for parameter in parameters if parameter is not None]
+        if x.is_cuda and runs:
+            weights = _adjacent(weights)
         state = RecurrentState(state.hidden.to(dtype), state.cell.to(dtype))
         with without_autocast(x):
             y, state = read(x.to(dtype), state, weights, mask)
@@ -116,13 +120,21 @@ class SteppedUnit(nn.Module):
         return torch.cat(outs, 1), state
 
     def _read_whole(self, x: Tensor, state: RecurrentState, weights: list[Tensor]) -> tuple[Tensor, RecurrentState]:
-        hidden, cell = state.hidden.unsqueeze(0), state.cell.unsqueeze(0)
+        hidden, cell, outs = state.hidden.unsqueeze(0), state.cell.unsqueeze(0), []
         options = (weights, self.bias_ih_l0 is not None, 1, 0.0, torch.is_grad_enabled(), False, True)
-        if self.gates == 3:
-            y, last = torch.gru(x, hidden, *options)
-        else:
-            y, last, cell = torch.lstm(x, (hidden, cell), *options)
-        return y, RecurrentState(last[0], cell[0])
+        for part in x.split(LONGEST, 1):
+            if self.gates == 3:
+                y, hidden = torch.gru(part, hidden, *options)
+            else:
+                y, hidden, cell = torch.lstm(part, (hidden, cell), *options)
+            outs.append(y)
+        return outs[0] if len(outs) == 1 else torch.cat(outs, 1), RecurrentState(hidden[0], cell[0])
+
+
+def _adjacent(weights: list[Tensor]) -> list[Tensor]:
+    """Return the same weights one after the other in memory, as cuDNN wants them."""
+    parts = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 def _chosen(rows: Tensor, new: RecurrentState, old: RecurrentState) -> RecurrentState:

@@ -1,10 +1,11 @@
 """The scans as PyTorch operators: torch.compile and torch.export see them as such, and each device has its kernel.
 
-The kernel of every device is the plain one; a CPU has compiled loops where Numba is installed. A kernel for another
-device is registered likewise, next to those of `_register_loops`.
+The kernel of every device is the plain one; a CPU has compiled loops where Numba is installed, a GPU programs where
+Triton is, which comes with PyTorch's builds for it. Kernels for another device are registered likewise.
 """
 
 import importlib.util
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -101,39 +102,59 @@ def _loops() -> ModuleType:
     return numba
 
 
+def _programs() -> ModuleType:
+    # As slow.
+    from longspan.ops.scan import triton
+
+    return triton
+
+
 def _arrays(*tensors: Tensor) -> list[Any]:
     return [tensor.contiguous().numpy() for tensor in tensors]
 
 
-def _register_loops() -> None:
-    @lerp_scan.register_kernel("cpu")
+def _adjacent(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]
+
+
+def _register(
+    device: str,
+    kernels: Callable[[], ModuleType],
+    handed: Callable[..., list[Any]],
+    more: Callable[[], tuple[Any, ...]] = tuple,
+) -> None:
+    """Register kernels that fill what they are given: what they take of tensors, and `more` after all else."""
+
+    @lerp_scan.register_kernel(device)
     def _(values: Tensor, gates: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
         outputs, final = _new(values), _new(initial)
-        _loops().lerp_forward(*_arrays(values, gates, initial, outputs, final), torch.get_num_threads())
+        kernels().lerp_forward(*handed(values, gates, initial, outputs, final), *more())
         return outputs, final
 
-    @lerp_scan_backward.register_kernel("cpu")
+    @lerp_scan_backward.register_kernel(device)
     def _(
         grad_outputs: Tensor, grad_final: Tensor, values: Tensor, gates: Tensor, initial: Tensor, outputs: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         made = _new(values), _new(gates), _new(initial)
-        arrays = _arrays(grad_outputs, grad_final, values, gates, initial, outputs, *made)
-        _loops().lerp_backward(*arrays, torch.get_num_threads())
+        given = handed(grad_outputs, grad_final, values, gates, initial, outputs, *made)
+        kernels().lerp_backward(*given, *more())
         return made
 
-    @softmax_gates.register_kernel("cpu")
+    @softmax_gates.register_kernel(device)
     def _(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         gates, final = _new(logits), _new(initial)
-        arrays = _arrays(logits, initial, starts, rates, gates, final)
-        _loops().gates_forward(*arrays, FLOOR / 2, torch.get_num_threads())
+        given = handed(logits, initial, starts, rates, gates, final)
+        kernels().gates_forward(*given, FLOOR / 2, *more())
         return gates, final
 
-    @softmax_gates_backward.register_kernel("cpu")
+    @softmax_gates_backward.register_kernel(device)
     def _(grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         made = _new(gates), _new(grad_final), _new(gates)
-        _loops().gates_backward(*_arrays(grad_gates, grad_final, gates, starts, *made), torch.get_num_threads())
+        kernels().gates_backward(*handed(grad_gates, grad_final, gates, starts, *made), *more())
         return made
 
 
 if importlib.util.find_spec("numba") is not None:
-    _register_loops()
+    _register("cpu", _loops, _arrays, lambda: (torch.get_num_threads(),))
+if importlib.util.find_spec("triton") is not None:
+    _register("cuda", _programs, _adjacent)

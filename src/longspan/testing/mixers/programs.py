@@ -61,7 +61,8 @@ def a_deep_copy_is_independent(subject: Subject) -> None:
     with torch.no_grad():
         for parameter in copy.deepcopy(mixer).parameters():
             parameter.zero_()
-    need(torch.equal(mixer(x), before), "changing the copy changed the original")
+    # On a GPU, sums may be taken in another order each time.
+    close(mixer(x), before)
 
 
 def forward_mode_is_right_or_refused(subject: Subject) -> None:

@@ -1,15 +1,15 @@
 """Runs that were stopped or that are to go on for longer: `finish`, and `resume` with more epochs or steps."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import torch
 from interruptions import interrupted, same_result
@@ -153,15 +153,16 @@ def test_stopped_by_ctrl_c_finished_by_hand(
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "quickstart", f"data.path={animals}", *SETTINGS, "training.num_train_epochs=500"]
     arguments += ["training.eval_strategy=steps", "training.eval_steps=5", "--run", "mine"]
-    process = subprocess.Popen([sys.executable, "-m", "longspan", *arguments], stderr=subprocess.PIPE, text=True)
+    told = tmp_path / "told.txt"
+    process = forked.fork(lambda: cli.main(arguments), told)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("mine/checkpoints/*/seal.json")):
         assert time.monotonic() < deadline
-        assert process.poll() is None
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), told.read_text()
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 130
+    os.kill(process, signal.SIGINT)
+    assert forked.ended(process) == 130
+    said = told.read_text()
     assert "run the same command with --resume to continue, or with --finish to end here with a complete run." in said
     assert cli.main(["evaluate", "mine"]) == 2
     assert "end it with --finish, or name one of its checkpoints with --checkpoint." in capsys.readouterr().err

@@ -16,7 +16,7 @@ ENOUGH, FEWEST = 256, 4
 # Numbers of a block, two float64 each, spread over the registers of a program's four warps.
 NUMBERS = 2048
 # Positions of a block at most.
-LONGEST = 256
+LONGEST = 1024
 
 
 @triton.jit
@@ -265,7 +265,7 @@ def gates_forward(
     (b, t, h), or (b, 0, h) for zeros.
     """
     b, t, h = logits.shape
-    block, heads = _blocks(t, b, h)
+    block, heads = _blocks(t, b, h, fewest=1)
     given = (logits, initial, starts.view(torch.uint8), rates, gates, final)
     with torch.cuda.device_of(logits):
         _gates_forward[b, triton.cdiv(h, heads)](
@@ -287,15 +287,15 @@ def gates_backward(
     N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), df_t = -(1 - w_t) N_t, d initial = -df_1.
     """
     b, t, h = gates.shape
-    block, heads = _blocks(t, b, h)
+    block, heads = _blocks(t, b, h, fewest=1)
     given = (grad_gates, grad_final, gates, starts.view(torch.uint8), grad_logits, grad_initial, grad_rates)
     with torch.cuda.device_of(gates):
         _gates_backward[b, triton.cdiv(h, heads)](*given, t, h, STARTS=starts.shape[1] > 0, T=block, H=heads)
 
 
-def _blocks(t: int, groups: int, channels: int) -> tuple[int, int]:
+def _blocks(t: int, groups: int, channels: int, fewest: int = FEWEST) -> tuple[int, int]:
     """Return the positions and the channels of a block, both powers of two, for that many groups of channels."""
     wide = min(32, triton.next_power_of_2(channels))
-    while wide > FEWEST and groups * triton.cdiv(channels, wide) < ENOUGH:
+    while wide > fewest and groups * triton.cdiv(channels, wide) < ENOUGH:
         wide //= 2
     return min(LONGEST, NUMBERS // wide, max(16, triton.next_power_of_2(t))), wide

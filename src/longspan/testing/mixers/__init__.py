@@ -1,6 +1,5 @@
 """The contract that every mixer keeps, as checks that you can run on your own mixers."""
 
-import contextlib
 import functools
 import importlib
 import inspect
@@ -155,13 +154,8 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
 def _run(subject: Subject, check: Check, arguments: tuple[Any, ...]) -> None:
     promise = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
     try:
-        with contextlib.ExitStack() as places:
-            # On a CPU, tensors are made there anyway.
-            if subject.device.type != "cpu":
-                places.enter_context(subject.device)
-            if subject.device.type == "cuda":
-                # Convolutions and recurrent layers round float32 to ten bits there unless told otherwise.
-                places.enter_context(torch.backends.cudnn.flags(allow_tf32=False))
+        # On GPUs, convolutions and recurrent layers round float32 to ten bits unless told otherwise.
+        with torch.backends.cudnn.flags(allow_tf32=False):
             check(subject, *arguments)
     except Exception as error:
         reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"

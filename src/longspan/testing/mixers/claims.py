@@ -19,7 +19,7 @@ def operations_are_as_many_as_claimed(subject: Subject) -> None:
     """A forward pass takes the claimed `operations`, and grows linearly with the length if `linear`."""
     mixer, counts = subject.build(), []
     for length in (40, 1024, 2048):
-        x = torch.zeros(1, length, subject.dim)
+        x = torch.zeros(1, length, subject.dim, device=subject.device)
         with torch.no_grad():
             counted, claimed = count_operations(functools.partial(mixer, x)), mixer.operations(length)
         counts.append(counted)
@@ -61,6 +61,6 @@ def rows_longer_than_max_length_are_refused(subject: Subject) -> None:
     if mixer.max_length is None:
         return
     most = mixer.max_length
-    x, mask = subject.inputs(1, most + 1), torch.arange(most + 1).unsqueeze(0) > 0
+    x, mask = subject.inputs(1, most + 1), torch.arange(most + 1, device=subject.device).unsqueeze(0) > 0
     mixer(x, mask)
     refused(UserError, f"{most}", lambda: mixer(x))

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers.subject import Subject, close, need, random_mask, without_shape_checks
+from longspan.testing.mixers.subject import Subject, close, need, without_shape_checks
 
 
 def compiles_without_graph_breaks(subject: Subject) -> None:
     """torch.compile takes it in one piece, steps included."""
     torch._dynamo.reset()
-    mixer, x, mask = subject.build(), subject.inputs(2, 20), _some_padding()
+    mixer, x, mask = subject.build(), subject.inputs(2, 20), _some_padding(subject)
     with without_shape_checks():
         compiled = torch.compile(mixer, backend="aot_eager", fullgraph=True)
         close(compiled(x, mask), mixer(x, mask))
@@ -31,7 +31,7 @@ def compiles_without_graph_breaks(subject: Subject) -> None:
 def exports(subject: Subject) -> None:
     """torch.export makes one program of it for any batch and length, of torch's own operators."""
     # Primes, so that they are no size of the mixer by chance.
-    mixer, x, mask = subject.build(), subject.inputs(3, 41), torch.ones(3, 41, dtype=torch.bool)
+    mixer, x, mask = subject.build(), subject.inputs(3, 41), subject.full(3, 41)
     mask[0, 30:] = False
     sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1, max=mixer.max_length)}
     with without_shape_checks(), torch.no_grad():
@@ -40,7 +40,7 @@ def exports(subject: Subject) -> None:
         need(own <= {"aten"}, f"it has operators of {', '.join(sorted(own - {'aten'}))}")
         run = program.module()
         for b, t in ((1, 1), (2, 2), (1, 64), (2, 131)):
-            x, mask = subject.inputs(b, t), torch.ones(b, t, dtype=torch.bool)
+            x, mask = subject.inputs(b, t), subject.full(b, t)
             mask[-1, t - t // 3 :] = False
             close(run(x, mask), mixer(x, mask))
 
@@ -49,7 +49,7 @@ def runs_under_autocast(subject: Subject) -> None:
     """Under autocast results are right to half precision."""
     mixer, x = subject.build(), subject.inputs(2, 50)
     with torch.autocast(subject.device.type, torch.bfloat16):
-        y = mixer(x, torch.ones(2, 50, dtype=torch.bool))
+        y = mixer(x, subject.full(2, 50))
         y.float().sum().backward()
     close(y, mixer(x), torch.bfloat16)
 
@@ -67,7 +67,7 @@ def a_deep_copy_is_independent(subject: Subject) -> None:
 
 def forward_mode_is_right_or_refused(subject: Subject) -> None:
     """torch.func.jvp gives the derivative, or an error."""
-    mixer, x, mask = subject.build(torch.float64), subject.inputs(2, 20, torch.float64), _some_padding()
+    mixer, x, mask = subject.build(torch.float64), subject.inputs(2, 20, torch.float64), _some_padding(subject)
     along = subject.inputs(2, 20, torch.float64).flip(0)
     with without_shape_checks(), warnings.catch_warnings():
         # PyTorch's own warning, when it first takes such a derivative.
@@ -95,7 +95,7 @@ def adapters_learn_and_merge(subject: Subject) -> None:
     mixer.to(subject.device, torch.float64)
     # More positions than dim, and fewer: folding pays off for only one of them.
     wide, narrow = subject.inputs(2, 3 * subject.dim, torch.float64), subject.inputs(2, 3, torch.float64)
-    mask = random_mask(2, 3 * subject.dim, seed=6, hidden=0.3)
+    mask = subject.mask(2, 3 * subject.dim, seed=6, hidden=0.3)
     given: list[tuple[Tensor, Tensor | None]] = [(wide, None), (wide, mask), (narrow, None)]
     separate = []
     for x, real in given:
@@ -121,7 +121,11 @@ def adapters_learn_and_merge(subject: Subject) -> None:
 
 def quantised_layers_work(subject: Subject) -> None:
     """Dynamic quantisation of each nn.Linear leaves a mixer that runs, with results close to the original's."""
-    mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
+    mixer, x, mask = (
+        subject.build(),
+        subject.inputs(2, 3 * subject.dim),
+        subject.full(2, 3 * subject.dim),
+    )
     mask[0, :5] = False
     with warnings.catch_warnings(), torch.no_grad():
         # Deprecated, as PyTorch is moving it to another package, but still widely used.
@@ -138,7 +142,11 @@ def offloaded_weights_arrive(subject: Subject) -> None:
     """Weights that accelerate keeps elsewhere and fetches for each call are there when they are used."""
     from accelerate import cpu_offload
 
-    mixer, x, mask = subject.build(), subject.inputs(2, 3 * subject.dim), torch.ones(2, 3 * subject.dim).bool()
+    mixer, x, mask = (
+        subject.build(),
+        subject.inputs(2, 3 * subject.dim),
+        subject.full(2, 3 * subject.dim),
+    )
     mask[0, :5] = False
     offloaded: Any = cpu_offload(copy.deepcopy(mixer), execution_device=subject.device, offload_buffers=True)
     with torch.no_grad():
@@ -160,7 +168,7 @@ def _linears(mixer: Mixer) -> list[str]:
     return [name for name, module in mixer.named_modules() if isinstance(module, nn.Linear)]
 
 
-def _some_padding() -> Tensor:
-    mask = torch.ones(2, 20, dtype=torch.bool)
+def _some_padding(subject: Subject) -> Tensor:
+    mask = subject.full(2, 20)
     mask[0, 15:] = False
     return mask

@@ -14,8 +14,6 @@ from longspan.testing.mixers.subject import (
     gradient,
     need,
     random_cuts,
-    random_mask,
-    random_masks,
     refused,
     small_blocks,
     without_shape_checks,
@@ -25,7 +23,7 @@ from longspan.testing.mixers.subject import (
 def agrees_with_the_naive_form(subject: Subject) -> None:
     """The result equals that of the formula written out, in float64."""
     mixer = subject.build(torch.float64)
-    for mask in random_masks(2):
+    for mask in subject.masks(2):
         b, t = mask.shape
         x = subject.inputs(b, t, torch.float64)
         close(mixer(x, mask), subject.expected(mixer, x, mask))
@@ -35,7 +33,8 @@ def agrees_with_the_naive_form(subject: Subject) -> None:
 def extreme_logits_are_right(subject: Subject, scale: float) -> None:
     """Logits of any size are right, and gradients finite: no exponential is taken without a shift."""
     # A few repeated tokens: logits tie exactly, or are far apart. One late token exceeds them all.
-    x = scale * torch.eye(subject.dim)[torch.arange(70) * 7 % min(11, subject.dim)].unsqueeze(0)
+    tokens = torch.arange(70, device=subject.device) * 7 % min(11, subject.dim)
+    x = scale * torch.eye(subject.dim, device=subject.device)[tokens].unsqueeze(0)
     x[:, 60] *= 1e2
     mixer = subject.build()
     y = mixer(x.requires_grad_())
@@ -52,7 +51,7 @@ def gradients_agree_with_finite_differences(subject: Subject) -> None:
     mixer = subject.build(torch.float64)
     for t in (3, subject.dim + 2):
         x = subject.inputs(2, t, torch.float64).requires_grad_()
-        mask = torch.ones(2, t, dtype=torch.bool)
+        mask = subject.full(2, t)
         mask[0, -1] = False
         torch.autograd.gradcheck(lambda x, mask=mask: mixer(x, mask), (x,), atol=1e-6, fast_mode=t > 3)
         mixer.zero_grad()
@@ -65,7 +64,7 @@ def low_precision_stays_near_float64(subject: Subject, dtype: torch.dtype, t: in
     """Results keep the type of x and are as accurate as it allows, over many positions too."""
     # Over many positions in small windows, where one position more or less shows.
     mixer, x = subject.build(dtype, **NARROW if t > 2048 else {}), subject.inputs(2, t, dtype)
-    mask = torch.ones(2, t, dtype=torch.bool)
+    mask = subject.full(2, t)
     mask[0, :7] = mask[1, t - 10 :] = False
     y = mixer(x, mask)
     need(y.dtype == dtype, f"{dtype} in, but {y.dtype} out")
@@ -89,9 +88,9 @@ def padding_on_either_side_changes_nothing(subject: Subject, dtype: torch.dtype)
     mixer = subject.build(dtype)
     for left, t, right in ((0, 5, 3), (4, 1, 0), (7, 33, 12), (40, 20, 1)):
         x = subject.inputs(2, t, dtype)
-        padded = torch.full((2, left + t + right, subject.dim), 1e3, dtype=dtype)
+        padded = torch.full((2, left + t + right, subject.dim), 1e3, dtype=dtype, device=subject.device)
         padded[:, left : left + t] = x
-        mask = torch.zeros(padded.shape[:2], dtype=torch.bool)
+        mask = torch.zeros(padded.shape[:2], dtype=torch.bool, device=subject.device)
         mask[:, left : left + t] = True
         y = mixer(padded, mask)
         close(y[:, left : left + t], mixer(x))
@@ -101,7 +100,7 @@ def padding_on_either_side_changes_nothing(subject: Subject, dtype: torch.dtype)
 def what_padding_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
     """Padding may hold NaN and infinity: it is replaced, not multiplied, and its gradients are zero."""
     mixer, clean = subject.build(dtype), subject.inputs(3, 30, dtype)
-    mask = random_mask(3, 30, seed=1, hidden=0.4)
+    mask = subject.mask(3, 30, seed=1, hidden=0.4)
     mask[1] = False
     for what in (float("nan"), float("inf")):
         x = clean.masked_fill(~mask.unsqueeze(-1), what).requires_grad_()
@@ -118,10 +117,11 @@ def what_padding_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> No
 
 def one_real_token_among_padding_is_alone(subject: Subject, dtype: torch.dtype, place: int) -> None:
     """A row with one real token gives what this token gives alone."""
-    mixer, x = subject.build(dtype, **NARROW), torch.full((1, 300, subject.dim), 1e3, dtype=dtype)
+    mixer = subject.build(dtype, **NARROW)
+    x = torch.full((1, 300, subject.dim), 1e3, dtype=dtype, device=subject.device)
     x[:, place] = subject.inputs(1, 1, dtype)[:, 0]
     x.requires_grad_()
-    mask = torch.arange(300).unsqueeze(0) == place
+    mask = torch.arange(300, device=subject.device).unsqueeze(0) == place
     y = mixer(x, mask)
     close(y[:, place], mixer(x[:, place : place + 1])[:, 0])
     need((y[~mask] == 0).all(), "outputs at padding are not zero")
@@ -133,14 +133,14 @@ def one_real_token_among_padding_is_alone(subject: Subject, dtype: torch.dtype, 
 def batch_mates_change_nothing(subject: Subject, dtype: torch.dtype) -> None:
     """A row gives the same whatever other rows are in the batch."""
     mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
-    mask = random_mask(3, 40, seed=2, hidden=0.3)
+    mask = subject.mask(3, 40, seed=2, hidden=0.3)
     close(mixer(x, mask)[1:2], mixer(x[1:2], mask[1:2]))
 
 
 def rows_of_padding_give_zeros(subject: Subject, dtype: torch.dtype) -> None:
     """A row without any real position gives zeros, and finite gradients."""
     mixer, x = subject.build(dtype), subject.inputs(2, 9, dtype).requires_grad_()
-    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask = torch.zeros(2, 9, dtype=torch.bool, device=subject.device)
     mask[1, 4] = True
     y = mixer(x, mask)
     need((y[0] == 0).all(), "a row of padding gives something other than zeros")
@@ -153,36 +153,37 @@ def empty_inputs_give_empty_outputs(subject: Subject) -> None:
     """No positions, and no rows, give outputs of that shape; states stay as they are."""
     mixer = subject.build()
     for b, t in ((2, 0), (0, 5), (0, 0)):
-        x, mask = torch.zeros(b, t, subject.dim), torch.ones(b, t, dtype=torch.bool)
+        x, mask = subject.inputs(b, t), subject.full(b, t)
         need(mixer(x).shape == x.shape and mixer(x, mask).shape == x.shape, f"outputs of the wrong shape for {(b, t)}")
         if subject.kind.capabilities.packing:
-            packed = mixer(x, mask, document_ids=torch.zeros(b, t, dtype=torch.long))
+            packed = mixer(x, mask, document_ids=subject.full(b, t).long())
             need(packed.shape == x.shape, f"packed outputs of the wrong shape for {(b, t)}")
 
 
 def packed_documents_are_separate_calls(subject: Subject) -> None:
     """Documents packed into one row give what each gives by itself, or packing is refused."""
-    mixer, numbers = subject.build(), torch.zeros(2, 3, dtype=torch.long)
+    mixer, numbers = subject.build(), subject.full(2, 3).long()
     if not subject.kind.capabilities.packing:
         refused(UserError, "document", lambda: mixer(subject.inputs(2, 3), document_ids=numbers))
         return
     for seed, t in enumerate((1, 6, 40, 70)):
         x, sizes = subject.inputs(2, t), random_cuts(t, seed)
-        document_ids = (7 - torch.arange(len(sizes))).repeat_interleave(torch.tensor(sizes)).expand(2, -1)
-        full = torch.ones(2, t, dtype=torch.bool)
-        for mask in (full, random_mask(2, t, seed=seed, hidden=0.4)):
+        numbers = (7 - torch.arange(len(sizes))).repeat_interleave(torch.tensor(sizes))
+        document_ids = numbers.to(subject.device).expand(2, -1)
+        full = subject.full(2, t)
+        for mask in (full, subject.mask(2, t, seed=seed, hidden=0.4)):
             documents = zip(x.split(sizes, 1), mask.split(sizes, 1), strict=True)
             separate = torch.cat([mixer(part, real) for part, real in documents], 1)
             close(mixer(x, mask, document_ids=document_ids), separate)
         close(mixer(x, document_ids=document_ids), mixer(x, full, document_ids=document_ids))
-    torn = torch.tensor([[0, 1, 0]])
+    torn = torch.tensor([[0, 1, 0]], device=subject.device)
     refused(ValueError, "contiguous", lambda: mixer(subject.inputs(1, 3), document_ids=torn))
 
 
 def blocks_agree_with_the_whole(subject: Subject) -> None:
     """Computing large inputs block by block gives the same as all at once, gradients included."""
     t = 90
-    for mask in (None, random_mask(2, t, seed=3, hidden=0.3)):
+    for mask in (None, subject.mask(2, t, seed=3, hidden=0.3)):
         found = []
         for context in (small_blocks(), contextlib.nullcontext()):
             mixer, x = subject.build(torch.float64), subject.inputs(2, t, torch.float64).requires_grad_()
@@ -208,7 +209,7 @@ def refuses_what_it_cannot_read(subject: Subject) -> None:
     """Wrong widths, masks of another shape or type, and unknown arguments are errors."""
     mixer, x = subject.build(), subject.inputs(2, 4)
     with without_shape_checks():
-        refused(UserError, f"{subject.dim}", lambda: mixer(torch.zeros(2, 4, subject.dim + 1)))
-        refused(UserError, "mask", lambda: mixer(x, torch.ones(2, 5, dtype=torch.bool)))
-        refused(UserError, "mask", lambda: mixer(x, torch.ones(2, 4)))
+        refused(UserError, f"{subject.dim}", lambda: mixer(torch.zeros(2, 4, subject.dim + 1, device=subject.device)))
+        refused(UserError, "mask", lambda: mixer(x, subject.full(2, 5)))
+        refused(UserError, "mask", lambda: mixer(x, torch.ones(2, 4, device=subject.device)))
         refused(TypeError, "segment_numbers", lambda: mixer(x, segment_numbers=None))

@@ -13,8 +13,6 @@ from longspan.testing.mixers.subject import (
     close,
     need,
     random_cuts,
-    random_mask,
-    random_masks,
     refused,
 )
 
@@ -23,7 +21,7 @@ def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> 
     """Read whole, in any cuts or token by token, the outputs agree: the state holds all there is to know, and nothing
     else does."""
     mixer = subject.build(dtype)
-    for seed, mask in enumerate(random_masks()):
+    for seed, mask in enumerate(subject.masks()):
         b, t = mask.shape
         x = subject.inputs(b, t, dtype).masked_fill(~mask.unsqueeze(-1), float("nan"))
         for sizes in (random_cuts(t, seed), [1] * min(t, 20)):
@@ -40,8 +38,8 @@ def steps_of_no_positions_change_nothing(subject: Subject) -> None:
     """A step of no positions returns none, and the state as it was."""
     mixer = subject.build()
     _, state = mixer.step(subject.inputs(2, 5), mixer.init_state(2))
-    for mask in (None, torch.ones(2, 0, dtype=torch.bool)):
-        y, after = mixer.step(torch.zeros(2, 0, subject.dim), state, mask)
+    for mask in (None, subject.full(2, 0)):
+        y, after = mixer.step(torch.zeros(2, 0, subject.dim, device=subject.device), state, mask)
         need(y.shape == (2, 0, subject.dim), f"an output of {tuple(y.shape)}")
         torch.testing.assert_close(after, state, rtol=0, atol=0)
 
@@ -49,8 +47,8 @@ def steps_of_no_positions_change_nothing(subject: Subject) -> None:
 def reset_rows_start_over(subject: Subject, dtype: torch.dtype, holes: bool) -> None:
     """`reset` lets some rows start over, and the others continue."""
     mixer, x = subject.build(dtype), subject.inputs(3, 40, dtype)
-    mask = random_mask(3, 40, seed=4, hidden=0.3 if holes else -1)
-    rows, state, parts = torch.tensor([True, False, True]), mixer.init_state(3), []
+    mask = subject.mask(3, 40, seed=4, hidden=0.3 if holes else -1)
+    rows, state, parts = torch.tensor([True, False, True], device=subject.device), mixer.init_state(3), []
     for start, end in ((0, 1), (1, 25), (25, 26), (26, 40)):
         if start == 25:
             state = mixer.reset(state, rows)
@@ -67,7 +65,7 @@ def a_state_is_as_large_as_claimed(subject: Subject) -> None:
     What its tensors keep alive counts too, not only what they show.
     """
     mixer, x = subject.build(**NARROW), subject.inputs(2, 60)
-    mask = random_mask(2, 60, seed=5, hidden=0.3)
+    mask = subject.mask(2, 60, seed=5, hidden=0.3)
     for real in (None, mask):
         state, kept = mixer.init_state(2), []
         for start, end in ((0, 1), (1, 20), (20, 21), (21, 60)):
@@ -130,18 +128,22 @@ def contexts_are_refused_where_unsupported(subject: Subject) -> None:
     if subject.causal or not subject.kind.capabilities.context:
         refused(UserError, "context", lambda: mixer(x, context=x))
         return
-    refused(UserError, "context", lambda: mixer(x, document_ids=torch.zeros(1, 4, dtype=torch.long), context=x))
-    refused(UserError, "context", lambda: mixer(x, context_mask=torch.ones(1, 4, dtype=torch.bool)))
+    refused(
+        UserError,
+        "context",
+        lambda: mixer(x, document_ids=subject.full(1, 4).long(), context=x),
+    )
+    refused(UserError, "context", lambda: mixer(x, context_mask=subject.full(1, 4)))
 
 
 def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
     """Cross attention equals the formula written out, in float64."""
     mixer = subject.build(torch.float64)
-    for seed, mask in enumerate(random_masks()):
+    for seed, mask in enumerate(subject.masks()):
         b, n = mask.shape
         m = 1 + 17 * seed
         x, context = subject.inputs(b, n, torch.float64), subject.inputs(b, m, torch.float64)
-        context_mask = random_mask(b, m, seed=seed, hidden=0.5)
+        context_mask = subject.mask(b, m, seed=seed, hidden=0.5)
         expected = subject.expected(mixer, x, mask, context, context_mask)
         close(mixer(x, mask, context=context, context_mask=context_mask), expected)
         close(mixer(x, context=context), subject.expected(mixer, x, None, context, None))
@@ -150,10 +152,10 @@ def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
 def what_the_padding_of_a_context_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
     """Padding of a context changes nothing, whatever it holds; rows whose context is empty give zeros."""
     mixer, x, context = subject.build(dtype), subject.inputs(2, 9, dtype), subject.inputs(2, 30, dtype)
-    real = torch.zeros(2, 38, dtype=torch.bool)
+    real = torch.zeros(2, 38, dtype=torch.bool, device=subject.device)
     real[:, 5:35] = True
     for what in (1e3, float("nan")):
-        padded = torch.full((2, 38, subject.dim), what, dtype=dtype)
+        padded = torch.full((2, 38, subject.dim), what, dtype=dtype, device=subject.device)
         padded[:, 5:35] = context
         close(mixer(x, context=padded, context_mask=real), mixer(x, context=context))
         some = real.clone()

@@ -55,7 +55,7 @@ class Subject:
         more = {option: value for option, value in more.items() if option in self.known}
         causal = {"causal": True} if self.causal else {}
         # The same on every device, whose own random numbers are left alone.
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             return self.kind(self.dim, **{**self.options, **more, **causal}).to(self.device, dtype)
 
@@ -63,45 +63,46 @@ class Subject:
         """Return what the formula gives for the mixer."""
         assert self.naive is not None
         # Of thousands of small operations: what is recorded and checked around each takes longer than they do.
-        with torch.no_grad(), without_shape_checks():
+        with torch.no_grad(), without_shape_checks(), self.device:
             return self.naive(mixer, *inputs)
 
     def inputs(self, b: int, t: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return random inputs, always the same for the same sizes."""
         generator = torch.Generator().manual_seed(1000 * b + t)
-        return torch.randn(b, t, self.dim, generator=generator, device="cpu").to(self.device, dtype)
+        return torch.randn(b, t, self.dim, generator=generator).to(self.device, dtype)
 
+    def full(self, b: int, t: int) -> Tensor:
+        """Return a mask (b, t) without padding."""
+        return torch.ones(b, t, dtype=torch.bool, device=self.device)
 
-def random_mask(b: int, t: int, seed: int, hidden: float) -> Tensor:
-    """Return a mask (b, t), always the same for the same seed, with that share of padding."""
-    drawn = torch.rand(b, t, generator=torch.Generator().manual_seed(seed), device="cpu")
-    return (drawn > hidden).to(torch.get_default_device())
+    def mask(self, b: int, t: int, seed: int, hidden: float) -> Tensor:
+        """Return a mask (b, t), always the same for the same seed, with that share of padding."""
+        return (torch.rand(b, t, generator=torch.Generator().manual_seed(seed)) > hidden).to(self.device)
 
+    def masks(self, rounds: int = 1) -> Iterator[Tensor]:
+        """Yield masks with padding on the left, on the right and between, and rows with no or one real position."""
+        draw = torch.Generator().manual_seed(0)
 
-def random_masks(rounds: int = 1) -> Iterator[Tensor]:
-    """Yield masks with padding on the left, on the right and between, with rows that have no or one real position."""
-    draw = torch.Generator().manual_seed(0)
+        def number(least: int, most: int) -> int:
+            return int(torch.randint(least, most + 1, (), generator=draw))
 
-    def number(least: int, most: int) -> int:
-        return int(torch.randint(least, most + 1, (), generator=draw, device="cpu"))
-
-    for _ in range(rounds):
-        for kind in ("left", "right", "any", "empty", "one"):
-            b, t = number(1, 3), number(1, 70)
-            cut, at = torch.randint(0, t + 1, (b, 1), generator=draw, device="cpu"), torch.arange(t, device="cpu")
-            mask = torch.rand(b, t, generator=draw, device="cpu") > 0.5
-            if kind != "any":
-                mask = {"left": at >= cut, "right": at < cut, "one": at == cut}.get(kind, mask)
-            if kind == "empty":
-                mask[0] = False
-            yield mask.to(torch.get_default_device())
+        for _ in range(rounds):
+            for kind in ("left", "right", "any", "empty", "one"):
+                b, t = number(1, 3), number(1, 70)
+                cut, at = torch.randint(0, t + 1, (b, 1), generator=draw), torch.arange(t)
+                mask = torch.rand(b, t, generator=draw) > 0.5
+                if kind != "any":
+                    mask = {"left": at >= cut, "right": at < cut, "one": at == cut}.get(kind, mask)
+                if kind == "empty":
+                    mask[0] = False
+                yield mask.to(self.device)
 
 
 def random_cuts(t: int, seed: int) -> list[int]:
     """Return the sizes of parts that `t` positions are cut into."""
     draw, sizes = torch.Generator().manual_seed(seed), list[int]()
     while sum(sizes) < t:
-        sizes.append(int(torch.randint(1, t - sum(sizes) + 1, (), generator=draw, device="cpu")))
+        sizes.append(int(torch.randint(1, t - sum(sizes) + 1, (), generator=draw)))
     return sizes
 
 

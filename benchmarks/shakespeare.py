@@ -57,6 +57,7 @@ ENTRIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "additive": (["additive"], {}, "sinusoidal"),
     "messages": (["messages"], {}, "sinusoidal"),
     "competitive_gate": (["competitive_gate"], {}, "sinusoidal"),
+    "competitive_lookup": (["competitive_lookup"], {}, "sinusoidal"),
     "local": (["local"], {}, "sinusoidal"),
     "linear": (["linear"], {}, "sinusoidal"),
     "gated_linear": (["gated_linear"], {}, "none"),

@@ -92,6 +92,9 @@ def test_times_of_steps_become_a_line() -> None:
     assert budget.fit(np.array([512] * 5), np.array([1.0, 1.0, 1.0, 1.0, 1.4])) == pytest.approx((0, 1.08 / 512))
     assert budget.fit(np.array([1, 2, 3, 4]), np.array([3.0, 2.5, 2.0, 1.5])) == pytest.approx((2.25, 0))
     assert budget.fit(np.array([8]), np.array([2.0])) == pytest.approx((0, 0.25))
+    # One of several processes may have nothing to read.
+    assert budget.fit(np.array([0, 8]), np.array([0.0, 2.0])) == pytest.approx((0, 0.25))
+    assert budget.fit(np.array([0, 0]), np.array([1.0, 3.0])) == pytest.approx((2, 0))
 
 
 @pytest.mark.parametrize(

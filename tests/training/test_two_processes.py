@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
+import torch.distributed.run
 from safetensors.torch import load_file
 
 from longspan import recipes, train
@@ -33,14 +35,6 @@ SHAPE = {
 EXACT = ["model.dropout=0.0", "training.optim=sgd", "training.learning_rate=0.5", "training.logging_steps=1"]
 EXACT += ["training.gradient_accumulation_steps=2", "training.eval_strategy=steps"]
 EXACT += ["training.eval_steps=2", "training.save_steps=2"]
-LAUNCHERS = {
-    # torchrun ends the other processes soon after one has ended; here they are to notice by themselves.
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--monitor-interval", "3"],
-    "accelerate": [
-        *["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"],
-        *["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
-    ],
-}
 
 
 @pytest.fixture(scope="module", params=list(SIZES))
@@ -80,23 +74,21 @@ def one(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return run, train(recipe, run=run, progress=False)
 
 
-def launch(launcher: str, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *LAUNCHERS[launcher], *command],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-    )
-
-
 # Launchers differ in what they tell the processes, which is the same for every task.
 @pytest.mark.parametrize("recipe_file", ["document_classification"], indirect=True, scope="module")
 def test_two_processes_that_accelerate_starts_train_and_score_as_one(
     recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path
 ) -> None:
     run = tmp_path / "two"
-    ran = launch("accelerate", "-m", "longspan", "train", str(recipe_file), *EXACT, "--run", str(run))
+    launch = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    ran = subprocess.run(
+        [sys.executable, "-m", *launch, "-m", "longspan", "train", str(recipe_file), *EXACT, "--run", str(run)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("run folder:") == 1
     same_as_one(run, one)
@@ -132,12 +124,19 @@ def counted(run: Path) -> int:
 def test_two_processes_train_as_one_and_stop_and_go_on_together(
     recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path
 ) -> None:
-    # All at once, as starting processes takes longer than what they do.
-    ran = launch("torchrun", str(HERE / "two_processes.py"), str(recipe_file), str(tmp_path), *EXACT)
-    assert ran.stdout.count("run folder:") == 1, ran.stderr
+    def torchrun() -> None:
+        # Workers are forked, too: importing everything anew takes longer than what they do. torchrun ends the other
+        # processes soon after one has ended; here they are to notice by themselves.
+        options = ["--standalone", "--nproc-per-node", "2", "--monitor-interval", "3", "--start-method", "fork"]
+        script = str(HERE / "two_processes.py")
+        torch.distributed.run.main([*options, "--run-path", script, str(recipe_file), str(tmp_path), *EXACT])
+
+    code = forked.ended(forked.fork(torchrun, tmp_path / "told.txt"))
+    told = (tmp_path / "told.txt").read_text()
+    assert told.count("run folder:") == 1, told
     same_as_one(tmp_path / "two", one)
     for rank in (0, 1):
-        assert f"process {rank} came to the last part" in ran.stdout, ran.stderr
+        assert f"process {rank} came to the last part" in told, told
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "interrupted", "damaged")]
     assert weights[0] == weights[1] == weights[2]
     # What both have done counts, before and after they were stopped.
@@ -146,8 +145,8 @@ def test_two_processes_train_as_one_and_stop_and_go_on_together(
     again = train(recipes.load(str(tmp_path / "finished by one")), run=tmp_path / "finished by one", finish=True)
     assert (again.steps, again.stopped) == (5, "interrupted")
     # The newest checkpoint is damaged, which the first process alone says.
-    assert ran.stderr.count("checkpoint-5 is damaged (rng_state_1.pth has changed); resuming from") == 1
+    assert told.count("checkpoint-5 is damaged (rng_state_1.pth has changed); resuming from") == 1
     # The last part ends one process, and the other does not wait for it.
-    assert ran.returncode != 0
-    assert "another process of this training run stopped" in ran.stderr
+    assert code != 0
+    assert "another process of this training run stopped" in told
     assert not (tmp_path / "broken/metrics.json").exists()

@@ -280,7 +280,9 @@ def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     x, y = sizes[spread].astype(float), seconds[spread]
     one, other = np.triu_indices(len(x), 1)
     different = x[one] != x[other]
-    fixed, each = 0.0, float(np.median(y / x))
+    # A process may have no rows in some steps.
+    read = x > 0
+    fixed, each = (0.0, float(np.median(y[read] / x[read]))) if read.any() else (float(np.median(y)), 0.0)
     if different.any():
         one, other = one[different], other[different]
         slope = max(0.0, float(np.median((y[one] - y[other]) / (x[one] - x[other]))))

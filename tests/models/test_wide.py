@@ -1,7 +1,9 @@
 """The wide part of a classifier, against its definition."""
 
 import copy
+import json
 import math
+import zlib
 from collections import Counter
 
 import pytest
@@ -10,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.errors import UserError
-from longspan.models.wide import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts
+from longspan.models.wide import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts, spelled
 from longspan.programs import making
 
 
@@ -18,15 +20,25 @@ def hash_of(gram):
     return sum((token + 1) * _FACTORS[place] for place, token in enumerate(reversed(gram))) % _PRIME
 
 
-def written_out(tokens):
+def written_out(tokens, spelling=None):
     """Return how often a document has each n-gram, by their hashes, from the definition."""
     sizes = range(1, LONGEST + 1)
-    return Counter(hash_of(tokens[end - size : end]) for size in sizes for end in range(size, len(tokens) + 1))
+    found = Counter(hash_of(tokens[end - size : end]) for size in sizes for end in range(size, len(tokens) + 1))
+    for token in tokens if spelling else ():
+        found.update(parts_of(spelling[token]))
+    return found
 
 
-def filled(wide):
+def parts_of(token):
+    """Return the hashes of a token's different n-grams of characters, with repetitions if hashes are equal."""
+    text = f" {token} "[:14] if token else ""
+    parts = {text[start:end] for start in range(len(text)) for end in range(start + 2, start + 6) if end <= len(text)}
+    return [zlib.crc32(part.encode()) % _PRIME for part in parts]
+
+
+def filled(wide, spelling=None):
     """Give two of three n-grams of the documents a place, and all places weights."""
-    for number, key in enumerate(sorted(set().union(*map(written_out, DOCUMENTS)))):
+    for number, key in enumerate(sorted(set().union(*(written_out(document, spelling) for document in DOCUMENTS)))):
         if number % 3:
             wide.keys[key % wide.buckets] = key
     for tensor in (wide.weight, wide.tfidf_weight, wide.ratio, wide.bias):
@@ -36,6 +48,16 @@ def filled(wide):
 
 
 DOCUMENTS: tuple[list[int], ...] = ([5, 3, 5, 3, 5, 9], [7], [], [4, 4, 4, 4], [2**31 - 2, 0, 2**31 - 2])
+
+
+class Spelling(dict[int, str]):
+    """Tokens by their ids; others are special."""
+
+    def __missing__(self, token: int) -> str:
+        return ""
+
+
+SPELLING = Spelling({3: "bored", 4: "boring", 5: "a", 7: "naïve 好", 9: "incomprehensibly"})
 
 
 def padded(left):
@@ -59,12 +81,13 @@ def test_counts_are_those_of_the_n_grams(left):
         assert int(there.sum()) == len(known)
 
 
-def logits_written_out(wide, document):
+def logits_written_out(wide, document, spelling=None):
     """Return the logits of a document in float64, from the definition."""
     weight, tfidf_weight, idf, bias = (
         tensor.double() for tensor in (wide.weight, wide.tfidf_weight, wide.idf, wide.bias)
     )
-    places = {key % wide.buckets: n for key, n in written_out(document).items() if wide.keys[key % wide.buckets] == key}
+    given = written_out(document, spelling)
+    places = {key % wide.buckets: n for key, n in given.items() if wide.keys[key % wide.buckets] == key}
     amounts = {place: (1 + math.log(times)) * float(idf[place]) for place, times in places.items()}
     length = math.sqrt(sum(amount**2 for amount in amounts.values())) or 1.0
     shares = {place: amount / length for place, amount in amounts.items()}
@@ -73,13 +96,19 @@ def logits_written_out(wide, document):
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("buckets", [1, 7, 2**12])
-def test_logits_are_sums_over_those_with_a_place(left, buckets):
-    wide = filled(Wide(buckets, 3))
+@pytest.mark.parametrize("spelling", [None, SPELLING])
+def test_logits_are_sums_over_those_with_a_place(left, buckets, spelling, monkeypatch):
+    wide = filled(Wide(buckets, 3, 10 if spelling else None), spelling)
     ids, mask = padded(left)
+    if spelling:
+        wide.spelling.copy_(spelled([SPELLING[token] for token in range(10)]))
+        # Its tokens end here.
+        monkeypatch.setattr("test_wide.DOCUMENTS", DOCUMENTS[:4])
+        ids, mask = ids[:4], mask[:4]
     found = wide(ids, mask)
     known = 0
     for row, document in enumerate(DOCUMENTS):
-        count, wanted = logits_written_out(wide, document)
+        count, wanted = logits_written_out(wide, document, spelling)
         known += count
         torch.testing.assert_close(found[row], wanted.float(), rtol=1e-5, atol=1e-5)
         if document:
@@ -115,6 +144,18 @@ def test_folds_are_those_of_the_documents_however_they_are_padded():
     many = torch.randint(0, 30000, (1000, 50), generator=torch.Generator().manual_seed(0))
     # Five standard deviations of a binomial count around 200.
     assert all(abs(int(count) - 200) < 64 for count in fold_of(many).bincount(minlength=FOLDS))
+
+
+def test_a_token_is_spelled_by_its_n_grams_of_characters():
+    found = spelled(["to", "", "x", "incomprehensibly"])
+    written = [" t", "to", "o ", " to", "to ", " to "], [], [" x", "x ", " x "]
+    for row, parts in zip(found, written, strict=False):
+        assert row[row < _PRIME].tolist() == sorted(zlib.crc32(part.encode()) % _PRIME for part in parts)
+    assert found.dtype == torch.int32
+    # Of 14 characters, the space before the token included.
+    assert int((found[3] < _PRIME).sum()) == found.shape[1] == 13 + 12 + 11 + 10
+    assert torch.equal(found[3], spelled(["incomprehensive"])[0])
+    assert not torch.equal(found[3], spelled(["incomprehend"])[0])
 
 
 def test_different_n_grams_rarely_have_the_same_hash():
@@ -204,6 +245,37 @@ def test_half_precision_is_summed_in_float32(model):
     assert half.dtype == torch.float32
     # Each weight is rounded by 2^-9 at most, and rounding errors are as often up as down.
     torch.testing.assert_close(half, whole, rtol=0.02, atol=0.05)
+
+
+def test_characters_are_saved_and_tokens_added(tmp_path):
+    model = LongspanForSequenceClassification(config(wide_characters=True)).eval()
+    filled(model.wide, SPELLING)
+    ids = torch.tensor([[3, 4, 5], [9, 4, 4]])
+    without = model.wide(ids)
+    model.wide.spelling.copy_(spelled([SPELLING[token] for token in range(50)]))
+    wanted = model(ids).logits
+    assert (model.wide(ids) - without).abs().min() > 1e-3
+    for tokens in (60, 12):
+        model.resize_token_embeddings(tokens, mean_resizing=False)
+        assert len(model.wide.spelling) == tokens
+        model.save_pretrained(tmp_path)
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        torch.testing.assert_close(again(ids).logits, wanted)
+        assert again(torch.tensor([[tokens - 1]])).logits.isfinite().all()
+
+
+def test_a_model_of_before_has_no_characters(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    saved = json.loads(file.read_text())
+    del saved["wide_characters"]
+    file.write_text(json.dumps(saved))
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert again.wide.spelling is None
+    ids = torch.randint(3, 10, (2, 5))
+    torch.testing.assert_close(again(ids).logits, model(ids).logits)
+    with pytest.raises(UserError, match="wide_characters needs a wide part"):
+        LongspanConfig(wide_characters=True)
 
 
 def test_embeddings_have_no_n_grams(model):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
-from longspan.models.wide import ngram_hashes
+from longspan.models.wide import ngram_counts, spelled
 from longspan.programs import making, onnx
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
@@ -34,6 +34,7 @@ def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal,
         num_labels=3,
         wide=wide,
         wide_buckets=1000,
+        wide_characters=wide,
     )
     model = (LongspanForCausalLM if causal else LongspanForSequenceClassification)(config).eval().requires_grad_(False)
     if wide:
@@ -53,7 +54,9 @@ def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal,
 
 def knows_some(wide):
     """Give n-grams that texts have places and weights."""
-    hashes = ngram_hashes(torch.randint(1, 20, (1, 300)), None).flatten().int()
+    wide.spelling.copy_(spelled(["", *(word * 2 for word in "abcdefghijklmnopqrs")]))
+    hashes, times = ngram_counts(torch.randint(1, 20, (1, 300)), None, wide.spelling)
+    hashes = hashes[times > 0].int()
     wide.keys[hashes % wide.buckets] = hashes
     for tensor in (wide.weight, wide.tfidf_weight, wide.ratio, wide.idf):
         tensor[hashes % wide.buckets] = torch.rand(len(hashes), *tensor.shape[1:])

@@ -189,6 +189,15 @@ def _shares(lengths: list[int], room: int) -> list[int]:
     return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
 
 
+def ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return all tokens in the order of their ids, as the vocabulary has them; special ones as empty texts."""
+    special = set(tokenizer.all_special_ids)
+    return [
+        "" if number in special else token or ""
+        for number, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    ]
+
+
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
     """Return all ids of each text, without special tokens."""
     if not tokenizer.is_fast:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -113,7 +114,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
         self.wide: Wide | None = None
         if config.wide:
-            self.wide = Wide(config.wide_buckets or 2**20, config.num_labels)
+            tokens = config.vocab_size if config.wide_characters else None
+            self.wide = Wide(config.wide_buckets or 2**20, config.num_labels, tokens)
             width = config.dim if config.cutoffs is not None else config.embedding_dim
             assert width is not None
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
@@ -136,6 +138,12 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         """
         tokens = self.get_input_embeddings()
         return super().tables() + ([tokens] if self.wide is not None and isinstance(tokens, nn.Embedding) else [])
+
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
+        resized = super().resize_token_embeddings(*arguments, **options)
+        if self.wide is not None:
+            self.wide.resize(self.config.vocab_size)
+        return resized
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""

@@ -88,6 +88,9 @@ class LongspanConfig(PreTrainedConfig):
             what each part counts for is chosen on the validation split.
         wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
             enough for the training documents, at most 2^20, and 2^22 for all classes together.
+        wide_characters: whether these are also n-grams of 2 to 5 characters within a token, so that what is said of a
+            word is said in part of words that look like it. None means where training documents are few, and training
+            documents held out are predicted better with them; in a model that is built without training, no.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         class_weights: the weight of each class in the classification loss in training; None means 1.
         thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
@@ -164,6 +167,7 @@ class LongspanConfig(PreTrainedConfig):
     pooling: str = "attention"
     wide: bool = False
     wide_buckets: int | None = None
+    wide_characters: bool | None = None
     label_smoothing: float | int = 0.0
     class_weights: list[float] | None = None
     thresholds: list[float] | None = None
@@ -185,6 +189,11 @@ class LongspanConfig(PreTrainedConfig):
             self.embedding_norm = self.norm == "post"
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
+        if self.wide_characters and not self.wide:
+            raise UserError(
+                "wide_characters needs a wide part, got wide_characters=True with wide=False; set model.wide=true or "
+                "leave it out."
+            )
         self._check_values()
         self._check_clusters()
         self._check_ngrams()

@@ -1,5 +1,8 @@
 """Linear models over the n-grams that a document has, and what each n-gram says of the classes: `Wide`."""
 
+import zlib
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -10,6 +13,9 @@ _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
 LONGEST = len(_FACTORS)
 #: Log-count ratios that training documents are read with do not know the documents of their own fold, of so many.
 FOLDS = 5
+#: N-grams of characters are of so many, and of the first of each token and the spaces around it; and how many those are.
+_CHARACTERS, _SPELLED = range(2, 6), 14
+_PARTS = sum(_SPELLED - size + 1 for size in _CHARACTERS)
 
 
 def ngram_hashes(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None) -> Int[Tensor, "b t n"]:
@@ -35,14 +41,47 @@ def ngram_hashes(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None) -> I
     return torch.stack(found, -1)
 
 
+def spelled(tokens: Sequence[str]) -> Int[Tensor, "v g"]:
+    """Return the n-grams of 2 to 5 characters that tokens have, with a space at either end, hashed as those of tokens.
+
+    Only the first 14 characters count, the space before the token among them.
+
+    Args:
+        tokens: The tokens; an empty one has no n-grams.
+
+    Returns:
+        int32; 2^31 - 1 for n-grams that do not exist.
+    """
+    found = torch.full((len(tokens), _PARTS), _PRIME, dtype=torch.int32)
+    for row, token in enumerate(tokens):
+        text = f" {token} "[:_SPELLED] if token else ""
+        parts = {text[start : start + size] for size in _CHARACTERS for start in range(len(text) - size + 1)}
+        hashes = sorted(zlib.crc32(part.encode("utf-8", "replace")) % _PRIME for part in parts)
+        found[row, : len(hashes)] = torch.tensor(hashes, dtype=torch.int32)
+    return found
+
+
 def ngram_counts(
-    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None
+    ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None, spelling: Int[Tensor, "v k"] | None = None
 ) -> tuple[Int[Tensor, "b g"], Int[Tensor, "b g"]]:
-    """Return the hashes of each row's n-grams in increasing order, g = LONGEST * t, and how often the row has each.
+    """Return the hashes of each row's n-grams in increasing order, and how often the row has each.
 
     Of equal hashes the first one has the count, and the others have 0, as have n-grams that do not exist.
+
+    Args:
+        ids: Token ids.
+        mask: True at real tokens.
+        spelling: The n-grams of characters of each token, from `spelled`, which then count, too.
+
+    Returns:
+        g = LONGEST * t, or (LONGEST + k) * t with a spelling.
     """
-    ordered = ngram_hashes(ids, mask).flatten(1).sort(1).values
+    hashes = ngram_hashes(ids, mask)
+    if spelling is not None:
+        parts = spelling[ids].long()
+        parts = parts if mask is None else parts.masked_fill(~mask.unsqueeze(-1), _PRIME)
+        hashes = torch.cat((hashes, parts), -1)
+    ordered = hashes.flatten(1).sort(1).values
     first = ~nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
     number = first.long().cumsum(1) - 1
     times = torch.zeros_like(ordered).scatter_add(1, number, torch.ones_like(ordered)).gather(1, number)
@@ -64,12 +103,16 @@ class Wide(nn.Module):
     which belongs to one n-gram only: what else is hashed there is not known, so that unseen n-grams say nothing.
     `combined` adds the logits to those of the deep part, each times its own scale.
 
+    With a `spelling`, n-grams of characters within a token are such n-grams, too, which W weighs: what is said of
+    "boring" is said in part of "bored". Tokens that a vocabulary lacks have none.
+
     `evidence` tells the deep part at each position how much the n-grams that end there speak for each class. Nothing
     here is learned by gradients: tables are fitted before the deep part is trained, scales to the validation split.
 
     Args:
         buckets: Places in the tables.
         classes: Number of classes.
+        tokens: Number of tokens whose characters are to be known; None counts no characters.
     """
 
     keys: Tensor
@@ -79,9 +122,10 @@ class Wide(nn.Module):
     ratio: Tensor
     bias: Tensor
     scales: Tensor
+    spelling: Tensor | None
     held_out: Tensor | None
 
-    def __init__(self, buckets: int, classes: int) -> None:
+    def __init__(self, buckets: int, classes: int, tokens: int | None = None) -> None:
         super().__init__()
         self.buckets = buckets
         # Not parameters, which transformers would have optimizers change once they come from a file.
@@ -91,6 +135,9 @@ class Wide(nn.Module):
             self.register_buffer(name, torch.empty(shape))
         for name, shape in (("bias", (classes,)), ("scales", (2,))):
             self.register_buffer(name, torch.empty(shape))
+        #: `(tokens, g)` the n-grams of characters that each token has, from `spelled`.
+        spelling = None if tokens is None else torch.empty(tokens, _PARTS, dtype=torch.int32)
+        self.register_buffer("spelling", spelling)
         #: `(FOLDS, buckets, classes)` float16 ratios without the training documents of each fold; only in training.
         self.register_buffer("held_out", None, persistent=False)
         self.reset_parameters()
@@ -99,14 +146,28 @@ class Wide(nn.Module):
         """Forget everything: the logits are those of the deep part."""
         nn.init.constant_(self.keys, -1)
         nn.init.constant_(self.scales, 1)
+        if self.spelling is not None:
+            nn.init.constant_(self.spelling, _PRIME)
         for tensor in (self.weight, self.tfidf_weight, self.idf, self.ratio, self.bias):
             nn.init.zeros_(tensor)
+
+    def hashed(
+        self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None
+    ) -> tuple[Int[Tensor, "b g"], Int[Tensor, "b g"]]:
+        """Return the `ngram_counts` of each row, those of characters among them if they count."""
+        return ngram_counts(ids, mask, self.spelling)
+
+    def resize(self, tokens: int) -> None:
+        """Change the number of tokens; new ones have no characters that are known."""
+        if self.spelling is not None:
+            more = max(0, tokens - len(self.spelling))
+            self.spelling = nn.functional.pad(self.spelling[:tokens], (0, 0, 0, more), value=_PRIME)
 
     def counts(
         self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None
     ) -> tuple[Int[Tensor, "b g"], Int[Tensor, "b g"]]:
         """Return the places of each row's n-grams, and how often it has those that are known; 0 for the others."""
-        hashes, times = ngram_counts(ids, mask)
+        hashes, times = self.hashed(ids, mask)
         places = hashes % self.buckets
         return places, times * (self.keys[places] == hashes)
 

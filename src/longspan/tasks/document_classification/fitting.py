@@ -1,14 +1,15 @@
 """Fitting the wide part of a classifier before its deep part is trained: `fit_wide`.
 
-Its logits are a mean of two multinomial logistic regressions over the n-grams that documents have. One is weighted by
+Its logits are a mean of multinomial logistic regressions over the n-grams that documents have. One is weighted by
 naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the log-count ratios
 r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c, and of the others,
-with each n-gram, and one more. The other has TF-IDF vectors, of single tokens or of up to three. Both have the
-penalty λ/2 |v|² and are convex, so there is one solution whatever the seed.
+with each n-gram, and one more. Another has TF-IDF vectors, of single tokens or of up to three. Where documents are few,
+a third is weighted by naive Bayes and has n-grams of characters. All have the penalty λ/2 |v|² and are convex, so there
+is one solution whatever the seed.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,17 +23,20 @@ from torch.nn.functional import cross_entropy
 
 from longspan.environment import available_memory
 from longspan.errors import UserError
-from longspan.models.wide import FOLDS, LONGEST, Wide, fold_of, ngram_counts, ngram_hashes
+from longspan.models.wide import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
 from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
 
 #: Folds are held out in turn to choose λ until so many documents were.
 ENOUGH = 500
-#: A weaker penalty is tried as long as the one before left so much of the loss at most.
+#: Documents of so many tokens in all are few: more is tried for them.
+FEW = 2**19
+#: A weaker penalty is tried as long as the one before left so much of the loss at most, or gains still grow.
 WORTH = 0.99
-#: What the part of TF-IDF in the mean of both is chosen from.
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Shares in the mean are multiples of 1/STEPS. What pulls them towards equal ones, in nats: documents by the hundred
+#: outweigh it.
+STEPS, PULL = 12, 10.0
 #: Places in the table, and places times classes, where recipes do not say how many: what is fitted within minutes.
 MOST, MOST_WEIGHTS = 2**20, 2**22
 #: Numbers of four bytes for each weight: of each fold's regression, and of all kinds at once where threads are many.
@@ -41,27 +45,32 @@ _COPIES = 80
 
 @dataclass(frozen=True)
 class Kind:
-    """A regression over n-grams of up to `longest` tokens: of TF-IDF vectors, or weighted by naive Bayes.
+    """A regression over n-grams of some `sizes`: of TF-IDF vectors, or weighted by naive Bayes.
 
-    `penalties` are what λ is chosen from.
+    Sizes are in tokens; `CHARACTERS` are n-grams of characters. `penalties` are what λ is chosen from.
     """
 
-    longest: int
+    sizes: Sequence[int]
     tfidf: bool
     penalties: tuple[float, ...]
 
 
-BAYES = tuple(Kind(longest, False, (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)) for longest in (2, 3))
-TFIDF = tuple(Kind(longest, True, (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)) for longest in (1, 3))
+CHARACTERS = 0
+_STRONG, _WEAK = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1), (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+BAYES = tuple(Kind(range(1, longest + 1), False, _STRONG) for longest in (2, 3))
+TFIDF = tuple(Kind(range(1, longest + 1), True, _WEAK) for longest in (1, 3))
+#: What else is tried for few documents.
+TFIDF_PAIRS = Kind(range(1, 3), True, (*_WEAK, 0.003, 0.001))
+SPELLED = Kind((CHARACTERS,), False, _STRONG)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What predicts documents held out best: a kind of naive Bayes and one of TF-IDF, and the part of the latter."""
+    """What predicts documents held out best: the kinds in the mean, with their penalties and shares."""
 
-    kinds: tuple[Kind, Kind]
-    penalties: tuple[float, float]
-    share: float
+    kinds: tuple[Kind, ...]
+    penalties: tuple[float, ...]
+    shares: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Counted:
         bags: How often each document has each n-gram.
         labels: `(n,)` class numbers.
         class_weights: `(c,)` what multiplies the loss of documents of each class.
-        tokens: `(size,)` of how many tokens each n-gram is made.
+        tokens: `(size,)` of how many tokens each n-gram is made, or `CHARACTERS`.
     """
 
     bags: Bags
@@ -93,7 +102,7 @@ class Model:
     """A regression of one kind over training documents."""
 
     def __init__(self, kind: Kind, documents: Counted) -> None:
-        self._kind, self._wanted = kind, documents.tokens <= kind.longest
+        self._kind, self._wanted = kind, np.isin(documents.tokens, kind.sizes)
         per_class = documents.per_class() * self._wanted[:, None]
         self.idf = inverse_frequency(per_class.sum(1), len(documents.labels))
         ratio = np.ones(per_class.shape, np.float32) if kind.tfidf else log_ratios(per_class)
@@ -125,15 +134,21 @@ def log_ratios(per_class: np.ndarray) -> np.ndarray:
     return ratio
 
 
-def table_size(documents: Dataset, classes: int) -> int:
+def few(documents: Dataset) -> bool:
+    """Return whether tokenised documents, with the column `length`, are so few that characters are worth their time."""
+    return sum(documents["length"][:]) <= FEW
+
+
+def table_size(documents: Dataset, classes: int, characters: bool) -> int:
     """Return how many places let most n-grams of documents have one of their own: a power of 2, within bounds.
 
     Args:
         documents: Tokenised documents with the column `length`.
         classes: How many weights each place has.
+        characters: Whether there are n-grams of characters, too.
     """
     # Of the n-grams of a text, not many more than half are different.
-    wanted = LONGEST * sum(documents["length"][:])
+    wanted = LONGEST * sum(documents["length"][:]) * (1 + characters)
     most = min(MOST, MOST_WEIGHTS // classes)
     return 1 << max(4, min(wanted.bit_length(), most.bit_length() - 1))
 
@@ -153,21 +168,24 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
     """Fit the tables of a model's wide part to training documents, and return what was chosen for it.
 
     Args:
-        wide: The part, changed in place.
+        wide: The part, changed in place. Its `spelling`, if there is one, says which n-grams of characters tokens have;
+            it is taken away if they do not help.
         documents: Tokenised documents with the columns `input_ids`, `length` and `labels`.
         class_weights: `(c,)` what multiplies the loss of documents of each class; None is 1.
     """
     labels = targets(documents).numpy()
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
-    _give_places(wide, Bags.of(documents, ngram_counts, 2**31))
+    _give_places(wide, Bags.of(documents, wide.hashed, 2**31))
     found = Bags.of(documents, wide.counts, wide.buckets)
     bags, used = _numbered(found)
     tokens, folds = _tokens_and_folds(wide, documents)
     counted = Counted(bags, labels, weights, tokens[used])
+    groups: list[tuple[Kind, ...]] = [BAYES, (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF]
+    groups += [] if wide.spelling is None else [(SPELLED,)]
     # Compiled loops and sums do not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(torch.get_num_threads()) as pool,
-        tqdm(total=len(BAYES) + len(TFIDF) + 2, desc="Fitting n-grams", leave=False) as bar,
+        tqdm(total=len(groups) + sum(map(len, groups)), desc="Fitting n-grams", leave=False) as bar,
     ):
 
         def each(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
@@ -177,16 +195,21 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
                 bar.update()
             return found
 
-        chosen = _choose(counted, each)
+        chosen = _choose(counted, groups, each)
         models = [Model(kind, counted) for kind in chosen.kinds]
-        fitted = each(lambda number: models[number].solve(chosen.penalties[number]), range(2))
-    parts = (1 - chosen.share, chosen.share)
+        fitted = each(lambda number: models[number].solve(chosen.penalties[number]), range(len(models)))
     places = torch.from_numpy(used)
     with torch.no_grad():
-        for table, part, solution in zip((wide.weight, wide.tfidf_weight), parts, fitted, strict=True):
-            table[places] = torch.from_numpy(part * solution.weights)
-        wide.idf[places] = torch.from_numpy(models[1].idf).float()
-        wide.bias.copy_(torch.from_numpy(sum(part * each.bias for part, each in zip(parts, fitted, strict=True))))
+        for tensor in (wide.weight, wide.tfidf_weight, wide.bias):
+            tensor.zero_()
+        for kind, model, share, solution in zip(chosen.kinds, models, chosen.shares, fitted, strict=True):
+            table = wide.tfidf_weight if kind.tfidf else wide.weight
+            table[places] += torch.from_numpy(share * solution.weights)
+            wide.bias += torch.from_numpy(share * solution.bias)
+            if kind.tfidf:
+                wide.idf[places] = torch.from_numpy(model.idf).float()
+    if SPELLED in chosen.kinds and not chosen.shares[chosen.kinds.index(SPELLED)]:
+        wide.spelling = None
     _fit_evidence(wide, counted, folds, places)
     return chosen
 
@@ -202,8 +225,11 @@ def _give_places(wide: Wide, bags: Bags) -> None:
 
 
 def _tokens_and_folds(wide: Wide, documents: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return of how many tokens the n-gram at each place is made, and the fold of each document."""
-    tokens, folds = torch.zeros(wide.buckets, dtype=torch.int8), torch.zeros(len(documents), dtype=torch.long)
+    """Return of how many tokens the n-gram at each place is made, or `CHARACTERS`, and the fold of each document."""
+    tokens, folds = (
+        torch.full((wide.buckets,), CHARACTERS, dtype=torch.int8),
+        torch.zeros(len(documents), dtype=torch.long),
+    )
     for batch, ids, mask in batches(documents, "Measuring n-grams"):
         hashes = ngram_hashes(ids, mask)
         places = hashes % wide.buckets
@@ -215,11 +241,13 @@ def _tokens_and_folds(wide: Wide, documents: Dataset) -> tuple[np.ndarray, np.nd
 
 def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Tensor) -> None:
     """Set the log-count ratios of all training documents, and those without each fold."""
-    per_class = documents.per_class()
+    # Evidence is of tokens.
+    of_tokens = (documents.tokens != CHARACTERS)[:, None]
+    per_class = documents.per_class() * of_tokens
     wide.ratio[places] = torch.from_numpy(log_ratios(per_class))
     held_out = torch.zeros(FOLDS, *wide.ratio.shape, dtype=torch.float16)
     for fold in range(FOLDS):
-        rest = per_class - documents.part(folds == fold).per_class()
+        rest = per_class - documents.part(folds == fold).per_class() * of_tokens
         held_out[fold, places] = torch.from_numpy(log_ratios(rest)).half()
     wide.held_out = held_out
 
@@ -236,18 +264,28 @@ def _numbered(bags: Bags) -> tuple[Bags, np.ndarray]:
     return replace(bags, grams=rank[numbers], size=len(used)), used[order]
 
 
-def _choose(documents: Counted, each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]) -> Chosen:
-    """Return what predicts documents held out best; `each` maps a function over arguments."""
+def _choose(
+    documents: Counted,
+    groups: Sequence[Sequence[Kind]],
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]],
+) -> Chosen:
+    """Return what predicts documents held out best, with a kind of each group; `each` maps a function over arguments.
+
+    A stratified fifth of the documents is held out after the other, until `ENOUGH` were.
+    """
     labels = documents.labels
     # Documents come class by class, so that consecutive ones are spread over the folds; and the same ones each time.
     fold = np.empty(len(labels), np.int64)
     fold[np.lexsort((np.random.default_rng(0).random(len(labels)), labels))] = np.arange(len(labels)) % FOLDS
     tried = [number for number in range(FOLDS) if number * len(labels) / FOLDS < ENOUGH and (fold == number).any()]
     truth = torch.from_numpy(np.concatenate([labels[fold == number] for number in tried]))
-    importance = torch.from_numpy(documents.class_weights)[truth]
+    importance = torch.from_numpy(documents.class_weights)[truth].float()
 
     def loss(logits: Tensor) -> float:
-        return float(cross_entropy(logits, truth, reduction="none") @ importance.float())
+        return float(cross_entropy(logits, truth, reduction="none") @ importance)
+
+    frequencies = torch.from_numpy(np.bincount(labels, documents.class_weights[labels], len(documents.class_weights)))
+    without = loss((frequencies + 1).log().float().expand(len(truth), -1))
 
     def best(kind: Kind) -> tuple[float, Tensor]:
         """Return the penalty with the lowest loss on the way, and the logits there."""
@@ -260,17 +298,35 @@ def _choose(documents: Counted, each: Callable[[Callable[[Any], Any], Iterable[A
             parts = [model.solve(penalty).logits(bags) for model, bags in zip(models, held_out, strict=True)]
             logits = torch.cat(parts)
             found.append((loss(logits), penalty, logits))
-            if len(found) > 1 and found[-1][0] > WORTH * found[-2][0]:
+            if _flat([without, *(each[0] for each in found)]):
                 break
         return min(found, key=lambda each: each[0])[1:]
 
     # Those that take longest first.
-    kinds = sorted((*BAYES, *TFIDF), key=lambda kind: -kind.longest)
+    kinds = sorted((kind for group in groups for kind in group), key=lambda kind: -max(kind.sizes))
     found = dict(zip(kinds, each(best, kinds), strict=True))
 
-    def mean(chosen: tuple[Kind, Kind, float]) -> float:
-        bayes, tfidf, share = chosen
-        return loss((1 - share) * found[bayes][1] + share * found[tfidf][1])
+    def mean(chosen: Sequence[Kind], shares: Sequence[float]) -> float:
+        logits = torch.stack([share * found[kind][1] for kind, share in zip(chosen, shares, strict=True)]).sum(0)
+        return loss(logits) + PULL * sum((share - 1 / len(shares)) ** 2 for share in shares)
 
-    bayes, tfidf, share = min(itertools.product(BAYES, TFIDF, SHARES), key=mean)
-    return Chosen((bayes, tfidf), (found[bayes][0], found[tfidf][0]), share)
+    every = itertools.product(itertools.product(*groups), _shares(len(groups)))
+    chosen, shares = min(every, key=lambda each: mean(*each))
+    return Chosen(chosen, tuple(found[kind][0] for kind in chosen), shares)
+
+
+def _flat(losses: Sequence[float]) -> bool:
+    """Return whether weaker penalties are not worth trying, given the losses of the stronger ones; the first has no
+    n-grams.
+
+    The strongest penalties leave the loss nearly as it is without n-grams: gains are small, but grow.
+    """
+    gains = [one - other for one, other in itertools.pairwise(losses)]
+    return len(gains) > 1 and losses[-1] > WORTH * losses[-2] and gains[-1] < gains[-2]
+
+
+def _shares(parts: int) -> Iterator[tuple[float, ...]]:
+    """Yield the tuples of multiples of 1/STEPS that add up to 1."""
+    for numbers in itertools.product(range(STEPS + 1), repeat=parts):
+        if sum(numbers) == STEPS:
+            yield tuple(number / STEPS for number in numbers)

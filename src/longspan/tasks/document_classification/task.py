@@ -16,13 +16,15 @@ from longspan.data.columns import Column, Label, Text
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits, load
 from longspan.data.notes import note
+from longspan.data.tokens import ordinary_tokens
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models.wide import spelled
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
 from longspan.tasks.document_classification import baselines, pictures, report
-from longspan.tasks.document_classification.fitting import check_memory, fit_wide, table_size
+from longspan.tasks.document_classification.fitting import check_memory, few, fit_wide, table_size
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
@@ -86,13 +88,18 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         if recipe.model.get("wide"):
-            classes = len(prepared.config["id2label"])
-            places = recipe.model.get("wide_buckets") or table_size(prepared.splits["train"], classes)
+            training, classes = prepared.splits["train"], len(prepared.config["id2label"])
+            characters = recipe.model.get("wide_characters")
+            characters = few(training) if characters is None else characters
+            places = recipe.model.get("wide_buckets") or table_size(training, classes, characters)
             check_memory(places, classes)
-            recipe = replace(recipe, model={**recipe.model, "wide_buckets": places})
+            recipe = replace(recipe, model={**recipe.model, "wide_buckets": places, "wide_characters": characters})
         model = super().build_model(recipe, prepared)
         if model.wide is not None:
-            fit_wide(model.wide, prepared.splits["train"], model.config.class_weights)
+            if model.wide.spelling is not None:
+                model.wide.spelling.copy_(spelled(ordinary_tokens(prepared.processor)))
+            fit_wide(model.wide, training, model.config.class_weights)
+            model.config.wide_characters = model.wide.spelling is not None
         return model
 
     def target(self, config: LongspanConfig) -> Carried:

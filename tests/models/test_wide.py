@@ -148,7 +148,7 @@ def test_folds_are_those_of_the_documents_however_they_are_padded():
 
 def test_a_token_is_spelled_by_its_n_grams_of_characters():
     found = spelled(["to", "", "x", "incomprehensibly"])
-    written = [" t", "to", "o ", " to", "to ", " to "], [], [" x", "x ", " x "]
+    written: tuple[list[str], ...] = [" t", "to", "o ", " to", "to ", " to "], [], [" x", "x ", " x "]
     for row, parts in zip(found, written, strict=False):
         assert row[row < _PRIME].tolist() == sorted(zlib.crc32(part.encode()) % _PRIME for part in parts)
     assert found.dtype == torch.int32

@@ -13,7 +13,7 @@ _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
 LONGEST = len(_FACTORS)
 #: Log-count ratios that training documents are read with do not know the documents of their own fold, of so many.
 FOLDS = 5
-#: N-grams of characters are of so many, and of the first of each token and the spaces around it; and how many those are.
+#: N-grams of characters are of so many, among the first ones of a token with spaces around it; and how many they are.
 _CHARACTERS, _SPELLED = range(2, 6), 14
 _PARTS = sum(_SPELLED - size + 1 for size in _CHARACTERS)
 

@@ -173,7 +173,7 @@ def test_the_classes_are_told_apart():
 def with_words(rows):
     """Return a part that knows how the tokens of `documents` are spelled: those below 20 begin alike."""
     wide = Wide(2048, 3, 23)
-    wide.spelling.copy_(spelled(["", "", "", *(f"word{number}" for number in range(3, 20)), "one", "two", "three"]))
+    wide.spelling = spelled(["", "", "", *(f"word{number}" for number in range(3, 20)), "one", "two", "three"])
     return wide
 
 
@@ -215,13 +215,13 @@ def test_parts_of_words_tell_classes_that_no_word_tells():
     labels = [number % 3 for number in range(120)]
     rows = Dataset.from_dict({"input_ids": [[1 + n] for n in range(120)], "length": [1] * 120, "labels": labels})
     wide = Wide(2**13, 3, len(words))
-    wide.spelling.copy_(spelled(words))
+    wide.spelling = spelling = spelled(words)
     chosen = fit_wide(wide, rows, None)
     assert chosen.kinds[-1] == SPELLED
     assert chosen.shares[-1] > 0.5
     right = wide(torch.arange(121, 181)[:, None]).argmax(1) == torch.arange(60) % 3
     assert right.double().mean() > 0.9
-    assert wide.ratio[torch.isin(wide.keys, wide.spelling)].abs().max() == 0
+    assert wide.ratio[torch.isin(wide.keys, spelling)].abs().max() == 0
     # Endings would say something, were they counted as evidence of a position.
     assert wide.evidence(torch.tensor([[121]])).abs().max() == 0
 

@@ -26,8 +26,8 @@ from longspan.tasks.document_classification.scores import ClassificationScores
 
 # `longspan.verbs.export` is the module or, once it is used, the function.
 verb = importlib.import_module("longspan.verbs.export")
-# torch.export cannot follow the suite's checks of shapes.
-pytestmark = pytest.mark.usefixtures("no_shape_checks")
+# torch.export cannot follow the suite's checks of shapes, and what it notes of calls must not be given away.
+pytestmark = pytest.mark.usefixtures("no_shape_checks", "notes_of_calls")
 _NO_SCORES = {
     "accuracy": 0.0,
     "macro_f1": 0.0,

@@ -18,6 +18,7 @@ from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.recipe import Recipe
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
+from longspan.verbs import train as training
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
@@ -230,3 +231,13 @@ def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> Non
     frozen = [f"training.word_vectors={vectors}", "training.learning_rate=0.0", "training.num_train_epochs=1"]
     result = train(recipe(animals, *frozen), run=tmp_path / "run", progress=False)
     assert result.word_vectors_found == 1
+
+
+def test_the_best_epoch_is_that_of_the_score_that_is_named(animals: Path, tmp_path: Path) -> None:
+    """Whether more of it is better goes with the name: `loss` in the recipe, another one on the command line."""
+    for given, greater in (([], False), (["training.metric_for_best_model=accuracy"], True)):
+        made = recipes.load("classify", [f"data.path={animals}", *given])
+        assert training._arguments(made, tmp_path, False).greater_is_better is greater
+    made = recipes.load("classify", [f"data.path={animals}", "training.metric_for_best_model=acuracy"])
+    with pytest.raises(UserError, match=r"no training.metric_for_best_model 'acuracy'; did you mean 'accuracy'"):
+        training._arguments(made, tmp_path, False)

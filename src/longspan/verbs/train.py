@@ -15,7 +15,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import imports, recipes
 from longspan.environment import peak_memory
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.models.word_vectors import load_word_vectors
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
@@ -221,13 +221,16 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
     check_packages(chosen)
     evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
     every = chosen.get("eval_steps", chosen.get("logging_steps", UNWRITTEN_DEFAULTS["logging_steps"]))
+    kind = recipe.task.scores
+    metric = chosen.get("metric_for_best_model") or kind.headline()
+    check_choice("training.metric_for_best_model", metric, list(kind.shown()))
     defaults = UNWRITTEN_DEFAULTS | {
         # What is saved is what was scored; without scores there is no best model.
         "save_strategy": "epoch" if evaluated == "no" else evaluated,
         **({"save_steps": every} if evaluated == "steps" else {}),
         "load_best_model_at_end": evaluated != "no",
-        "metric_for_best_model": recipe.task.scores.headline(),
-        "greater_is_better": recipe.task.scores.higher_is_better(),
+        "metric_for_best_model": metric,
+        "greater_is_better": kind.higher_is_better(metric),
         "disable_tqdm": not progress,
         # Otherwise processes without a GPU would not find each other.
         "use_cpu": not torch.accelerator.is_available(),

@@ -59,8 +59,9 @@ def accuracies(parts: Tensor, both: Tensor, labels: Tensor) -> dict[str, float]:
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     """Return what to multiply the logits of both parts by, `(2,)` float32, at least 0.
 
-    They have the lowest cross-entropy on the validation split, pulled towards the wide part alone. Where the sum would
-    get fewer documents right than that, by more than chance does, it counts alone.
+    They have the lowest cross-entropy on the validation split, pulled towards the wide part alone by what the deep part
+    adds, so that it counts no more for being sure. Where the sum would get fewer documents right than the wide part, by
+    more than chance does, that counts alone.
 
     Args:
         parts: `(n, 2, c)` logits of the wide and the deep part.
@@ -68,12 +69,15 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     """
     logits, alone = parts.double(), torch.tensor([1.0, 0.0], dtype=torch.float64)
     scales = alone.clone().requires_grad_()
+    # How far two classes' logits are apart. A part that is hardly sure of anything is not to be blown up.
+    apart = (2 * logits[:, 1].var(-1)).mean().sqrt().clamp_min(1)
+    units = torch.stack([torch.ones_like(apart), apart])
     optimizer = torch.optim.LBFGS([scales], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
         found = cross_entropy((scales[:, None] * logits).sum(1), labels, reduction="sum")
-        found = found + _PRIOR * (scales - alone).square().sum()
+        found = found + _PRIOR * (units * (scales - alone)).square().sum()
         found.backward()
         return found
 

@@ -340,7 +340,7 @@ def test_a_part_that_has_learned_nothing_does_not_drag_the_sum_down(count, sure)
     for _ in range(20):
         validation[:, 1] = parts(count)[0][:, 1]
         scales = best_scales(validation, labels)
-        loss = cross_entropy((scales[:, None] * validation).sum(1), labels)
+        loss = float(cross_entropy((scales[:, None] * validation).sum(1), labels))
         if loss < best:
             best = loss
             wide.scales.copy_(scales)

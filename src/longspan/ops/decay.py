@@ -1,13 +1,14 @@
 """Sums over chunks of positions whose weights decay: factors within and between chunks, none of them above one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import Function
 from torch._higher_order_ops.scan import scan
 
-from longspan.ops.execution import exporting
+from longspan.ops.execution import by_hand, exporting
 from longspan.ops.scan import lerp_scan, softmax_gates
 from longspan.ops.scan.plain import exact_dtype
 
@@ -32,11 +33,33 @@ def chunk_decay(rates: Float[Tensor, "*b size"]) -> Decay:
     """Return the factors of chunks with these rates, in their type."""
     # In float64, as a large rate leaves no digits to those after it.
     passed = rates.to(exact_dtype(rates.device)).cumsum(-1)
-    size, end = rates.shape[-1], passed[..., -1:]
-    later = torch.ones(size, size, dtype=torch.bool, device=rates.device).triu(1)
-    apart = (passed.unsqueeze(-2) - passed.unsqueeze(-1)).to(rates.dtype).masked_fill(later, -torch.inf)
+    end = passed[..., -1:]
+    within: Tensor = _Within.apply(passed, rates.dtype) if by_hand() else _within(passed, rates.dtype)
     since_start, until_end = ((-lost).to(rates.dtype).exp() for lost in (passed, end - passed))
-    return Decay(apart.exp(), since_start, until_end, end.squeeze(-1).to(rates.dtype))
+    return Decay(within, since_start, until_end, end.squeeze(-1).to(rates.dtype))
+
+
+def _within(passed: Tensor, dtype: torch.dtype) -> Tensor:
+    size = passed.shape[-1]
+    later = torch.ones(size, size, dtype=torch.bool, device=passed.device).triu(1)
+    return (passed.unsqueeze(-2) - passed.unsqueeze(-1)).to(dtype).masked_fill(later, -torch.inf).exp()
+
+
+class _Within(Function):
+    """The same, whose gradient keeps to `dtype` where PyTorch's would go back through float64."""
+
+    @staticmethod
+    def forward(ctx: Any, passed: Tensor, dtype: torch.dtype) -> Tensor:
+        left = (passed.unsqueeze(-2) - passed.unsqueeze(-1)).to(dtype).exp_().tril_()
+        ctx.save_for_backward(left)
+        ctx.exact = passed.dtype
+        return left
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (left,) = ctx.saved_tensors
+        change = gradient * left
+        return (change.sum(-2) - change.sum(-1)).to(ctx.exact), None
 
 
 def running_sums(

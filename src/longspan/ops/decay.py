@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import Function
 from torch._higher_order_ops.scan import scan
+from torch.autograd import Function
 
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.scan import lerp_scan, softmax_gates

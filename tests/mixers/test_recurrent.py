@@ -6,11 +6,13 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
+from contract import close_with_gradients
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from longspan import mixers
 from longspan.errors import UserError
+from longspan.mixers import recurrent
 from longspan.mixers.recurrent import CELLS, Recurrent, naive
 from longspan.testing.counting import count_operations
 
@@ -203,3 +205,22 @@ def test_two_directions_need_an_even_width() -> None:
 def test_unknown_cells_are_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'lstm'"):
         mixers.build("recurrent", 8, cell="lstn")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_rows_longer_than_what_is_read_at_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Recurrent(6, cell=cell, causal=True).double()
+    x = torch.randn(2, 20, 6, dtype=torch.float64, requires_grad=True)
+    whole = ours(x)
+    monkeypatch.setattr(recurrent, "LONGEST", 7)
+    close_with_gradients(ours(x), whole, x, *ours.parameters())
+
+
+def test_weights_side_by_side_are_the_same_weights() -> None:
+    """As cuDNN wants them; PyTorch warns of weights that are not."""
+    weights = [parameter.requires_grad_() for parameter in Recurrent(6, causal=True).reader.parameters()]
+    beside = recurrent._adjacent(weights)
+    assert len({weight.untyped_storage().data_ptr() for weight in beside}) == 1
+    for one, other in zip(weights, beside, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert torch.equal(torch.autograd.grad(other.sum(), one, retain_graph=True)[0], torch.ones_like(one))

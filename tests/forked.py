@@ -35,4 +35,9 @@ def fork(work: Callable[[], int | None], told: Path) -> int:
 
 def ended(child: int) -> int:
     """Wait for a process that was forked; return its exit code, or the signal that ended it as a negative number."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        # The test took too long, or was interrupted; torchrun ends its workers then.
+        os.kill(child, signal.SIGTERM)
+        raise

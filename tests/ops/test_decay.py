@@ -16,7 +16,7 @@ def recurrence(chunks: Tensor, start: Tensor, rates: Tensor) -> tuple[Tensor, Te
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-3, 1.0, 1e4])
-@pytest.mark.parametrize("n", [1, 2, 33])
+@pytest.mark.parametrize("n", [1, 2, 33, decay.FEW])
 @pytest.mark.parametrize("widths", [(5,), (4, 3)])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_sums_before_each_chunk_are_the_recurrence(
@@ -44,3 +44,8 @@ def test_factors_within_chunks_are_at_most_one_and_keep_their_digits() -> None:
             torch.testing.assert_close(found.within[:, i, j].double(), expected, rtol=1e-6, atol=0)
     torch.testing.assert_close(found.until_end, torch.exp(-rates.flip(1).cumsum(1).flip(1) + rates))
     torch.testing.assert_close(found.since_start, torch.exp(-rates.cumsum(1)))
+
+
+def test_factors_can_be_differentiated_twice() -> None:
+    rates = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda rates: decay.chunk_decay(rates).within, rates)

@@ -4,13 +4,16 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.autograd import Function
 
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.scan import lerp_scan, softmax_gates
 from longspan.ops.scan.plain import exact_dtype
+
+# Chunks below which a product of all with all takes less time than a scan.
+FEW = 64
 
 
 class Decay(NamedTuple):
@@ -70,9 +73,9 @@ def running_sums(
     """Return all S_{n-1} and the last S of S_n = exp(-rates_n) S_{n-1} + chunks_n, S_0 being `start`.
 
     `rates` are one per head, or one per head and each of the first of the dimensions e. In an exported program, one
-    operation goes from chunk to chunk. Elsewhere the scan of means does it, whose factors are at most 1: S_n is the
-    decayed mean of the start and all that was added, each counting as 1, times the decayed number of them, which is one
-    over the last gate.
+    operation goes from chunk to chunk. Elsewhere one product does it where chunks are few, and where they are many the
+    scan of means, whose factors are at most 1: S_n is the decayed mean of the start and all that was added, each
+    counting as 1, times the decayed number of them, which is one over the last gate.
     """
     if exporting():
         kept = (-rates).exp()
@@ -81,6 +84,12 @@ def running_sums(
         inputs = tuple(x.movedim(2, 0).contiguous() for x in (chunks, kept))
         last, before = scan(_next, start.to(chunks.dtype).contiguous(), inputs)
         return before.movedim(0, 2), last
+    if rates.ndim == 3 and chunks.shape[2] < FEW:
+        # A product, in which what each chunk adds, and the start before them, decays to the end of each later one.
+        together = torch.cat((start.unsqueeze(2).to(chunks.dtype), chunks), 2)
+        kept = chunk_decay(nn.functional.pad(rates, (1, 0))).within.to(chunks.dtype)
+        sums = (kept @ together.flatten(3)).view_as(together)
+        return sums[:, :, :-1], sums[:, :, -1].clone()
     # Positions first, as scans have them: (b, n, heads, e), each channel a head where it has a rate of its own.
     rates = rates.transpose(1, 2).flatten(2)
     heads = rates.shape[2]

@@ -164,7 +164,9 @@ def check_memory(places: int, classes: int) -> None:
         )
 
 
-def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | None) -> Chosen:
+def fit_wide(
+    wide: Wide, documents: Dataset, class_weights: Sequence[float] | None, validation: Dataset | None = None
+) -> Chosen:
     """Fit the tables of a model's wide part to training documents, and return what was chosen for it.
 
     Args:
@@ -172,6 +174,8 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
             it is taken away if they do not help.
         documents: Tokenised documents with the columns `input_ids`, `length` and `labels`.
         class_weights: `(c,)` what multiplies the loss of documents of each class; None is 1.
+        validation: Such documents, which may be of other authors and topics: characters, which know these best, are
+            left out where they predict them worse, by more than chance does.
     """
     labels = targets(documents).numpy()
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
@@ -195,23 +199,54 @@ def fit_wide(wide: Wide, documents: Dataset, class_weights: Sequence[float] | No
                 bar.update()
             return found
 
-        chosen = _choose(counted, groups, each)
-        models = [Model(kind, counted) for kind in chosen.kinds]
-        fitted = each(lambda number: models[number].solve(chosen.penalties[number]), range(len(models)))
-    places = torch.from_numpy(used)
-    with torch.no_grad():
+        choices = _choose(counted, groups, each)
+        penalties = {
+            kind: penalty for every in choices for kind, penalty in zip(every.kinds, every.penalties, strict=True)
+        }
+        models = {kind: Model(kind, counted) for kind in penalties}
+        bar.total += len(models) - len(groups)
+        solved = each(lambda kind: models[kind].solve(penalties[kind]), models)
+    places, solutions = torch.from_numpy(used), dict(zip(models, solved, strict=True))
+
+    def take(chosen: Chosen) -> None:
         for tensor in (wide.weight, wide.tfidf_weight, wide.bias):
             tensor.zero_()
-        for kind, model, share, solution in zip(chosen.kinds, models, chosen.shares, fitted, strict=True):
+        for kind, share in zip(chosen.kinds, chosen.shares, strict=True):
             table = wide.tfidf_weight if kind.tfidf else wide.weight
-            table[places] += torch.from_numpy(share * solution.weights)
-            wide.bias += torch.from_numpy(share * solution.bias)
+            table[places] += torch.from_numpy(share * solutions[kind].weights)
+            wide.bias += torch.from_numpy(share * solutions[kind].bias)
             if kind.tfidf:
-                wide.idf[places] = torch.from_numpy(model.idf).float()
+                wide.idf[places] = torch.from_numpy(models[kind].idf).float()
+
+    with torch.no_grad():
+        chosen = choices[0]
+        take(chosen)
+        if len(choices) > 1 and validation is not None:
+            having = _losses(wide, validation, weights)
+            take(choices[1])
+            if _larger(having - _losses(wide, validation, weights)):
+                chosen = choices[1]
+            take(chosen)
     if SPELLED in chosen.kinds and not chosen.shares[chosen.kinds.index(SPELLED)]:
         wide.spelling = None
     _fit_evidence(wide, counted, folds, places)
     return chosen
+
+
+def _losses(wide: Wide, documents: Dataset, class_weights: np.ndarray) -> Tensor:
+    """Return what predicting documents costs, (n,), of at most `ENOUGH`, evenly spread."""
+    documents = documents.select(np.linspace(0, len(documents) - 1, min(len(documents), ENOUGH)).astype(int).tolist())
+    # A document may be empty.
+    rows = [(torch.tensor([ids or [0]]), torch.full((1, len(ids) or 1), bool(ids))) for ids in documents["input_ids"]]
+    logits = torch.cat([wide(ids, mask) for ids, mask in rows])
+    weights = torch.from_numpy(class_weights).float()
+    return cross_entropy(logits, targets(documents), weights, reduction="none")
+
+
+def _larger(differences: Tensor) -> bool:
+    """Return whether differences (n,) are above zero by more than two standard errors of their mean."""
+    n = len(differences)
+    return n > 1 and float(differences.mean()) > 2 * float(differences.std()) / n**0.5
 
 
 def _give_places(wide: Wide, bags: Bags) -> None:
@@ -268,8 +303,9 @@ def _choose(
     documents: Counted,
     groups: Sequence[Sequence[Kind]],
     each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]],
-) -> Chosen:
-    """Return what predicts documents held out best, with a kind of each group; `each` maps a function over arguments.
+) -> list[Chosen]:
+    """Return what predicts documents held out best, with a kind of each group, and the best without characters if it
+    has them; `each` maps a function over arguments.
 
     A stratified fifth of the documents is held out after the other, until `ENOUGH` were.
     """
@@ -285,7 +321,7 @@ def _choose(
         return float(cross_entropy(logits, truth, reduction="none") @ importance)
 
     frequencies = torch.from_numpy(np.bincount(labels, documents.class_weights[labels], len(documents.class_weights)))
-    without = loss((frequencies + 1).log().float().expand(len(truth), -1))
+    nothing = loss((frequencies + 1).log().float().expand(len(truth), -1))
 
     def best(kind: Kind) -> tuple[float, Tensor]:
         """Return the penalty with the lowest loss on the way, and the logits there."""
@@ -298,7 +334,7 @@ def _choose(
             parts = [model.solve(penalty).logits(bags) for model, bags in zip(models, held_out, strict=True)]
             logits = torch.cat(parts)
             found.append((loss(logits), penalty, logits))
-            if _flat([without, *(each[0] for each in found)]):
+            if _flat([nothing, *(each[0] for each in found)]):
                 break
         return min(found, key=lambda each: each[0])[1:]
 
@@ -310,9 +346,14 @@ def _choose(
         logits = torch.stack([share * found[kind][1] for kind, share in zip(chosen, shares, strict=True)]).sum(0)
         return loss(logits) + PULL * sum((share - 1 / len(shares)) ** 2 for share in shares)
 
-    every = itertools.product(itertools.product(*groups), _shares(len(groups)))
-    chosen, shares = min(every, key=lambda each: mean(*each))
-    return Chosen(chosen, tuple(found[kind][0] for kind in chosen), shares)
+    def best_of(every: Iterable[tuple[Sequence[Kind], tuple[float, ...]]]) -> list[Chosen]:
+        chosen, shares = min(every, key=lambda each: mean(*each))
+        return [Chosen(tuple(chosen), tuple(found[kind][0] for kind in chosen), shares)]
+
+    every = list(itertools.product(itertools.product(*groups), _shares(len(groups))))
+    without = [each for each in every if all(kind != SPELLED or not share for kind, share in zip(*each, strict=True))]
+    first = best_of(every)
+    return first + (best_of(without) if without and (first[0].kinds, first[0].shares) not in without else [])
 
 
 def _flat(losses: Sequence[float]) -> bool:

@@ -98,7 +98,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
         if model.wide is not None:
             if model.wide.spelling is not None:
                 model.wide.spelling.copy_(spelled(ordinary_tokens(prepared.processor)))
-            fit_wide(model.wide, training, model.config.class_weights)
+            fit_wide(model.wide, training, model.config.class_weights, prepared.splits.get("validation"))
             model.config.wide_characters = model.wide.spelling is not None
         return model
 

@@ -217,3 +217,8 @@ def test_a_broken_one_is_told_what_it_breaks(broken: type[Mixer], told: str) -> 
 def test_what_is_no_mixer_is_refused() -> None:
     with pytest.raises(TypeError, match=r"derived from longspan\.mixers\.Mixer"):
         check_mixer(torch.nn.Linear)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match="expected a device that PyTorch can use here, got cuda:99"):
+        check_mixer(RunningMean, device="cuda:99")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan import mixers
+from longspan.errors import UserError
 from longspan.mixers.base import Mixer
 from longspan.testing.mixers import claims, programs, rows, streams
 from longspan.testing.mixers.subject import Subject
@@ -31,6 +32,7 @@ def check_mixer(
 
     Raises:
         AssertionError: the first broken promise, in one sentence.
+        UserError: if PyTorch cannot use the device.
     """
     for _, check in mixer_checks(mixer, dim=dim, heads=heads, naive=naive, options=options, device=device):
         check()
@@ -67,6 +69,10 @@ def mixer_checks(
     raises. Adapters are checked where PEFT is installed.
     """
     kind = mixers.load(mixer) if isinstance(mixer, str) else mixer
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"expected a device that PyTorch can use here, got {device}: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, Mixer)):
         raise TypeError(f"expected a class derived from longspan.mixers.Mixer, got {kind!r}; derive it.")
     if naive is None and kind.__module__.startswith(f"{mixers.__name__}."):

@@ -7,14 +7,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.testing.mixers.subject import (
-    NARROW,
-    Subject,
-    close,
-    need,
-    random_cuts,
-    refused,
-)
+from longspan.testing.mixers.subject import NARROW, Subject, close, need, random_cuts, refused
 
 
 def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> None:
@@ -128,11 +121,7 @@ def contexts_are_refused_where_unsupported(subject: Subject) -> None:
     if subject.causal or not subject.kind.capabilities.context:
         refused(UserError, "context", lambda: mixer(x, context=x))
         return
-    refused(
-        UserError,
-        "context",
-        lambda: mixer(x, document_ids=subject.full(1, 4).long(), context=x),
-    )
+    refused(UserError, "context", lambda: mixer(x, document_ids=subject.full(1, 4).long(), context=x))
     refused(UserError, "context", lambda: mixer(x, context_mask=subject.full(1, 4)))
 
 

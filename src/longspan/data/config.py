@@ -6,8 +6,11 @@ from longspan.data.decoding import check_encoding
 from longspan.data.schema import check_delimiter
 from longspan.errors import UserError
 
-TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe")
+TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe", "pieces")
 """The kinds of tokens that do not need a pretrained tokenizer."""
+
+BYTE_PAIRS = ("bpe", "pieces")
+"""Those that are learned by byte-level BPE."""
 
 SMALLEST_BPE = 258
 """Byte-level BPE starts with the 256 bytes, the padding token and the unknown token."""
@@ -40,7 +43,8 @@ class DataConfig:
         test_fraction: The same for the test split.
         split_seed: Seed of those splits.
         tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
-            alone, line breaks kept as tokens), "bpe", or the name or folder of a pretrained tokenizer.
+            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name or
+            folder of a pretrained tokenizer.
         vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
         lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
         max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
@@ -99,7 +103,7 @@ class DataConfig:
             raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         if self.classes == 1:
             raise UserError("data.classes must be at least 2 (or 0 for the default), got 1; raise it.")
-        smallest = SMALLEST_BPE if self.tokens == "bpe" else 3
+        smallest = SMALLEST_BPE if self.tokens in BYTE_PAIRS else 3
         if self.vocab_size < smallest:
             raise UserError(
                 f"data.vocab_size must be at least {smallest} for tokens={self.tokens!r}, got "

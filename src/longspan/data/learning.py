@@ -9,6 +9,7 @@ import datasets
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from longspan.data.config import DataConfig
+from longspan.data.words import CHARACTERS, PLAIN
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<|endoftext|>"
 
@@ -19,13 +20,15 @@ _SPECIAL_WORD = r"<(?=pad>|\|endoftext\|>)"
 """Where words that look like special tokens are split."""
 
 
-def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Tokenizer:
+def learn(config: DataConfig, texts: Iterable[str], special: list[str], splitting: str = "") -> Tokenizer:
     """Return a tokenizer of the kind `config.tokens` whose first ids are the special tokens.
 
     Args:
         config: Which of `longspan.data.config.TRAINED_TOKENS`, how many, and whether in lower case.
         texts: Documents or pieces of them, read once, or not at all for bytes.
         special: `PAD`, `UNKNOWN` and perhaps `END`, in this order.
+        splitting: The regular expression by which the tokenizer splits texts into words; `texts` are then such words.
+            Of bytes and "bpe", words are those with a space before them.
     """
     options: dict[str, Any] = {
         "special_tokens": special,
@@ -35,10 +38,18 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Token
     # Sorted, so that the ids of single bytes are the same everywhere.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer: Any = None
+    within: Any = None
     if config.tokens == "words":
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        if not splitting:
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordLevelTrainer(**options)
+    elif config.tokens == "pieces":
+        tokenizer = Tokenizer(models.BPE())
+        within = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+        tokenizer.pre_tokenizer = within if splitting else _splitting_words(PLAIN, within)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
     elif config.tokens == "whitespace":
         # Published texts contain "<unk>" themselves, meaning the unknown token.
         tokenizer = Tokenizer(models.WordLevel(_frequent(config, texts, special), unk_token=UNKNOWN))
@@ -68,7 +79,16 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str]) -> Token
     else:
         length = len(texts) if isinstance(texts, Sized) else None
         tokenizer.train_from_iterator(texts, trainer, length=length)
+    if splitting and config.tokens not in ("bytes", "bpe"):
+        pattern = CHARACTERS if config.tokens == "characters" else splitting
+        tokenizer.pre_tokenizer = _splitting_words(pattern, within)
     return tokenizer
+
+
+def _splitting_words(pattern: str, within: Any) -> Any:
+    """Return what splits texts into the words that match, and then perhaps these."""
+    words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    return pre_tokenizers.Sequence([words] if within is None else [words, within])
 
 
 def _frequent(config: DataConfig, texts: Iterable[str], special: list[str]) -> dict[str, int]:

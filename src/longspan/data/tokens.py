@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.carried import Carried
-from longspan.data.config import TRAINED_TOKENS, DataConfig
+from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
 from longspan.data.learning import END, PAD, UNKNOWN, learn
 from longspan.data.lookup import WordLookup, encodes_words_alone
 from longspan.data.opening import expand, missing
@@ -41,7 +41,7 @@ _LOOKUPS: WeakKeyDictionary[PreTrainedTokenizerBase, WordLookup] = WeakKeyDictio
 
 
 def build_tokenizer(
-    config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None, end: bool = False
+    config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None, end: bool = False, splitting: str = ""
 ) -> PreTrainedTokenizerBase:
     """Return the tokenizer that `config.tokens` names, learned from `texts` if necessary.
 
@@ -49,7 +49,8 @@ def build_tokenizer(
     (Sennrich et al. 2016; Radford et al. 2019), learned from the part of each document that `config.max_length` leaves
     and a multiple of it. These decode exactly, except for unknown characters. "words" splits at
     white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
-    keep the most frequent words. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
+    keep the most frequent words. "pieces" is BPE within words, each of which begins with a token of its own, as
+    `longspan.data.words` describes. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
     document becomes ordinary tokens. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token
     added if it has none.
 
@@ -60,6 +61,8 @@ def build_tokenizer(
             beside data sets, and `texts` are not read again.
         end: Whether to have a token for the end of a document, "<|endoftext|>", as `eos_token` and `bos_token` (id 2;
             a pretrained tokenizer with an end token keeps its own).
+        splitting: The regular expression by which it splits texts into words, as for `longspan.data.learning.learn`;
+            `texts` are then words. A pretrained tokenizer has its own.
 
     Raises:
         UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room beside the special tokens.
@@ -67,19 +70,19 @@ def build_tokenizer(
     if config.tokens not in TRAINED_TOKENS:
         return _pretrained(config.tokens, end)
     special = [PAD, UNKNOWN, END] if end else [PAD, UNKNOWN]
-    smallest = len(special) + (256 if config.tokens == "bpe" else 1)
+    smallest = len(special) + (256 if config.tokens in BYTE_PAIRS else 1)
     if config.vocab_size < smallest:
         raise UserError(
             f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, got "
             f"{config.vocab_size}; raise it."
         )
-    read = _READ_CHARACTERS * config.max_length if config.tokens == "bpe" else 0
-    file = _cache_file(config, cache_key, end, read) if cache_key and config.tokens != "bytes" else None
+    read = _READ_CHARACTERS * config.max_length if config.tokens in BYTE_PAIRS and not splitting else 0
+    file = _cache_file(config, cache_key, end, read, splitting) if cache_key and config.tokens != "bytes" else None
     if file is not None and file.exists():
         backend = Tokenizer.from_file(str(file))
     else:
         with no_rust_threads():
-            backend = learn(config, _ends(texts, read, config.keep) if read else texts, special)
+            backend = learn(config, _ends(texts, read, config.keep) if read else texts, special, splitting)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -101,10 +104,11 @@ def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
     return (text[:characters] if keep == "first" else text[-characters:] for text in texts)
 
 
-def _cache_file(config: DataConfig, cache_key: str, end: bool, read: int) -> Path:
+def _cache_file(config: DataConfig, cache_key: str, end: bool, read: int, splitting: str) -> Path:
     facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
     facts += [END] if end else []
     facts += [read, config.keep] if read else []
+    facts += [splitting] if splitting else []
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     return Path(datasets.config.HF_DATASETS_CACHE, "longspan_tokenizers", f"{name}.json")
 

@@ -1,7 +1,7 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,11 +28,17 @@ class LengthTrainer(LongspanTrainer):
             of its own); 0 for no limit.
         pad_id: id of the padding token.
         measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set.
-        kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length` and `labels`.
+        kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length`, `labels` and those of
+            `per_token`.
+
+    Attributes:
+        per_token: columns with one whole number for each token, as `longspan.data.batches.pad` takes them.
 
     Raises:
         UserError: when there are fewer documents than processes.
     """
+
+    per_token: ClassVar[Mapping[str, int]] = {}
 
     def __init__(
         self,
@@ -42,7 +48,7 @@ class LengthTrainer(LongspanTrainer):
         measure: Callable[[Tensor, Tensor], Scores],
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, data_collator=Collator(pad_id), **kwargs)
+        super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)
         self.batch_tokens = batch_tokens
         self.pad_id = pad_id
         self.measure = measure
@@ -53,7 +59,8 @@ class LengthTrainer(LongspanTrainer):
             )
 
     def get_train_dataloader(self) -> Loader:
-        documents = self.train_dataset.select_columns(["input_ids", "labels"]).with_format("numpy")
+        columns = list(dict.fromkeys(["input_ids", "labels", *self.per_token]))
+        documents = self.train_dataset.select_columns(columns).with_format("numpy")
         return Loader(
             documents,
             batch_sampler=self._training_batches(self.args.process_index),
@@ -170,47 +177,103 @@ def outputs(
     Raises:
         UserError: when another process stopped.
     """
+
+    def own() -> Tensor:
+        parts = (2,) if name == "parts" else ()
+        result = torch.zeros(len(examples), *parts, model.config.num_labels)
+        for batch, found in _computed(model, examples, batches, pad_id, None, progress, after_batch):
+            result[torch.as_tensor(batch)] = found[name].float().cpu()
+        return result
+
+    return _shared(model, own)
+
+
+@torch.no_grad()
+def ragged_outputs(
+    model: PreTrainedModel,
+    examples: Dataset | Sequence[dict[str, Any]],
+    batches: Sequence[Sequence[int]],
+    sizes: Sequence[int],
+    *,
+    name: str,
+    pad_id: int,
+    per_token: Mapping[str, int] | None = None,
+    shape: tuple[int, ...] = (),
+    dtype: torch.dtype = torch.float32,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> Tensor:
+    """Return a model's outputs for each token, or each part, of documents, one document after the other.
+
+    Args:
+        sizes: how many of the outputs of each example count: the first ones of its row.
+        name: which outputs, `(b, m, *shape)`.
+        per_token: columns that the model reads beside `input_ids`.
+        shape: what there is for each token or part.
+        dtype: type of the result.
+        model, examples, batches, pad_id, progress, after_batch: see `outputs`.
+
+    Returns:
+        (sum of sizes, *shape) on the CPU, in the order of `examples`.
+
+    Raises:
+        UserError: when another process stopped.
+    """
+    ends = np.cumsum(sizes)
+
+    def own() -> Tensor:
+        result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
+        for batch, found in _computed(model, examples, batches, pad_id, per_token, progress, after_batch):
+            values = found[name].to("cpu", dtype)
+            for place, row in enumerate(batch):
+                result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
+        return result
+
+    return _shared(model, own)
+
+
+def _shared(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
+    """Return what all processes computed together, each its own part, with the model in evaluation mode."""
     was_training = model.training
     model.eval()
     try:
-        result = processes.in_each(lambda: _own_outputs(model, examples, batches, pad_id, name, progress, after_batch))
+        result = processes.in_each(compute)
     finally:
         model.train(was_training)
     processes.sum_into(result.numpy())
     return result
 
 
-def _own_outputs(
+def _computed(
     model: PreTrainedModel,
     examples: Dataset | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     pad_id: int,
-    name: str,
+    per_token: Mapping[str, int] | None,
     progress: bool,
     after_batch: Callable[[], None] | None,
-) -> Tensor:
-    """Return the outputs for this process's batches, and zeros in the rows of the others."""
-    parts = (2,) if name == "parts" else ()
-    result = torch.zeros(len(examples), *parts, model.config.num_labels)
+) -> Iterator[tuple[Sequence[int], Any]]:
+    """Yield this process's batches, each with the model's outputs for it."""
     own = batches[processes.rank() :: processes.count()]
+    read = ["input_ids", *(name for name in per_token or {} if name != "labels")]
     # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
-        padded = pad([{"input_ids": examples[row]["input_ids"]} for row in batch], pad_id)
-        found = model(**{key: tensor.to(model.device) for key, tensor in padded.items()})
-        result[torch.as_tensor(batch)] = found[name].float().cpu()
+        rows = [examples[row] for row in batch]
+        padded = pad([{name: row[name] for name in read if name in row} for row in rows], pad_id, per_token=per_token)
+        yield batch, model(**{key: tensor.to(model.device) for key, tensor in padded.items()})
         if after_batch is not None:
             after_batch()
-    return result
 
 
 class Collator:
-    """Pads a batch of examples on the right."""
+    """Pads a batch of examples on the right; `per_token` as for `longspan.data.batches.pad`."""
 
-    def __init__(self, pad_id: int) -> None:
+    def __init__(self, pad_id: int, per_token: Mapping[str, int] | None = None) -> None:
         self.pad_id = pad_id
+        self.per_token = dict(per_token or {})
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return pad(examples, self.pad_id)
+        return pad(examples, self.pad_id, per_token=self.per_token)
 
 
 class _Share:
@@ -222,7 +285,8 @@ class _Share:
     def __init__(self, collator: "Collator", spare: dict[str, Any]) -> None:
         self.collator = collator
         # Not a token: of tables, a token would count as read (`longspan.training.tables`).
-        self.spare = {**spare, "input_ids": [collator.pad_id]}
+        one = {name: [fill] for name, fill in collator.per_token.items() if name in spare}
+        self.spare = {**spare, "input_ids": [collator.pad_id], **one}
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
         if examples:

@@ -1,5 +1,7 @@
-"""One backbone for every mixer: [norm, mixer, residual, feed-forward] x depth."""
+"""One backbone for every mixer: [norm, mixer, residual, feed-forward] x depth, with cross attention if wanted."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,7 +43,8 @@ class Block(nn.Module):
     """A mixer and a feed-forward network, each with norm, dropout and residual.
 
     Pre-norm is x + f(norm(x)); post-norm is norm(x + f(x)). A short convolution comes after the norm, so f is then the
-    mixer of what it returns.
+    mixer of what it returns. After the mixer, in the same form, a cross mixer lets positions attend to a context,
+    another sequence, as in the decoder of Vaswani et al. 2017, section 3.1.
 
     Args:
         mixer: the module that mixes positions.
@@ -53,6 +56,7 @@ class Block(nn.Module):
         activation: "gelu" or "relu", between the two products of the feed-forward network.
         feed_forward_dropout: whether dropout is also applied after the activation.
         short_convolution: width of the convolution in front of the mixer; 0 leaves it out.
+        cross_mixer: the mixer through which positions attend to a context; None leaves it out.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Block(nn.Module):
         activation: str,
         feed_forward_dropout: bool,
         short_convolution: int,
+        cross_mixer: Mixer | None = None,
     ) -> None:
         super().__init__()
         self.pre = norm == "pre"
@@ -76,6 +81,9 @@ class Block(nn.Module):
         self.convolution: ShortConvolution | None = None
         if short_convolution:
             self.convolution = ShortConvolution(dim, short_convolution, causal=mixer.causal)
+        self.cross_mixer = cross_mixer
+        if cross_mixer is not None:
+            self.cross_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.feed_forward: nn.Module | None = None
         if feed_forward_dim:
@@ -93,18 +101,37 @@ class Block(nn.Module):
         mask: Bool[Tensor, "b t"] | None = None,
         document_ids: Int[Tensor, "b t"] | None = None,
         state: Any = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
     ) -> Any:
         """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
+        Without a `context` a cross mixer does nothing. Raises UserError for a context without a cross mixer, or
+        together with packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:
             mixed, state = self._step(entered, state, mask)
-            return self._finish(x, mixed), state
+            return self._fed_forward(self._leave(self.mixer_norm, x, mixed)), state
         if self.convolution is not None:
             entered, _ = self.convolution(entered, mask, document_ids)
-        return self._finish(x, self.mixer(entered, mask, document_ids=document_ids))
+        x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids))
+        if context is not None:
+            if self.cross_mixer is None:
+                raise UserError(
+                    "expected no context, as this model has no cross attention, got one; build it with cross_mixers, "
+                    "such as ['linear'], or leave it out."
+                )
+            read = self.cross_mixer(
+                self._enter(self.cross_norm, x),
+                mask,
+                document_ids=document_ids,
+                context=context,
+                context_mask=context_mask,
+            )
+            x = self._leave(self.cross_norm, x, read)
+        return self._fed_forward(x)
 
     def init_state(self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Any:
         """Return the state before the first position: the mixer's, in a `ConvolvedState` if there is a convolution.
@@ -129,9 +156,7 @@ class Block(nn.Module):
         mixed, after = self.mixer.step(x, state.mixer, mask)
         return mixed, ConvolvedState(inputs, after)
 
-    def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Complete the block after the mixer, given its output."""
-        x = self._leave(self.mixer_norm, x, mixed)
+    def _fed_forward(self, x: Tensor) -> Tensor:
         if self.feed_forward is None:
             return x
         return self._leave(self.feed_forward_norm, x, self.feed_forward(self._enter(self.feed_forward_norm, x)))
@@ -157,11 +182,13 @@ class Backbone(nn.Module):
             are left out, but a causal model refuses mixers without a causal form, and a mixer must know each of WANTED.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
+        cross_mixer_names: names of mixers with cross attention, repeated over the depth like `mixer_names`, through
+            which layers attend to a context; they have `mixer_options` too. None or an empty list means none.
         block: the class of the layers.
 
     Raises:
-        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, or one of
-            WANTED that no mixer knows.
+        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, one of WANTED
+            that no mixer knows, cross mixers without cross attention, or any in a causal model.
     """
 
     def __init__(
@@ -180,6 +207,7 @@ class Backbone(nn.Module):
         feed_forward_dropout: bool = False,
         short_convolution: int = 0,
         share_layers: bool = False,
+        cross_mixer_names: Sequence[str] | None = None,
         block: type[Block] = Block,
     ) -> None:
         super().__init__()
@@ -187,11 +215,12 @@ class Backbone(nn.Module):
         check_choice("activation", activation, ACTIVATIONS)
         if not mixer_names:
             raise UserError("expected at least one mixer, got an empty list; name one in model.mixers.")
+        cross_names = list(cross_mixer_names or [])
+        _check_cross(cross_names, bool(shared_options.get("causal")))
+        used = [*mixer_names, *cross_names]
         for name in mixer_options:
-            if name not in mixer_names:
-                raise UserError(
-                    f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, mixer_names)}"
-                )
+            if name not in used:
+                raise UserError(f"mixer_options names {name!r}, which model.mixers lacks; {suggestion(name, used)}")
         check_choice("forget", shared_options.get("forget", "none"), KINDS)
         for option, (unset, what, example) in WANTED.items():
             value = shared_options.get(option, unset)
@@ -201,6 +230,14 @@ class Backbone(nn.Module):
                     f"set it to {str(unset).lower()} where a recipe has it, or choose another mixer, such as {example}."
                 )
         self.depth = depth
+        # Forgetting and rotary positions are about distances, of which there are none between two sequences.
+        heads = {key: value for key, value in shared_options.items() if key not in {"causal", *WANTED}}
+        different = depth
+        if share_layers:
+            different = min(depth, math.lcm(len(mixer_names), len(cross_names) or 1))
+        crossed = [
+            _build_mixer(name, dim, mixer_options.get(name, {}), heads) for name in _tile(cross_names, different)
+        ]
         self.blocks = nn.ModuleList(
             block(
                 _build_mixer(name, dim, mixer_options.get(name, {}), shared_options),
@@ -212,8 +249,9 @@ class Backbone(nn.Module):
                 activation=activation,
                 feed_forward_dropout=feed_forward_dropout,
                 short_convolution=short_convolution,
+                cross_mixer=cross,
             )
-            for name in _tile(mixer_names, min(depth, len(mixer_names)) if share_layers else depth)
+            for name, cross in itertools.zip_longest(_tile(mixer_names, different), crossed)
         )
         self.final_norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
@@ -223,12 +261,17 @@ class Backbone(nn.Module):
         mask: Bool[Tensor, "b t"] | None = None,
         document_ids: Int[Tensor, "b t"] | None = None,
         hidden_states: list[Tensor] | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
     ) -> Float[Tensor, "b t d"]:
-        """Run the stack; the input of every block is appended to `hidden_states`, if given."""
+        """Run the stack; the input of every block is appended to `hidden_states`, if given.
+
+        Every layer attends to `context`, if given, where `context_mask` is True.
+        """
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = block(x, mask, document_ids)
+            x = block(x, mask, document_ids, None, context, context_mask)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -265,7 +308,22 @@ class Backbone(nn.Module):
 
 
 def _tile(names: Sequence[str], depth: int) -> list[str]:
-    return [names[layer % len(names)] for layer in range(depth)]
+    return list(itertools.islice(itertools.cycle(names), depth))
+
+
+def _check_cross(names: Sequence[str], causal: bool) -> None:
+    for name in names:
+        if not mixers.load(name).capabilities.context:
+            able = [each for each in mixers.names() if mixers.load(each).capabilities.context]
+            raise UserError(
+                f"expected mixers with cross attention in model.cross_mixers, got {name!r}; choose among "
+                f"{', '.join(able)}."
+            )
+    if names and causal:
+        raise UserError(
+            f"expected causal=False with cross attention, got causal=True and cross_mixers={list(names)}; leave one of "
+            "them out."
+        )
 
 
 def _build_mixer(name: str, dim: int, chosen: Mapping[str, Any], shared: Mapping[str, Any]) -> Mixer:

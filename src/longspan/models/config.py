@@ -11,6 +11,7 @@ from longspan.errors import UserError, check_choice
 from longspan.models.backbone import ACTIVATIONS
 
 POOLINGS = ("attention", "mean", "max", "mean+max", "first")
+QUESTIONS = ("context", "front")
 
 #: The smallest value of each size.
 _SIZES = {
@@ -48,6 +49,11 @@ class LongspanConfig(PreTrainedConfig):
         mixers: names of the mixers, repeated over the depth, such as ["additive", "softmax"] for a hybrid; None means
             ["additive"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
+        cross_mixers: names of mixers with cross attention (additive, linear, messages, softmax), repeated over the
+            depth, through which each layer attends to another sequence, the context, after its own mixer; None or an
+            empty list means none. `mixer_options` counts for them too.
+        question: how models that read a question with a document do so: "context", by cross attention in every layer
+            (if cross_mixers is None, through those of mixers that have it), or "front", in front of the document.
         causal: whether positions see only themselves and earlier positions.
         forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
@@ -139,6 +145,8 @@ class LongspanConfig(PreTrainedConfig):
     feed_forward_dim: int | None = None
     mixers: list[str] | None = None
     mixer_options: dict[str, dict[str, Any]] | None = None
+    cross_mixers: list[str] | None = None
+    question: str = "context"
     causal: bool = False
     forget: str = "none"
     rotary: bool = False
@@ -188,6 +196,7 @@ class LongspanConfig(PreTrainedConfig):
         if self.embedding_norm is None:
             self.embedding_norm = self.norm == "post"
         check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("question", self.question, QUESTIONS)
         check_choice("activation", self.activation, ACTIVATIONS)
         if self.wide_characters and not self.wide:
             raise UserError(

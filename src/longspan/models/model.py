@@ -93,15 +93,17 @@ class LongspanModel(LongspanPreTrainedModel):
     t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
     `added_embeds`, like `inputs_embeds`, are added to the embeddings of tokens, 0 at padding. Positions
     count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
-    documents. `output_hidden_states` asks for the input of every layer and the output.
+    documents. With `cross_mixers`, each layer attends to `context` (b, m, dim), such as the `last_hidden_state` of a
+    question, where `context_mask` (b, m) is 1; without a context, rows are read as if there was no cross attention.
+    `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence,
     and returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
     then be that of the whole sequence: its last t columns count.
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams, which are
-    made of ids, no tokens, states that do not fit, and `output_attentions=True`: mixers return no attention maps, and
-    most never form one.
+    made of ids, no tokens, states that do not fit, a context without `cross_mixers`, and `output_attentions=True`:
+    mixers return no attention maps, and most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -158,6 +160,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 feed_forward_dropout=config.feed_forward_dropout,
                 short_convolution=config.short_convolution,
                 share_layers=config.share_layers,
+                cross_mixer_names=config.cross_mixers,
                 block=LongspanLayer,
             )
         self.post_init()
@@ -211,6 +214,8 @@ class LongspanModel(LongspanPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         added_embeds: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
     ) -> BaseModelOutputWithPast:
         if output_attentions or (output_attentions is None and self.config.output_attentions):
             raise UserError(
@@ -232,6 +237,11 @@ class LongspanModel(LongspanPreTrainedModel):
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
+        if context is not None and (self.config.causal or past_key_values is not None or use_cache):
+            raise UserError(
+                "expected a model with causal=False and no states for a context, got causal=True or states; leave them "
+                "or the context out."
+            )
         states = self._states(past_key_values, use_cache, embedded, document_ids)
         if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
             # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
@@ -261,7 +271,8 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            x = self.backbone(x, mask, document_ids, hidden_states)
+            seen = None if context_mask is None else context_mask.bool()
+            x = self.backbone(x, mask, document_ids, hidden_states, context, seen)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, ids)
             after = None if use_cache is False else after

@@ -162,6 +162,8 @@ class Task(abc.ABC, Generic[S]):
     model_class: ClassVar[type[PreTrainedModel]]
     #: Whether it fits the wide part that `model.wide` asks for.
     fits_wide: ClassVar[bool] = False
+    #: Whether its models read a question with each document, as `model.question` and `model.cross_mixers` say.
+    reads_questions: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -201,6 +203,12 @@ class Task(abc.ABC, Generic[S]):
             raise UserError(
                 f"expected model.wide only for documents with one class each, got it for the task {self.name!r}; leave "
                 "it out."
+            )
+        asked = next((key for key in ("question", "cross_mixers") if settings.get(key)), None)
+        if asked and not self.reads_questions:
+            raise UserError(
+                f"expected model.{asked} only where documents come with questions, got it for the task {self.name!r}; "
+                "leave it out."
             )
         return LongspanConfig(**{**settings, **from_data})
 

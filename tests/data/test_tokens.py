@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
-from longspan.data import tokens
+from longspan.data import pretrained, tokens
 from longspan.data.carried import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
@@ -262,7 +262,7 @@ def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(name: str, **_: Any) -> None:
         raise OSError(f"{name} is not a local folder.\nMore.")
 
-    monkeypatch.setattr(tokens.AutoTokenizer, "from_pretrained", fail)
+    monkeypatch.setattr(pretrained.AutoTokenizer, "from_pretrained", fail)
     with pytest.raises(UserError, match=r"or a pretrained tokenizer, got 'word', .* did you mean 'words'\?"):
         build_tokenizer(DataConfig(tokens="word"), [])
     with pytest.raises(UserError, match=r"data.tokens: there is no file or folder '/no/such'; check the path"):

@@ -43,8 +43,10 @@ class DataConfig:
         test_fraction: The same for the test split.
         split_seed: Seed of those splits.
         tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
-            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name or
-            folder of a pretrained tokenizer.
+            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name
+            or folder of a pretrained tokenizer.
+        tokenizer_from: A run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and
+            `lowercase` are then those of that run. `model.start_from` sets it.
         vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
         lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
         max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
@@ -67,6 +69,7 @@ class DataConfig:
     test_fraction: float = 0.0
     split_seed: int = 0
     tokens: str = "bpe"
+    tokenizer_from: str = ""
     vocab_size: int = 16000
     lowercase: bool = False
     max_length: int = 0

@@ -11,12 +11,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from longspan.data.config import DataConfig
 from longspan.data.words import CHARACTERS, PLAIN
 
-PAD, UNKNOWN, END = "<pad>", "<unk>", "<|endoftext|>"
+PAD, UNKNOWN, END, MASK = "<pad>", "<unk>", "<|endoftext|>", "<mask>"
 
 _NOT_SPACE = r"\n|\S+"
 """The tokens of "whitespace": line breaks, and runs of anything but white space."""
 
-_SPECIAL_WORD = r"<(?=pad>|\|endoftext\|>)"
+_SPECIAL_WORD = r"<(?=pad>|mask>|\|endoftext\|>)"
 """Where words that look like special tokens are split."""
 
 
@@ -26,7 +26,7 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str], splittin
     Args:
         config: Which of `longspan.data.config.TRAINED_TOKENS`, how many, and whether in lower case.
         texts: Documents or pieces of them, read once, or not at all for bytes.
-        special: `PAD`, `UNKNOWN` and perhaps `END`, in this order.
+        special: `PAD`, `UNKNOWN` and perhaps `END` and `MASK`, in this order.
         splitting: The regular expression by which the tokenizer splits texts into words; `texts` are then such words.
             Of bytes and "bpe", words are those with a space before them.
     """

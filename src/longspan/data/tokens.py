@@ -13,16 +13,15 @@ import numpy as np
 import tokenizers
 from datasets import Dataset, Features, List, Value
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longspan.data.carried import Carried
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
-from longspan.data.learning import END, PAD, UNKNOWN, learn
+from longspan.data.learning import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.lookup import WordLookup, encodes_words_alone
-from longspan.data.opening import expand, missing
+from longspan.data.pretrained import pretrained_tokenizer, tokenizer_of_run
 from longspan.data.threads import backend_ids, cores, no_rust_threads
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError
 
 _TOKENS_VERSION = 1
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""
@@ -41,7 +40,13 @@ _LOOKUPS: WeakKeyDictionary[PreTrainedTokenizerBase, WordLookup] = WeakKeyDictio
 
 
 def build_tokenizer(
-    config: DataConfig, texts: Iterable[str], *, cache_key: str | None = None, end: bool = False, splitting: str = ""
+    config: DataConfig,
+    texts: Iterable[str],
+    *,
+    cache_key: str | None = None,
+    end: bool = False,
+    mask: bool = False,
+    splitting: str = "",
 ) -> PreTrainedTokenizerBase:
     """Return the tokenizer that `config.tokens` names, learned from `texts` if necessary.
 
@@ -52,7 +57,7 @@ def build_tokenizer(
     keep the most frequent words. "pieces" is BPE within words, each of which begins with a token of its own, as
     `longspan.data.words` describes. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
     document becomes ordinary tokens. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token
-    added if it has none.
+    added if it has none; so is that of a run, with `config.tokenizer_from`.
 
     Args:
         config: The kind of tokens, and how many.
@@ -61,15 +66,20 @@ def build_tokenizer(
             beside data sets, and `texts` are not read again.
         end: Whether to have a token for the end of a document, "<|endoftext|>", as `eos_token` and `bos_token` (id 2;
             a pretrained tokenizer with an end token keeps its own).
+        mask: Whether to have a token that stands for one to be predicted, "<mask>", as `mask_token` (the last special
+            one; a pretrained tokenizer keeps its own).
         splitting: The regular expression by which it splits texts into words, as for `longspan.data.learning.learn`;
             `texts` are then words. A pretrained tokenizer has its own.
 
     Raises:
         UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room beside the special tokens.
     """
+    if config.tokenizer_from:
+        return tokenizer_of_run(config.tokenizer_from, end=end, mask=mask)
     if config.tokens not in TRAINED_TOKENS:
-        return _pretrained(config.tokens, end)
-    special = [PAD, UNKNOWN, END] if end else [PAD, UNKNOWN]
+        return pretrained_tokenizer(config.tokens, end=end, mask=mask)
+    added = {**({"bos_token": END, "eos_token": END} if end else {}), **({"mask_token": MASK} if mask else {})}
+    special = [PAD, UNKNOWN, *dict.fromkeys(added.values())]
     smallest = len(special) + (256 if config.tokens in BYTE_PAIRS else 1)
     if config.vocab_size < smallest:
         raise UserError(
@@ -77,7 +87,7 @@ def build_tokenizer(
             f"{config.vocab_size}; raise it."
         )
     read = _READ_CHARACTERS * config.max_length if config.tokens in BYTE_PAIRS and not splitting else 0
-    file = _cache_file(config, cache_key, end, read, splitting) if cache_key and config.tokens != "bytes" else None
+    file = _cache_file(config, cache_key, special, read, splitting) if cache_key and config.tokens != "bytes" else None
     if file is not None and file.exists():
         backend = Tokenizer.from_file(str(file))
     else:
@@ -92,7 +102,7 @@ def build_tokenizer(
         tokenizer_object=backend,
         pad_token=PAD,
         unk_token=UNKNOWN,
-        **({"bos_token": END, "eos_token": END} if end else {}),
+        **added,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
@@ -104,41 +114,13 @@ def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
     return (text[:characters] if keep == "first" else text[-characters:] for text in texts)
 
 
-def _cache_file(config: DataConfig, cache_key: str, end: bool, read: int, splitting: str) -> Path:
+def _cache_file(config: DataConfig, cache_key: str, special: Sequence[str], read: int, splitting: str) -> Path:
     facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
-    facts += [END] if end else []
+    facts += special[2:]
     facts += [read, config.keep] if read else []
     facts += [splitting] if splitting else []
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     return Path(datasets.config.HF_DATASETS_CACHE, "longspan_tokenizers", f"{name}.json")
-
-
-def _pretrained(name: str, end: bool) -> PreTrainedTokenizerBase:
-    folder = expand(name)
-    if name.startswith((".", "/", "~")) and not folder.exists():
-        raise UserError(f"data.tokens: {missing(folder)}")
-    # The end token spelled out in a document does not end it.
-    options = {"split_special_tokens": True} if end else {}
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            str(folder) if folder.exists() else name, trust_remote_code=False, **options
-        )
-    except Exception as error:
-        # Unexpected files raise anything in transformers, and plain `Exception` in tokenizers.
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
-        hint = suggestion(name, TRAINED_TOKENS)
-        hint = hint if hint.startswith("did") else "check the name, or the folder for its tokenizer files."
-        raise UserError(
-            f"data.tokens must be {', '.join(TRAINED_TOKENS)} or a pretrained tokenizer, got {name!r}, which could not "
-            f"be loaded as one ({problem}); {hint}"
-        ) from None
-    if tokenizer.pad_token is None:
-        tokenizer.add_special_tokens({"pad_token": PAD})
-    if end and tokenizer.eos_token is None:
-        tokenizer.add_special_tokens({"eos_token": END} | ({} if tokenizer.bos_token else {"bos_token": END}))
-    # The limit is that of the model it was trained for.
-    tokenizer.model_max_length = VERY_LARGE_INTEGER
-    return tokenizer
 
 
 def encode(

@@ -10,6 +10,13 @@ from transformers import PreTrainedConfig
 from longspan.errors import UserError, check_choice
 from longspan.models.backbone import ACTIVATIONS
 
+#: What the embeddings and the layers are made of; the other settings are those of heads, losses and training.
+SHAPE = (
+    *("dim", "depth", "heads", "feed_forward_dim", "mixers", "mixer_options", "causal", "forget", "rotary"),
+    *("short_convolution", "ngrams", "ngram_buckets", "position", "position_combine", "max_positions"),
+    *("position_period", "embedding_dim", "cutoffs", "div_val", "scale_embeddings", "embedding_norm", "norm"),
+    *("residual", "share_layers", "activation"),
+)
 POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 QUESTIONS = ("context", "front")
 

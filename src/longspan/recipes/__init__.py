@@ -7,7 +7,7 @@ top-level keys `task` and `description`. Every key and type is checked before an
 
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from longspan import imports, mixers, tasks
 from longspan.data.columns import source_names
 from longspan.errors import UserError
 from longspan.hints import expectation, matches
-from longspan.recipes import keys
+from longspan.recipes import keys, starting
 from longspan.recipes.finding import DEFAULT_TASK, names, read
 from longspan.recipes.keys import FROM_DATA, SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.values import Raw, coerce, split_override
@@ -31,6 +31,9 @@ _TOP_LEVEL = (*TABLES, "task", "description")
 def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_imports: Iterable[str] = ()) -> Recipe:
     """Read a recipe and apply `overrides`.
 
+    With `model.start_from`, what is open of the model's shape and the tokens is that of the run named there; the shape
+    and the tokens in the recipe's file are, too, if `model.start_from` is one of the overrides.
+
     Args:
         name_or_path: One of `names()`, the path of a TOML file, or a run folder, for the recipe of that run.
         overrides: Strings such as `training.learning_rate=1e-3` or `model.mixer_options.additive.bias=false`. The
@@ -39,9 +42,16 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
         allow_imports: Packages or modules that dotted paths in the recipe may import.
 
     Raises:
-        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, or a model that
-            cannot be built.
+        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, a model that
+            cannot be built, or no run to start from.
     """
+    with imports.allow(*allow_imports):
+        return _load(name_or_path, overrides, starting.complete)
+
+
+def _load(
+    name_or_path: str, overrides: typing.Sequence[str], complete: Callable[[starting.Tables, Task, Any], None]
+) -> Recipe:
     name, text = read(name_or_path)
     try:
         tables = tomllib.loads(text)
@@ -51,16 +61,21 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
         wanted = dict if key in TABLES else str
         if key in _TOP_LEVEL and not isinstance(value, wanted):
             raise UserError(f"{key} in recipe {name!r} expected {expectation(wanted)}, got {value!r}; correct it.")
-    with imports.allow(*allow_imports), imports.named_in(name_or_path):
+    with imports.named_in(name_or_path):
         task = tasks.load(tables.get("task", DEFAULT_TASK))
         for key in tables:
             if key not in _TOP_LEVEL:
                 hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
+        if not tables.get("model", {}).get("start_from") and any(map(_starts, overrides)):
+            starting.give_way(tables)
         for override in overrides:
             _override(tables, override, task, name_or_path)
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
+        # Of a run that starts from another one, the recipe says everything; else it could name itself.
+        complete(tables, task, lambda folder: _load(folder, (), lambda *_: None))
+        start_from = tables["model"].pop("start_from", "")
         data = task.data_config(**tables["data"])
         # Two columns of one name are a mistake whatever the data are.
         source_names(task.columns(data), data)
@@ -75,7 +90,14 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
         training=TRAINING_DEFAULTS | {key: value for key, value in tables["training"].items() if key not in own},
         options=task.training_options(**own),
         description=tables.get("description", ""),
+        start_from=start_from,
     )
+
+
+def _starts(override: str) -> bool:
+    """Say whether an override has the model start from a run."""
+    key, _, value = override.partition("=")
+    return key.strip() == "model.start_from" and bool(value.strip())
 
 
 def _override(tables: dict[str, Any], override: str, task: Task, recipe: str) -> None:

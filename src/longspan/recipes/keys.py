@@ -1,8 +1,8 @@
 """The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
 
-`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` does, and `[training]` what the
-task's `training_options` and `transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of
-their docstrings, or from the field's own `help`.
+`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` and `ModelOptions` do, and
+`[training]` what the task's `training_options` and `transformers.TrainingArguments` do. Meanings come from the
+"Attributes:" or "Args:" of their docstrings, or from the field's own `help`.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from longspan.errors import listing, nearest
 from longspan.hints import expectation
 from longspan.recipes.synonyms import KEYS
 from longspan.tasks.base import Task
+from longspan.tasks.options import ModelOptions
 
 TABLES = ("data", "model", "training")
 
@@ -153,7 +154,7 @@ def _key(table: str, name: str, task: Task) -> Key:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if table == "training":
         default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
-    elif table == "model" and default is not None:
+    elif table == "model" and kind is not ModelOptions and default is not None:
         # A task may have others. None is described: it stands for what follows from other keys.
         default = getattr(task.configure({}, {}), name)
     return Key(table, name, expectation(known(table, task)[name]), default, meanings(kind)[name])
@@ -167,7 +168,7 @@ def _declared_by(table: str, name: str, task: Task) -> type:
     if table == "data":
         return task.data_config
     if table == "model":
-        return LongspanConfig
+        return ModelOptions if name in typing.get_type_hints(ModelOptions) else LongspanConfig
     return task.training_options if name in typing.get_type_hints(task.training_options) else TrainingArguments
 
 
@@ -212,7 +213,7 @@ def _model_keys() -> dict[str, Any]:
 
     # Only the fields it declares itself: those of its Hugging Face base class are not for recipes.
     own = inspect.get_annotations(LongspanConfig, eval_str=True)
-    return {
+    return typing.get_type_hints(ModelOptions) | {
         name: hint
         for name, hint in own.items()
         if name not in FROM_DATA and typing.get_origin(hint) is not typing.ClassVar

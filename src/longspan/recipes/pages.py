@@ -99,7 +99,7 @@ def _value(recipe: Recipe, key: Key) -> Any:
     if key.table == "data":
         return getattr(recipe.data, key.name)
     if key.table == "model":
-        return recipe.model.get(key.name, key.default)
+        return recipe.model.get(key.name, getattr(recipe, key.name, key.default))
     return recipe.training.get(key.name, getattr(recipe.options, key.name, key.default))
 
 

@@ -25,6 +25,17 @@ def option(default: Any, text: str) -> Any:
 
 
 @dataclass(frozen=True)
+class ModelOptions:
+    """Keys of a recipe's `[model]` besides those of `LongspanConfig`, which say what a model is."""
+
+    start_from: str = option(
+        "",
+        "run folder with whose tokenizer, embeddings and layers the model starts; what the recipe does not say of its "
+        "shape is as in that run, and only the head is new (docs/pretraining.md)",
+    )
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
     """Keys of a recipe's `[training]` besides those of `transformers.TrainingArguments`.
 

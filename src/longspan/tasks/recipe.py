@@ -23,6 +23,7 @@ class Recipe:
         task: What is learned.
         data: Where examples come from and how they become tokens, a `task.data_config`.
         model: Arguments of `LongspanConfig`, without those that depend on the data.
+        start_from: The run folder whose tokenizer, embeddings and layers it starts with; "" for a new model.
         training: Arguments of `transformers.TrainingArguments`, defaults filled in.
         options: The keys of `[training]` that longspan and the task add, a `task.training_options`.
         description: One or two sentences for people.
@@ -35,6 +36,7 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=dict)
     options: TrainingOptions = field(default_factory=TrainingOptions)
     description: str = ""
+    start_from: str = ""
 
     def to_toml(self) -> str:
         """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
@@ -44,7 +46,7 @@ class Recipe:
             "task": self.task.name,
             "description": self.description,
             "data": dataclasses.asdict(self.data),
-            "model": self.model,
+            "model": ({"start_from": self.start_from} if self.start_from else {}) | self.model,
             "training": self.training | dataclasses.asdict(self.options),
         }
         return tomli_w.dumps(_without_none(tables))

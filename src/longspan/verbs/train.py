@@ -5,6 +5,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,14 +23,14 @@ from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
 from longspan.scores import Scores
-from longspan.tasks.base import Prepared, check_validation
+from longspan.tasks.base import Prepared, Run, check_validation
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
-from longspan.verbs import planning, run_folders
+from longspan.verbs import planning, run_folders, starting
 from longspan.verbs.run_folders import CHECKPOINTS, Start
 
 
@@ -95,9 +96,12 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
     processes.connect()
     arguments = _arguments(recipe, run_dir, progress)
     processes.on_first(lambda: run_folders.check(recipe, run_dir, start))
+    start_run = processes.in_each(lambda: starting.start_of(recipe, run_dir))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
-    model, words = processes.in_each(lambda: _build_model(recipe, prepared))
+    model, words, begun = processes.in_each(lambda: _build_model(recipe, prepared, start_run))
+    # Its weights are copied; the rest of it takes memory.
+    del start_run
     recipe, plan = planning.planned(recipe, model, arguments, prepared)
     if plan is not None:
         arguments.max_steps = plan.steps
@@ -150,7 +154,7 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
         seconds=trainer.sessions.seconds,
         word_vectors_found=words,
         data=prepared.data,
-        details={**prepared.details, **trainer.details()},
+        details={**prepared.details, **trainer.details(), **({"start_from": asdict(begun)} if begun else {})},
     )
     processes.on_first(lambda: _write_run(run_dir, trainer, prepared, recipe, result))
     if arguments.push_to_hub:
@@ -164,12 +168,17 @@ def _prepare(recipe: Recipe) -> Prepared:
     return prepared
 
 
-def _build_model(recipe: Recipe, prepared: Prepared) -> tuple[PreTrainedModel, int | None]:
-    """Return a new model, and for how many tokens the recipe has word vectors, if it names any."""
+def _build_model(
+    recipe: Recipe, prepared: Prepared, start: Run | None
+) -> tuple[PreTrainedModel, int | None, starting.Begun | None]:
+    """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run."""
     model = recipe.task.build_model(recipe, prepared)
+    begun = starting.begin(model, start, prepared) if start else None
+    if begun and processes.rank() == 0:
+        starting.announce(begun)
     path = recipe.options.word_vectors
     words = load_word_vectors(model.get_input_embeddings(), prepared.processor, Path(path)) if path else None
-    return model, words
+    return model, words, begun
 
 
 def _make_trainer(

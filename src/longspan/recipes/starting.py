@@ -1,0 +1,86 @@
+"""What a recipe takes from the run that it starts from: `give_way` and `complete`.
+
+`model.start_from` names a run folder. What the recipe leaves open of the model's shape and of the tokens is then that
+of the run. Where it is given as an override, the recipe's file was written for a model of its own, and what it says of
+either gives way, too.
+"""
+
+import itertools
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import UserError, suggestion
+from longspan.models.backbone import WANTED, known_to
+from longspan.models.config import SHAPE, LongspanConfig
+from longspan.tasks.base import Task
+from longspan.tasks.recipe import Recipe
+
+TOKENS = ("tokens", "vocab_size", "lowercase")
+"""The keys of `[data]` that say what the tokens are."""
+
+Tables = MutableMapping[str, Any]
+
+
+def give_way(tables: Tables) -> None:
+    """Take out of a recipe's tables what would be the shape and the tokens of a new model."""
+    for table, keys in (("model", SHAPE), ("data", (*TOKENS, "tokenizer_from"))):
+        tables[table] = {key: value for key, value in tables.get(table, {}).items() if key not in keys}
+
+
+def complete(tables: Tables, task: Task, load: Callable[[str], Recipe]) -> None:
+    """Fill in what the tables of a recipe leave open of the shape and the tokens of the run that it starts from.
+
+    The resolved recipe of a run says everything, so that it can be read where that other run is not.
+
+    Args:
+        tables: Those of the recipe, whose keys are known and have the right types.
+        task: What the recipe learns.
+        load: Reads the recipe of a run folder.
+
+    Raises:
+        UserError: There is no such run folder, or two are named.
+    """
+    model, data = tables["model"], tables["data"]
+    start, source = model.get("start_from", ""), data.get("tokenizer_from", "")
+    if start and source and start != source:
+        raise UserError(
+            f"expected the tokenizer of the run in model.start_from, {start!r}, got data.tokenizer_from={source!r}; "
+            "leave it out."
+        )
+    if start:
+        data["tokenizer_from"] = source = start
+    if source and any(key not in data for key in TOKENS):
+        tokens = _recipe(source, load).data
+        tables["data"] = {key: getattr(tokens, key) for key in TOKENS} | data
+    if start and any(key not in model for key in _written()):
+        tables["model"] = _shape(_recipe(start, load), task, model.get("mixers")) | model
+
+
+def _written() -> set[str]:
+    """Return the keys that a resolved recipe has: TOML cannot say None, and mixers do not know all of the others."""
+    new = LongspanConfig()
+    return {key for key in SHAPE if getattr(new, key) is not None and key not in WANTED} - {"causal"}
+
+
+def _shape(run: Recipe, task: Task, mixers: list[str] | None) -> dict[str, Any]:
+    """Return the `[model]` keys of a run that a model of `task` starts with, with other `mixers` if they are given."""
+    config = run.task.configure(run.model, {})
+    shape = {key: getattr(config, key) for key in SHAPE}
+    used = shape["mixers"] if mixers is None else mixers
+    shape["mixer_options"] = {name: kept for name, kept in shape["mixer_options"].items() if name in used}
+    if not shape["causal"]:
+        # A task that needs a causal model says so itself.
+        del shape["causal"]
+    return {key: value for key, value in known_to(used, shape).items() if value is not None}
+
+
+def _recipe(folder: str, load: Callable[[str], Recipe]) -> Recipe:
+    path = Path(folder).expanduser()
+    if not (path / "recipe.toml").is_file():
+        parent = path.parent
+        runs = [one.parent.name for one in itertools.islice(parent.glob("*/recipe.toml"), 1000)]
+        hint = "name the folder of a run." if path.is_dir() or not runs else suggestion(path.name, runs)
+        raise UserError(f"expected the folder of a run to start from, got {folder!r}, which is none; {hint}")
+    # Not the folder: a recipe of the package may have its name.
+    return load(str(path / "recipe.toml"))

@@ -1,0 +1,180 @@
+"""Models that start with the weights of another run: `start_of` and `begin`."""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from longspan.errors import UserError
+from longspan.models import LongspanModel
+from longspan.models.config import SHAPE
+from longspan.recipes.starting import TOKENS
+from longspan.runs import load_run
+from longspan.tasks.base import Prepared, Run
+from longspan.tasks.recipe import Recipe
+
+_TOKENS = "embeddings.weight"
+
+_FREE = {
+    *("depth", "mixers", "mixer_options", "causal", "forget", "rotary", "short_convolution", "ngrams", "ngram_buckets"),
+    *("position", "max_positions", "position_period"),
+}
+"""The keys of a model's shape that may differ from those of the run: they add parts or leave some out."""
+
+_SHOWN = 6
+"""How many parts are named on standard error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """What a model took from the run that it starts from.
+
+    Attributes:
+        run: The run folder.
+        loaded: Names of the parts of the model that were loaded.
+        new: Those that are new.
+        left_out: Those of the run's model that the model lacks.
+        parameters: How many numbers were loaded.
+    """
+
+    run: str
+    loaded: list[str]
+    new: list[str]
+    left_out: list[str]
+    parameters: int
+
+    def announcement(self) -> str:
+        """Return the sentence that says so."""
+        parts = [f"{self.parameters:,} weights ({_named(self.loaded)}) are those of {self.run}"]
+        parts += [f"new: {_named(self.new)}"] if self.new else []
+        parts += [f"left out: {_named(self.left_out)}"] if self.left_out else []
+        return "; ".join(parts)
+
+
+def start_of(recipe: Recipe, run_dir: Path) -> Run | None:
+    """Return the run that a recipe to be trained in `run_dir` starts from, or None for a new model.
+
+    Nothing in its folder is executed.
+
+    Raises:
+        UserError: It cannot be loaded, or the recipe says something else of what it takes from it.
+    """
+    if not recipe.start_from:
+        return None
+    if Path(recipe.start_from).expanduser().resolve() == run_dir.resolve():
+        raise UserError(
+            f"expected a run folder of its own for a model that starts from {recipe.start_from!r}, got the same; name "
+            "another with --run."
+        )
+    run = load_run(Path(recipe.start_from).expanduser())
+    for key in TOKENS:
+        _agree(f"data.{key}", getattr(recipe.data, key), getattr(run.recipe.data, key), run)
+    for key in SHAPE:
+        if key not in _FREE:
+            _agree(f"model.{key}", recipe.model.get(key), getattr(run.model.config, key), run)
+    return run
+
+
+def _agree(key: str, wanted: Any, found: Any, run: Run) -> None:
+    if wanted is not None and wanted != found:
+        raise UserError(
+            f"expected {key}={_written(found)} as in {str(run.folder)!r}, which the model is to start from, got "
+            f"{_written(wanted)}; leave it out, or start from another run."
+        )
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
+    """Copy what fits of a run's weights into a new model.
+
+    Embeddings and layers are copied; a layer with another mixer keeps its new one, and tokens that the run does not
+    have keep their new vectors. The head is copied if both models are of one class and give the same labels.
+
+    Raises:
+        UserError: The two read other tokens, or weights of the same part have other shapes.
+    """
+    _check_tokens(run, prepared)
+    own, found = _weights(model), _weights(run.model)
+    copied = [name for name in own if name in found and _belongs(name, model, run.model)]
+    grown, size = [], 0
+    for name in copied:
+        target, source = own[name].data, found[name]
+        if target.shape != source.shape:
+            # Special tokens that a task adds come last.
+            if name != f"{model.base_model_prefix}.{_TOKENS}" or target.shape[1:] != source.shape[1:]:
+                raise UserError(
+                    f"expected {name} of shape {tuple(source.shape)} as in {str(run.folder)!r}, which the model is to "
+                    f"start from, got {tuple(target.shape)}; leave out the [model] keys that change it."
+                )
+            grown.append(f"{name} of {len(target) - len(source)} tokens")
+            target = target[: len(source)]
+        target.copy_(source)
+        size += source.numel()
+    return Begun(
+        str(run.folder),
+        loaded=_together(copied, own),
+        new=[*grown, *_together([name for name in own if name not in copied], own)],
+        left_out=_together([name for name in found if name not in copied], found),
+        parameters=size,
+    )
+
+
+def announce(begun: Begun) -> None:
+    """Say on standard error what a model starts with."""
+    print(f"longspan: {begun.announcement()}", file=sys.stderr)
+
+
+def _check_tokens(run: Run, prepared: Prepared) -> None:
+    """Raise UserError unless the data were read with the tokens of the run, and perhaps further ones."""
+    own: dict[str, int] = getattr(prepared.processor, "get_vocab", dict)()
+    other = [token for token, number in run.processor.get_vocab().items() if own.get(token) != number]
+    if other:
+        raise UserError(
+            f"expected data that are read with the tokens of {str(run.folder)!r}, which the model is to start from, "
+            f"got others for {len(other):,} of {len(run.processor):,}, such as {other[0]!r}; a task takes them from "
+            "`longspan.data.tokens.build_tokenizer`."
+        )
+
+
+def _weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return parameters, tied ones once, and what else embeddings and layers save."""
+    saved = model.state_dict()
+    body = {name: tensor for name, tensor in model.named_buffers() if name.startswith(model.base_model_prefix)}
+    return dict(model.named_parameters()) | {name: tensor for name, tensor in body.items() if name in saved}
+
+
+def _belongs(name: str, model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Say whether a weight that both models have means the same in both."""
+    if not name.startswith(f"{model.base_model_prefix}."):
+        config, its = model.config, other.config
+        return type(model) is type(other) and (config.id2label, config.problem_type) == (its.id2label, its.problem_type)
+    block = re.match(rf"{model.base_model_prefix}\.backbone\.blocks\.(\d+)\.mixer\.", name)
+    mixers = [config.mixers[int(block[1]) % len(config.mixers)] for config in (model.config, other.config) if block]
+    return not mixers or mixers[0] == mixers[1]
+
+
+def _together(names: Collection[str], every: Iterable[str]) -> list[str]:
+    """Return the names of some weights of a model, and for those of a whole part of it that part's name."""
+    given, others = set(names), [name.split(".") for name in every if name not in set(names)]
+    mixed = {".".join(parts[:end]) for parts in others for end in range(len(parts))}
+    found: dict[str, None] = {}
+    for name in sorted(given, key=list(every).index):
+        parts = name.split(".")
+        whole = (end for end in range(1, len(parts) + 1) if ".".join(parts[:end]) not in mixed)
+        found[".".join(parts[: next(whole)])] = None
+    return list(found)
+
+
+def _named(names: Sequence[str]) -> str:
+    body = LongspanModel.base_model_prefix
+    told = ["all embeddings and layers" if name == body else name.removeprefix(f"{body}.") for name in names[:_SHOWN]]
+    more = len(names) - _SHOWN
+    return ", ".join([*told, *([f"{more} more"] if more > 0 else [])]) or "nothing"

@@ -140,15 +140,16 @@ def pad(
     """Stack examples into a batch padded to `padded_length`; only the columns below are kept.
 
     Args:
-        examples: Each has `input_ids`, a list of token ids, and optionally `labels`, numbers of one type and shape.
+        examples: Each has `input_ids`, a list of token ids, and optionally `labels`, numbers of one type and shape, and
+            `inputs_embeds`, `(t, width)`, a vector for each token.
         pad_id: Id of the padding token.
         side: The side to pad, "right" or "left".
         per_token: Further columns, of one whole number for each token, with what stands at padding; those that the
             examples do not have are left out. `labels` may be one of them.
 
     Returns:
-        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, `labels`, `(b, ...)`, if given, and the
-        columns of `per_token`, `(b, t)` int64.
+        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, `labels`, `(b, ...)`, and `inputs_embeds`,
+        `(b, t, width)`, 0 at padding, if given, and the columns of `per_token`, `(b, t)` int64.
 
     Raises:
         ValueError: `side` is neither "right" nor "left".
@@ -161,13 +162,21 @@ def pad(
     mask = torch.zeros((len(rows), longest), dtype=torch.int64)
     columns = {name: fill for name, fill in (per_token or {}).items() if name in examples[0]}
     padded = {name: torch.full_like(input_ids, fill) for name, fill in columns.items()}
+    vectors = None
+    if "inputs_embeds" in examples[0]:
+        found = [np.asarray(example["inputs_embeds"]) for example in examples]
+        vectors = np.zeros((len(rows), longest, found[0].shape[-1]), dtype=found[0].dtype)
     for i, row in enumerate(rows):
         start = longest - len(row) if side == "left" else 0
         input_ids[i, start : start + len(row)] = row
         mask[i, start : start + len(row)] = 1
+        if vectors is not None:
+            vectors[i, start : start + len(row)] = found[i]
         for name, column in padded.items():
             column[i, start : start + len(row)] = torch.as_tensor(examples[i][name])
     batch = {"input_ids": input_ids, "attention_mask": mask, **padded}
     if "labels" in examples[0] and "labels" not in padded:
         batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
+    if vectors is not None:
+        batch["inputs_embeds"] = torch.from_numpy(vectors)
     return batch

@@ -145,7 +145,7 @@ def _encode(
     tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
 ) -> list[tuple[np.ndarray, int]]:
     """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
-    special = _special_tokens(tokenizer, len(parts))
+    special = special_tokens(tokenizer, len(parts))
     count = sum(map(len, special))
     room = max_length - count
     if max_length and room < len(parts):
@@ -209,7 +209,7 @@ def _ids(values: Sequence[int]) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
-def _special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
+def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
     """Return the special ids that the tokenizer adds before one text or two, between them and after the last."""
     samples = ["a", "b"][:texts]
     rest = tokenizer.encode(*samples, add_special_tokens=True)

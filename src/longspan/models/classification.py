@@ -137,7 +137,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         training documents apart.
         """
         tokens = self.get_input_embeddings()
-        return super().tables() + ([tokens] if self.wide is not None and isinstance(tokens, nn.Embedding) else [])
+        own = self.wide is not None and self.longspan.encoder is None and isinstance(tokens, nn.Embedding)
+        return super().tables() + ([tokens] if own else [])
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         resized = super().resize_token_embeddings(*arguments, **options)

@@ -34,6 +34,8 @@ _SIZES = {
     "short_convolution": 0,
     "ngram_buckets": 2,
     "wide_buckets": 1,
+    "encoder_window": 1,
+    "encoder_overlap": 0,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
@@ -41,6 +43,13 @@ _DEEPEST = 10_000
 #: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
 _MOST = {"depth": _DEEPEST, "short_convolution": 128}
 _LONGEST_NGRAM = 16
+#: What there is not beside a pretrained encoder, and why.
+_WITHOUT_ENCODER = {
+    "causal": "it sees what follows a token, too",
+    "ngrams": "its outputs know the neighbours of each token",
+    "cutoffs": "its outputs take the place of word vectors",
+    "scale_embeddings": "its outputs take the place of word vectors",
+}
 
 
 @strict
@@ -113,6 +122,15 @@ class LongspanConfig(PreTrainedConfig):
         target_scale: see `target_mean`.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
+        encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs take the place
+            of word vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width
+            and `embedding_dim`. None means none.
+        encoder_window: tokens in a window, special tokens included; None means as many as the encoder can read.
+        encoder_overlap: tokens that neighbouring windows share at least; each token is taken from the window in which it
+            is farther from the ends. None means a quarter of a window.
+        train_encoder: whether the encoder is trained, too; if not, its outputs are computed once and kept on disk.
+        encoder_config: the settings of the encoder's own configuration, found when it is read.
+        encoder_special_ids: the ids of the special tokens that it expects before and after a text; see `encoder_config`.
         initializer_range: standard deviation of new weights.
         pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
             id is a token.
@@ -189,6 +207,12 @@ class LongspanConfig(PreTrainedConfig):
     target_mean: float | int = 0.0
     target_scale: float | int = 1.0
     use_cache: bool | None = None
+    encoder: str | None = None
+    encoder_window: int | None = None
+    encoder_overlap: int | None = None
+    train_encoder: bool = False
+    encoder_config: dict[str, Any] | None = None
+    encoder_special_ids: list[list[int]] | None = None
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
 
@@ -213,6 +237,7 @@ class LongspanConfig(PreTrainedConfig):
         self._check_values()
         self._check_clusters()
         self._check_ngrams()
+        self._check_encoder()
         super().__post_init__(**kwargs)
         self._check_targets()
 
@@ -294,6 +319,25 @@ class LongspanConfig(PreTrainedConfig):
                 f"expected ngrams of different sizes from 2 to {_LONGEST_NGRAM}, got {self.ngrams}; choose others, "
                 "such as [2, 3]."
             )
+
+    def _check_encoder(self) -> None:
+        # A recipe cannot say None.
+        self.encoder = self.encoder or None
+        if self.encoder is None:
+            for name in ("encoder_window", "encoder_overlap", "train_encoder", "encoder_config", "encoder_special_ids"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise UserError(
+                        f"{name} needs a pretrained encoder, got {getattr(self, name)} without one; set model.encoder "
+                        "or leave it out."
+                    )
+            return
+        for name, why in _WITHOUT_ENCODER.items():
+            value = getattr(self, name)
+            if value:
+                raise UserError(
+                    f"expected model.{name} only without a pretrained encoder, as {why}, got {name}={value} with "
+                    f"encoder={self.encoder!r}; leave one of them out."
+                )
 
     def _check_clusters(self) -> None:
         """Check the options of clusters of tokens, and set which projections are tied."""

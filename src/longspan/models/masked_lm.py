@@ -22,7 +22,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
     labels in training, `logits` is None unless `logits_to_keep` is given, as only labelled positions need scores.
 
     Raises:
-        UserError: for a causal configuration, or one with cutoffs.
+        UserError: for a causal configuration, or one with cutoffs or an encoder.
     """
 
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "longspan.embeddings.weight"}
@@ -32,6 +32,11 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
             raise UserError("LongspanForMaskedLM expected causal=False, got causal=True; set causal=False.")
         if config.cutoffs is not None:
             raise UserError("LongspanForMaskedLM expected no cutoffs, as it has one softmax, got some; leave them out.")
+        if config.encoder is not None:
+            raise UserError(
+                f"LongspanForMaskedLM expected tokens of its own, got the pretrained encoder {config.encoder!r}, which has "
+                "learned to predict them; leave out model.encoder."
+            )
         super().__init__(config)
         assert config.embedding_dim is not None
         self.longspan = LongspanModel(config)

@@ -17,6 +17,7 @@ from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
+from longspan.models.encoder import WindowEncoder
 from longspan.models.ngrams import NOTHING, NgramEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
@@ -43,6 +44,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
     _no_split_modules: ClassVar[list[str]] = ["LongspanLayer"]
 
     @property
+    def frozen_encoder(self) -> "WindowEncoder | None":
+        """The pretrained encoder that reads the tokens (`config.encoder`), unless it is trained or there is none."""
+        encoder = getattr(self.base_model, "encoder", None)
+        return None if encoder is None or encoder.trained else encoder
+
+    @property
     def accepts_loss_kwargs(self) -> bool:
         """Whether `forward` divides its loss by `num_items_in_batch`; if not, `Trainer` averages over batches."""
         return "num_items_in_batch" in inspect.signature(self.forward).parameters
@@ -52,7 +59,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return [module for module in self.modules() if isinstance(module, NgramEmbedding)]
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
-        """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings."""
+        """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings or an encoder."""
+        if self.config.encoder is not None:
+            raise UserError(
+                f"expected embeddings of its own to resize, got a model whose tokens are those of {self.config.encoder!r}; "
+                "train one with another encoder."
+            )
         if self.config.cutoffs is not None:
             raise UserError(
                 "expected plain embeddings to resize, got clusters of tokens (cutoffs); build a new model with another "
@@ -91,7 +103,9 @@ class LongspanModel(LongspanPreTrainedModel):
 
     `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
     t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
-    `added_embeds`, like `inputs_embeds`, are added to the embeddings of tokens, 0 at padding. Positions
+    `added_embeds`, like `inputs_embeds`, are added to the embeddings of tokens, 0 at padding. With `config.encoder`, a
+    pretrained encoder (`WindowEncoder`) and a linear map take the place of the embeddings; `inputs_embeds` are then what
+    that encoder returns, and `input_ids` may be given beside them. Positions
     count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
     documents. With `cross_mixers`, each layer attends to `context` (b, m, dim), such as the `last_hidden_state` of a
     question, where `context_mask` (b, m) is 1; without a context, rows are read as if there was no cross attention.
@@ -113,7 +127,12 @@ class LongspanModel(LongspanPreTrainedModel):
         assert config.mixers is not None
         assert config.mixer_options is not None
         self.embeddings: nn.Module
-        if config.cutoffs is None:
+        self.encoder: WindowEncoder | None = None
+        if config.encoder is not None:
+            width = config.embedding_dim
+            self.encoder = WindowEncoder(config)
+            self.embeddings = nn.Linear(self.encoder.width, width)
+        elif config.cutoffs is None:
             width = config.embedding_dim
             self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         else:
@@ -166,7 +185,7 @@ class LongspanModel(LongspanPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings
+        return self.embeddings if self.encoder is None else self.encoder.model.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embeddings = value
@@ -221,10 +240,10 @@ class LongspanModel(LongspanPreTrainedModel):
             raise UserError(
                 "expected output_attentions=False, as mixers return no attention maps, got True; leave it out."
             )
-        if (input_ids is None) == (inputs_embeds is None):
+        both = input_ids is not None and inputs_embeds is not None
+        if (input_ids is None and inputs_embeds is None) or (both and self.encoder is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
-        embedded = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        length = embedded.shape[1]
+        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
         if not length:
             raise UserError(
                 "expected at least one token in each row, got none; to continue from past_key_values, give the "
@@ -233,7 +252,8 @@ class LongspanModel(LongspanPreTrainedModel):
         mask = None if attention_mask is None else attention_mask[:, -length:].bool()
         if inputs_embeds is not None and mask is not None:
             # Replaced, not multiplied: 0 times NaN is NaN, in the gradients of every weight.
-            embedded = embedded.masked_fill(~mask.unsqueeze(-1), 0)
+            inputs_embeds = inputs_embeds.masked_fill(~mask.unsqueeze(-1), 0)
+        embedded = self._embedded(input_ids, inputs_embeds, mask, document_ids)
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
@@ -281,6 +301,14 @@ class LongspanModel(LongspanPreTrainedModel):
             past_key_values=after,
             hidden_states=None if hidden_states is None else (*hidden_states, x),
         )
+
+    def _embedded(
+        self, input_ids: Tensor | None, inputs_embeds: Tensor | None, mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        if self.encoder is None:
+            return self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        found = self.encoder(input_ids, mask, document_ids) if inputs_embeds is None else inputs_embeds
+        return self.embeddings(found.to(self.embeddings.weight.dtype))
 
     def _states(
         self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None

@@ -15,7 +15,7 @@ from longspan import imports, mixers, tasks
 from longspan.data.columns import source_names
 from longspan.errors import UserError
 from longspan.hints import expectation, matches
-from longspan.recipes import keys, starting
+from longspan.recipes import keys, reading, starting
 from longspan.recipes.finding import DEFAULT_TASK, names, read
 from longspan.recipes.keys import FROM_DATA, SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.values import Raw, coerce, split_override
@@ -67,12 +67,15 @@ def _load(
             if key not in _TOP_LEVEL:
                 hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
-        if not tables.get("model", {}).get("start_from") and any(map(_starts, overrides)):
+        if not tables.get("model", {}).get("start_from") and _given("model.start_from", overrides):
             starting.give_way(tables)
+        if _given("model.encoder", overrides):
+            reading.give_way(tables)
         for override in overrides:
             _override(tables, override, task, name_or_path)
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
+        reading.complete(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
         complete(tables, task, lambda folder: _load(folder, (), lambda *_: None))
         start_from = tables["model"].pop("start_from", "")
@@ -94,10 +97,10 @@ def _load(
     )
 
 
-def _starts(override: str) -> bool:
-    """Say whether an override has the model start from a run."""
-    key, _, value = override.partition("=")
-    return key.strip() == "model.start_from" and bool(value.strip())
+def _given(key: str, overrides: typing.Sequence[str]) -> bool:
+    """Say whether one of the overrides sets a key to something that is not empty."""
+    parts = (override.partition("=") for override in overrides)
+    return any(name.strip() == key and value.strip().strip("\"'") for name, _, value in parts)
 
 
 def _override(tables: dict[str, Any], override: str, task: Task, recipe: str) -> None:

@@ -24,9 +24,9 @@ TABLES = ("data", "model", "training")
 
 FROM_DATA = (
     *("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"),
-    *("class_weights", "thresholds", "target_mean", "target_scale"),
+    *("class_weights", "thresholds", "target_mean", "target_scale", "encoder_config", "encoder_special_ids"),
 )
-"""Keys of `LongspanConfig` that the data decide."""
+"""Keys of `LongspanConfig` that the data or the encoder decide."""
 
 SET_ELSEWHERE = {
     "output_dir": "name the run folder with --run",

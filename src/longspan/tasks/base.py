@@ -19,6 +19,7 @@ from longspan.data.config import DataConfig
 from longspan.data.rows import Row
 from longspan.errors import UserError
 from longspan.models import LongspanConfig
+from longspan.models.encoder import STAND_IN
 from longspan.models.publishing import NAME
 from longspan.report import scores_table
 from longspan.report.card import CardParts
@@ -26,6 +27,7 @@ from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.scores import Scores
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
 from longspan.tasks.recipe import Recipe
+from longspan.training import encoders
 from longspan.training.base import LongspanTrainer
 
 
@@ -218,8 +220,10 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For whatever is wrong with them.
         """
+        # An encoder is read when data are.
+        stand_in = {"encoder_config": STAND_IN} if settings.get("encoder") else {}
         with torch.device("meta"):
-            self.model_class(self.configure(settings, {}))
+            self.model_class(self.configure(settings, stand_in))
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         """Return a new model of the recipe's shape for these data.
@@ -227,7 +231,14 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For sizes that do not fit together.
         """
-        return self.model_class(self.configure(recipe.model, prepared.config))
+        encoder = recipe.model.get("encoder")
+        if not encoder:
+            return self.model_class(self.configure(recipe.model, prepared.config))
+        encoders.check_tokens(encoder, recipe.data.tokens)
+        found = encoders.settings(encoder, prepared.processor)
+        model = self.model_class(self.configure(recipe.model, {**prepared.config, **found}))
+        encoders.fill(model.base_model.encoder, encoder)
+        return model
 
     @abc.abstractmethod
     def make_trainer(

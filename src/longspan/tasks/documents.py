@@ -21,11 +21,13 @@ from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
+from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.tasks.base import Prepared, Run, S, Task
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.recipe import Recipe
+from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
 
 #: One window of documents is read, grouped by length and answered at a time.
@@ -127,6 +129,8 @@ class DocumentTask(Task[S]):
         model = super().build_model(recipe, prepared)
         longest = max(max(split["length"][:]) for split in prepared.splits.values())
         check_length(model, longest, "a document", "set data.max_length={most}, or {longer}")
+        if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
+            EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
         return model
 
     def make_trainer(

@@ -13,9 +13,13 @@ from transformers import PreTrainedModel
 from longspan.data.batches import LengthBatches, pad, padded_length, padding_fraction
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
+from longspan.models.model import LongspanPreTrainedModel
 from longspan.scores import Scores
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
+from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
+
+Rows = Dataset | WithOutputs
 
 
 class LengthTrainer(LongspanTrainer):
@@ -52,6 +56,8 @@ class LengthTrainer(LongspanTrainer):
         self.batch_tokens = batch_tokens
         self.pad_id = pad_id
         self.measure = measure
+        frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
+        self.encoder_outputs = None if frozen is None else EncoderOutputs(frozen)
         if len(self.train_dataset) < self.args.world_size:
             raise UserError(
                 f"expected a document for each of {self.args.world_size} processes, got {len(self.train_dataset)} to "
@@ -60,7 +66,7 @@ class LengthTrainer(LongspanTrainer):
 
     def get_train_dataloader(self) -> Loader:
         columns = list(dict.fromkeys(["input_ids", "labels", *self.per_token]))
-        documents = self.train_dataset.select_columns(columns).with_format("numpy")
+        documents = self._rows(self.train_dataset, columns)
         return Loader(
             documents,
             batch_sampler=self._training_batches(self.args.process_index),
@@ -86,13 +92,26 @@ class LengthTrainer(LongspanTrainer):
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
-        self.outputs(dataset)
+        if self.encoder_outputs is None:
+            self.outputs(dataset)
+        else:
+            # Those of a frozen encoder would be on disk, but not for a part of the documents.
+            rows = dataset.select_columns(["input_ids"]).with_format("numpy")
+            self._outputs(self.encoder_outputs.stand_ins(rows, dataset["length"][:]), dataset, "logits")
 
     def outputs(self, dataset: Dataset, name: str = "logits") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
+        return self._outputs(self._rows(dataset, ["input_ids"]), dataset, name)
+
+    def _rows(self, dataset: Dataset, columns: list[str]) -> Rows:
+        """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
+        rows = dataset.select_columns(columns).with_format("numpy")
+        return rows if self.encoder_outputs is None else self.encoder_outputs.beside(rows, dataset)
+
+    def _outputs(self, rows: Rows, dataset: Dataset, name: str) -> Tensor:
         return outputs(
             self.model,
-            dataset.select_columns(["input_ids"]).with_format("numpy"),
+            rows,
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
             pad_id=self.pad_id,
             name=name,
@@ -151,7 +170,7 @@ def targets(dataset: Dataset) -> Tensor:
 @torch.no_grad()
 def outputs(
     model: PreTrainedModel,
-    examples: Dataset | Sequence[dict[str, Any]],
+    examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     *,
     pad_id: int,
@@ -191,7 +210,7 @@ def outputs(
 @torch.no_grad()
 def ragged_outputs(
     model: PreTrainedModel,
-    examples: Dataset | Sequence[dict[str, Any]],
+    examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     sizes: Sequence[int],
     *,
@@ -246,7 +265,7 @@ def _shared(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
 
 def _computed(
     model: PreTrainedModel,
-    examples: Dataset | Sequence[dict[str, Any]],
+    examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     pad_id: int,
     per_token: Mapping[str, int] | None,
@@ -255,7 +274,7 @@ def _computed(
 ) -> Iterator[tuple[Sequence[int], Any]]:
     """Yield this process's batches, each with the model's outputs for it."""
     own = batches[processes.rank() :: processes.count()]
-    read = ["input_ids", *(name for name in per_token or {} if name != "labels")]
+    read = ["input_ids", "inputs_embeds", *(name for name in per_token or {} if name != "labels")]
     # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
         rows = [examples[row] for row in batch]
@@ -286,6 +305,7 @@ class _Share:
         self.collator = collator
         # Not a token: of tables, a token would count as read (`longspan.training.tables`).
         one = {name: [fill] for name, fill in collator.per_token.items() if name in spare}
+        one |= {name: spare[name][:1] for name in ("inputs_embeds",) if name in spare}
         self.spare = {**spare, "input_ids": [collator.pad_id], **one}
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:

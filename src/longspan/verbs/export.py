@@ -83,6 +83,11 @@ def export(
     if out is not None:
         _check_out(Path(out), overwrite)
     loaded = as_run(run, checkpoint, allow_imports)
+    if loaded.model.config.encoder is not None:
+        raise UserError(
+            f"expected a model that reads tokens by itself to export, got one with the pretrained encoder "
+            f"{loaded.model.config.encoder!r}, which reads as many windows as documents need; use it with longspan."
+        )
     folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
     _check_out(folder, overwrite)
     if data is None or int8:

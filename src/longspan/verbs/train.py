@@ -25,7 +25,7 @@ from longspan.results import TrainingResult
 from longspan.scores import Scores
 from longspan.tasks.base import Prepared, Run, check_validation
 from longspan.tasks.recipe import Recipe
-from longspan.training import checkpoints, processes
+from longspan.training import checkpoints, encoders, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.requirements import check_packages
@@ -163,6 +163,14 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
 
 
 def _prepare(recipe: Recipe) -> Prepared:
+    if encoder := recipe.model.get("encoder"):
+        # A wrong name is found before the data are read.
+        encoders.described_by(encoder)
+        if recipe.options.word_vectors:
+            raise UserError(
+                "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got both; "
+                "leave one of them out."
+            )
     prepared = recipe.task.prepare(recipe)
     check_validation(prepared.splits)
     return prepared

@@ -1,0 +1,34 @@
+"""Tiny pretrained encoders with their tokenizers, as folders, for tests of models that read with them."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModel, PreTrainedConfig, PreTrainedTokenizerFast, set_seed
+
+WORDS = "the quick brown fox jumps over a lazy dog and barks at good bad films with joy or dread".split()
+SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
+
+
+def make_encoder(folder: Path, config: PreTrainedConfig, *, special: bool = True, pad_id: int = 0) -> Path:
+    """Write a random encoder of that configuration, whose tokens are `WORDS` and [CLS] and [SEP] around them."""
+    names = [*SPECIAL.values()]
+    # RoBERTa's padding is not the first token.
+    names.insert(pad_id, names.pop(0))
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, *WORDS])}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    if special:
+        ids = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+        backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ids)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, **{f"{name}_token": token for name, token in SPECIAL.items()}
+    )
+    set_seed(0)
+    model = AutoModel.from_config(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            # So large that neighbours matter to what is said of a token.
+            weight.normal_(0, 0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, PreTrainedConfig, PreTrainedTokenizerFast, set_seed
 
-WORDS = "the quick brown fox jumps over a lazy dog and barks at good bad films with joy or dread".split()
+WORDS = tuple("the quick brown fox jumps over a lazy dog and barks at good bad films with joy or dread".split())  # noqa: SIM905
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
 
 

@@ -148,8 +148,8 @@ def pad(
             examples do not have are left out. `labels` may be one of them.
 
     Returns:
-        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, `labels`, `(b, ...)`, and `inputs_embeds`,
-        `(b, t, width)`, 0 at padding, if given, and the columns of `per_token`, `(b, t)` int64.
+        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, `labels`, `(b, ...)`, and
+        `inputs_embeds`, `(b, t, width)`, 0 at padding, if given, and the columns of `per_token`, `(b, t)` int64.
 
     Raises:
         ValueError: `side` is neither "right" nor "left".

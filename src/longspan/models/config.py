@@ -122,15 +122,15 @@ class LongspanConfig(PreTrainedConfig):
         target_scale: see `target_mean`.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
-        encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs take the place
-            of word vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width
-            and `embedding_dim`. None means none.
+        encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word
+            vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width and
+            `embedding_dim`. None means none.
         encoder_window: tokens in a window, special tokens included; None means as many as the encoder can read.
-        encoder_overlap: tokens that neighbouring windows share at least; each token is taken from the window in which it
-            is farther from the ends. None means a quarter of a window.
+        encoder_overlap: tokens that neighbouring windows share at least; each token is taken from the window in which
+            it is farther from the ends. None means a quarter of a window.
         train_encoder: whether the encoder is trained, too; if not, its outputs are computed once and kept on disk.
         encoder_config: the settings of the encoder's own configuration, found when it is read.
-        encoder_special_ids: the ids of the special tokens that it expects before and after a text; see `encoder_config`.
+        encoder_special_ids: the ids of the special tokens that it expects before and after a text, found likewise.
         initializer_range: standard deviation of new weights.
         pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
             id is a token.

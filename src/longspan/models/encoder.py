@@ -38,7 +38,10 @@ _MOST_LAYERS = 1000
 #: The settings of an encoder that is not known yet, for a model that is built to check the rest of its own.
 STAND_IN: dict[str, Any] = {
     "model_type": "bert",
-    **{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8},
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 8,
     "max_position_embeddings": 1 << 20,
 }
 _COMMON = {field.name for field in fields(PreTrainedConfig)}
@@ -173,10 +176,12 @@ class WindowEncoder(nn.Module):
         self.pad_id = config.pad_token_id if (config.pad_token_id or 0) < self.tokens else 0
         most = longest(self.model)
         self.window, self.overlap = _sizes(config, most, len(before) + len(after))
-        if not self.trained:
-            self.requires_grad_(False).eval()
+        self.train()
 
     def train(self, mode: bool = True) -> "WindowEncoder":
+        if not self.trained:
+            # Loading makes new parameters, and sets the mode afterwards.
+            self.requires_grad_(False)
         return super().train(mode and self.trained)
 
     @torch.compiler.disable
@@ -201,9 +206,10 @@ class WindowEncoder(nn.Module):
             # What is kept on disk does not depend on who else computes in which precision.
             with torch.no_grad(), torch.autocast(ids.device.type, enabled=False):
                 found = kept(self._read(plan, ids.device))
-        outputs = found.new_zeros(ids.numel(), self.width)
         places = torch.from_numpy(plan.tokens).to(ids.device)
-        return outputs.index_copy(0, places, found).view(*ids.shape, self.width)
+        with torch.autocast(ids.device.type, enabled=False):
+            outputs = found.new_zeros(ids.numel(), self.width).index_copy(0, places, found)
+        return outputs.view(*ids.shape, self.width)
 
     def _read(self, plan: "Windows", device: torch.device) -> Tensor:
         """Return the outputs at the real tokens, (n, width), reading so many windows at a time."""

@@ -34,8 +34,8 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
             raise UserError("LongspanForMaskedLM expected no cutoffs, as it has one softmax, got some; leave them out.")
         if config.encoder is not None:
             raise UserError(
-                f"LongspanForMaskedLM expected tokens of its own, got the pretrained encoder {config.encoder!r}, which has "
-                "learned to predict them; leave out model.encoder."
+                f"LongspanForMaskedLM expected tokens of its own, got the pretrained encoder {config.encoder!r}, which "
+                "has learned to predict them; leave out model.encoder."
             )
         super().__init__(config)
         assert config.embedding_dim is not None

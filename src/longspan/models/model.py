@@ -62,8 +62,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings or an encoder."""
         if self.config.encoder is not None:
             raise UserError(
-                f"expected embeddings of its own to resize, got a model whose tokens are those of {self.config.encoder!r}; "
-                "train one with another encoder."
+                "expected embeddings of its own to resize, got a model whose tokens are those of "
+                f"{self.config.encoder!r}; train one with another encoder."
             )
         if self.config.cutoffs is not None:
             raise UserError(
@@ -103,9 +103,9 @@ class LongspanModel(LongspanPreTrainedModel):
 
     `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
     t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
-    `added_embeds`, like `inputs_embeds`, are added to the embeddings of tokens, 0 at padding. With `config.encoder`, a
-    pretrained encoder (`WindowEncoder`) and a linear map take the place of the embeddings; `inputs_embeds` are then what
-    that encoder returns, and `input_ids` may be given beside them. Positions
+    `added_embeds`, like the embeddings of tokens, are added to these, 0 at padding. With `config.encoder`, a pretrained
+    encoder (`WindowEncoder`) and a linear map take the place of the embeddings; `inputs_embeds` are then what that
+    encoder returns, and `input_ids` may be given beside them. Positions
     count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
     documents. With `cross_mixers`, each layer attends to `context` (b, m, dim), such as the `last_hidden_state` of a
     question, where `context_mask` (b, m) is 1; without a context, rows are read as if there was no cross attention.
@@ -243,7 +243,9 @@ class LongspanModel(LongspanPreTrainedModel):
         both = input_ids is not None and inputs_embeds is not None
         if (input_ids is None and inputs_embeds is None) or (both and self.encoder is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
-        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None
+        length = given.shape[1]
         if not length:
             raise UserError(
                 "expected at least one token in each row, got none; to continue from past_key_values, give the "
@@ -308,7 +310,8 @@ class LongspanModel(LongspanPreTrainedModel):
         if self.encoder is None:
             return self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         found = self.encoder(input_ids, mask, document_ids) if inputs_embeds is None else inputs_embeds
-        return self.embeddings(found.to(self.embeddings.weight.dtype))
+        embedded: Tensor = self.embeddings(found.to(self.dtype))
+        return embedded
 
     def _states(
         self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None

@@ -23,6 +23,7 @@ from longspan.data.batches import pad
 from longspan.data.notes import note
 from longspan.errors import UserError
 from longspan.models.encoder import WindowEncoder
+from longspan.report import size
 from longspan.training import processes
 
 #: Documents whose outputs are written before they are marked as done, so that little is lost by an interruption.
@@ -111,17 +112,17 @@ class EncoderOutputs:
         return file.is_file() and file.stat().st_size == self._size(dataset)
 
     def _announce(self, missing: Mapping[Path, Dataset]) -> None:
-        size = sum(map(self._size, missing.values()))
-        begun = sum(part.stat().st_blocks * 512 for file in missing if (part := _unfinished(file)).is_file())
+        needed = sum(map(self._size, missing.values()))
+        begun = sum(_blocks(part) for file in missing if (part := _unfinished(file)).is_file())
         free = shutil.disk_usage(self.folder).free
-        if size - begun > free:
+        if needed - begun > free:
             raise UserError(
-                f"expected {_gigabytes(size - begun)} on the disk of {str(self.folder)!r} for the encoder's outputs, got "
-                f"{_gigabytes(free)}; free some, set HF_DATASETS_CACHE to a folder on another disk, or cut documents "
+                f"expected {size(needed - begun)} on the disk of {str(self.folder)!r} for the encoder's outputs, got "
+                f"{size(free)}; free some, set HF_DATASETS_CACHE to a folder on another disk, or cut documents "
                 "with data.max_length."
             )
         documents = sum(map(len, missing.values()))
-        note(f"keeping what the encoder says about {documents:,} documents in {self.folder}: {_gigabytes(size)}")
+        note(f"keeping what the encoder says about {documents:,} documents in {self.folder}: {size(needed)}")
 
     def _compute(self, file: Path, dataset: Dataset) -> None:
         lengths = _lengths(dataset)
@@ -178,13 +179,13 @@ class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
         return len(self.rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        size = int(self.lengths[row]) * self.width
+        numbers = int(self.lengths[row]) * self.width
         if self.file is None:
-            found = np.zeros(size, dtype=np.float16)
+            found = np.zeros(numbers, dtype=np.float16)
         else:
             # Read, not mapped: a copy for another process is small, and a file that is cut meanwhile ends in an error.
             place = int(self.starts[row]) * self.width * _BYTES
-            found = np.fromfile(self.file, dtype=np.float16, count=size, offset=place)
+            found = np.fromfile(self.file, dtype=np.float16, count=numbers, offset=place)
         return {**self.rows[row], "inputs_embeds": found.reshape(-1, self.width)}
 
 
@@ -207,7 +208,7 @@ class _Done:
 
 
 def _batches(lengths: np.ndarray, done: np.ndarray) -> Iterable[list[int]]:
-    """Yield batches of documents of similar length that are not done, longest first, as too long ones then fail first."""
+    """Yield batches of documents of similar length that are not done, longest first: too long ones fail at once."""
     batch: list[int] = []
     for row in np.argsort(-lengths, kind="stable"):
         if done[row]:
@@ -220,13 +221,14 @@ def _batches(lengths: np.ndarray, done: np.ndarray) -> Iterable[list[int]]:
         yield batch
 
 
+def _blocks(file: Path) -> int:
+    """Return what a file takes of the disk, where the system says so."""
+    return int(getattr(file.stat(), "st_blocks", 0)) * 512
+
+
 def _unfinished(file: Path) -> Path:
     return Path(f"{file}.unfinished")
 
 
 def _lengths(dataset: Dataset) -> np.ndarray:
     return np.asarray(dataset["length"][:], dtype=np.int64)
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.3g} GB"

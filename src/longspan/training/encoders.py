@@ -70,8 +70,8 @@ def settings(name: str, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     most = max((number for number in tokenizer.get_vocab().values() if number != tokenizer.pad_token_id), default=0)
     if most >= found["vocab_size"]:
         raise UserError(
-            f"expected a tokenizer of at most {found['vocab_size']} tokens, as the encoder {name!r} has, got a token with "
-            f"the number {most}; restore its tokenizer files."
+            f"expected a tokenizer of at most {found['vocab_size']} tokens, as the encoder {name!r} has, got a token "
+            f"with the number {most}; restore its tokenizer files."
         )
     special = [ids.tolist() for ids in special_tokens(tokenizer, 1)]
     return {"encoder_config": found, "encoder_special_ids": special}

@@ -1,7 +1,7 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
 
-Rows = Dataset | WithOutputs
+Rows: TypeAlias = Dataset | WithOutputs
 
 
 class LengthTrainer(LongspanTrainer):

@@ -168,8 +168,8 @@ def _prepare(recipe: Recipe) -> Prepared:
         encoders.described_by(encoder)
         if recipe.options.word_vectors:
             raise UserError(
-                "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got both; "
-                "leave one of them out."
+                "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got "
+                "both; leave one of them out."
             )
     prepared = recipe.task.prepare(recipe)
     check_validation(prepared.splits)

@@ -4,6 +4,8 @@ import runpy
 import shlex
 from pathlib import Path
 
+import pytest
+
 from longspan import recipes
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -14,9 +16,10 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"
 
 
-def test_the_commands_for_labelled_documents_have_the_keys_they_name() -> None:
-    lines = (DOCS / "labels.md").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(("page", "number"), [("labels.md", 7), ("encoder.md", 3)])
+def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("longspan train")]
-    assert len(commands) == 7
+    assert len(commands) == number
     for _, _, name, *overrides in commands:
         recipes.load(name, overrides).require_data()

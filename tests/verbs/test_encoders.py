@@ -250,6 +250,14 @@ def test_mistakes(
     assert not Path("run").exists()
 
 
+def test_it_is_no_start_and_starts_with_none(place: Path, run: Path, tmp_path: Path, capsys: Any) -> None:
+    data = [f"data.path={place / 'data.jsonl'}", f"model.start_from={run}", "--run", str(tmp_path / "new")]
+    assert cli.main(["train", "classify", *data]) == 2
+    assert "expected a run with embeddings of its own to start from, got" in capsys.readouterr().err
+    assert cli.main(["train", "classify", *data, f"model.encoder={place / 'bert'}"]) == 2
+    assert "/run' (model.start_from); leave one of them out." in capsys.readouterr().err
+
+
 def test_language_models_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("some text")
     assert cli.main(["train", "model-text", f"data.path={tmp_path}", "model.encoder=x"]) == 2

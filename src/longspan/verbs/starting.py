@@ -75,7 +75,7 @@ def start_of(recipe: Recipe, run_dir: Path) -> Run | None:
     if run.model.config.encoder is not None:
         raise UserError(
             f"expected a run with embeddings of its own to start from, got {recipe.start_from!r} with the pretrained "
-            f"encoder {run.model.config.encoder!r}; start from it with model.encoder."
+            f"encoder {run.model.config.encoder!r}; read with that one by model.encoder."
         )
     for key in TOKENS:
         _agree(f"data.{key}", getattr(recipe.data, key), getattr(run.recipe.data, key), run)

@@ -17,14 +17,13 @@ import pictures
 from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
-from longspan.data.pieces import tokenize_documents
+from longspan.data.pieces import token_arrays, tokenize_documents
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run
 from longspan.tasks.base import Run
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
-from longspan.tasks.language_modelling.segments import token_arrays
 from longspan.tasks.language_modelling.trainer import carries
 from longspan.verbs.evaluate import load_split
 

@@ -20,9 +20,8 @@ from longspan.data import tokens
 from longspan.data.columns import Text
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.loading import load
-from longspan.data.pieces import pieces, summary, tokenize_documents
+from longspan.data.pieces import pieces, summary, token_arrays, tokenize_documents
 from longspan.data.tokens import build_tokenizer, encode
-from longspan.tasks.language_modelling.segments import token_arrays
 
 ALPHABET = "ab'st \n\r\t\u3000\x85é😀漢.12<"
 

@@ -7,6 +7,7 @@ lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretraine
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ def tokenize_documents(
     longest = max(pc.max(pc.binary_length(batch["text"])).as_py() for batch in arrow.iter(_ROWS))
     rows = max(1, min(_ROWS, _BATCH // max(1, longest)))
     return map_once(arrow, examples, Features(_FEATURES), [cut], tokenizer, description, rows).with_format(None)
+
+
+def token_arrays(dataset: Dataset) -> list[np.ndarray]:
+    """Return the column `input_ids` as one int32 array per document, `(n,)`, which stays in the data set's file."""
+    found: list[np.ndarray] = []
+    for chunk in dataset.with_format("arrow")[:]["input_ids"].chunks:
+        # Not `flatten`: offsets count from the start of all values, even where the chunk is a part of a longer one.
+        values, offsets = chunk.values.to_numpy(), chunk.offsets.to_numpy()
+        found += [values[start:end] for start, end in pairwise(offsets.tolist())]
+    return found
 
 
 def summary(dataset: Dataset) -> dict[str, int]:

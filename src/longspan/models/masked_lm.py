@@ -77,7 +77,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         if logits_to_keep is None and (labels is None or not self.training):
             logits_to_keep = 0
         if logits_to_keep is not None:
-            logits = self.lm_head(self.transform(kept(hidden, logits_to_keep)))
+            logits = self.scores(kept(hidden, logits_to_keep))
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             labelled = labels != IGNORED
@@ -85,5 +85,10 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
             loss = mean_loss(losses, losses.numel(), num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the logits (*n, vocab_size) of outputs (*n, dim) of the model without its head."""
+        logits: Tensor = self.lm_head(self.transform(hidden))
+        return logits
+
     def _losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropies(self.lm_head(self.transform(hidden)), labels)
+        return cross_entropies(self.scores(hidden), labels)

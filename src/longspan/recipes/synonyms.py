@@ -111,6 +111,7 @@ KEYS: Mapping[str, str] = {
 
 #: Words for recipes.
 RECIPES: Mapping[str, str] = {
+    "bert": "masked-words",
     "character": "shakespeare",
     "classification": "classify",
     "classifier": "classify",
@@ -120,10 +121,14 @@ RECIPES: Mapping[str, str] = {
     "language": "model-text",
     "language_model": "model-text",
     "lm": "model-text",
+    "masked_language_modelling": "masked-words",
+    "masked_lm": "masked-words",
+    "mlm": "masked-words",
     "multi_label_classification": "multi-label",
     "multilabel": "multi-label",
     "number": "regression",
     "numbers": "regression",
+    "pretraining": "masked-words",
     "ratings": "regression",
     "reviews": "movie-reviews",
     "sentiment": "classify",

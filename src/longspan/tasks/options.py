@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from longspan.data.config import DataConfig
 from longspan.errors import UserError, check_choice, suggestion
 from longspan.hints import expectation, matches
 
@@ -69,6 +70,41 @@ class LengthTrainingOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, batch_tokens=0)
+
+
+MAX_EVAL_TOKENS = 250_000
+"""Enough for all of WikiText's splits; see LOG.md for how near estimates from so many tokens are."""
+
+
+@dataclass(frozen=True)
+class CorpusData(DataConfig):
+    """Documents without labels.
+
+    Attributes:
+        join_rows: Whether the rows of a table or Hub data set are the lines of one document.
+    """
+
+    join_rows: bool = False
+
+
+@dataclass(frozen=True)
+class CorpusTrainingOptions(TrainingOptions):
+    """Training options of tasks that read documents as streams, so many tokens at a time."""
+
+    segment_length: int = option(256, "tokens that a row reads in one step")
+    max_eval_tokens: int = option(
+        MAX_EVAL_TOKENS,
+        "maximum number of tokens scored of a split during and after training; 0 means all, as in `longspan evaluate`",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, max_eval_tokens=0)
+        if self.segment_length < 1:
+            raise UserError(
+                "the task needs training.segment_length, how many tokens a row reads in one step, got "
+                f"{self.segment_length}; 256 suits most."
+            )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.language_modelling.excerpts import CUT, excerpt
+from longspan.tasks.excerpts import CUT, excerpt
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=40), st.integers(1, 400_000))
@@ -90,7 +90,7 @@ def write(folder: Path, most: int, mixer: str = "additive") -> Path:
 def test_a_training_run_scores_so_many_tokens_and_says_so(
     mixer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("longspan.tasks.language_modelling.excerpts.CUT", 30)
+    monkeypatch.setattr("longspan.tasks.excerpts.CUT", 30)
     run = tmp_path / "run"
     assert cli.main(["train", str(write(tmp_path, 200, mixer)), "--run", str(run), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -120,10 +120,9 @@ def test_a_training_run_scores_so_many_tokens_and_says_so(
 
 def naive(run: Path, split: str, most: int) -> float:
     """Score whole documents, and take the mean over what was chosen of them."""
-    from longspan.data.pieces import tokenize_documents
+    from longspan.data.pieces import token_arrays, tokenize_documents
     from longspan.runs import load_run
     from longspan.tasks.language_modelling.likelihood import token_losses
-    from longspan.tasks.language_modelling.segments import token_arrays
     from longspan.verbs.evaluate import load_split
 
     loaded = load_run(run)

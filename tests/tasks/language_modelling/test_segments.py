@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from longspan.data.pieces import token_arrays
 from longspan.errors import UserError
 from longspan.tasks.language_modelling.segments import (
     IGNORED,
@@ -22,7 +23,6 @@ from longspan.tasks.language_modelling.segments import (
     SegmentBatches,
     SegmentData,
     check_enough,
-    token_arrays,
 )
 
 END, PAD = 2, 0

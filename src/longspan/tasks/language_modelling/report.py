@@ -7,23 +7,9 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
+from longspan.tasks.corpora import documents_table
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.recipe import Recipe
-
-
-def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
-    """Return the table of splits: documents and their tokens, characters and bytes, and what was scored of them."""
-    splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "documents" in row}
-    headers = ["split", "documents", "tokens", "unknown tokens", "characters", "bytes", "longest (tokens)"]
-    keys = ["documents", "tokens", "unknown", "characters", "bytes", "longest"]
-    rows = ([name, *(count(row.get(key)) for key in keys)] for name, row in splits.items())
-    told = [
-        f"{name}: scored {count(row['scored'])} of {count(row['tokens'])} tokens (training.max_eval_tokens); "
-        f"`longspan evaluate RUN --split {name}` scores all"
-        for name, row in splits.items()
-        if "scored" in row
-    ]
-    return "\n\n".join([table(headers, rows, style), *told])
 
 
 def evaluation_report(evaluation: Evaluation) -> str:
@@ -35,7 +21,7 @@ def evaluation_report(evaluation: Evaluation) -> str:
         for row in details["by_position"]
     )  # fmt: skip
     parts = [
-        data_table({split: details}),
+        documents_table({split: details}),
         scores_table({split: evaluation.scores}),
         f"{_context(details)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
         table(["position", "tokens", "nats per token"], positions),

@@ -8,10 +8,8 @@ batch sampler knows its rank itself: Accelerate must not shard it again.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-import datasets
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,16 +35,6 @@ class Segment(NamedTuple):
     start: int
     length: int
     reset: bool
-
-
-def token_arrays(dataset: datasets.Dataset) -> list[np.ndarray]:
-    """Return the column `input_ids` as one int32 array per document, `(n,)`, which stays in the data set's file."""
-    found: list[np.ndarray] = []
-    for chunk in dataset.with_format("arrow")[:]["input_ids"].chunks:
-        # Not `flatten`: offsets count from the start of all values, even where the chunk is a part of a longer one.
-        values, offsets = chunk.values.to_numpy(), chunk.offsets.to_numpy()
-        found += [values[start:end] for start, end in pairwise(offsets.tolist())]
-    return found
 
 
 def count_segments(lengths: Sequence[int] | np.ndarray, segment_length: int) -> np.ndarray:

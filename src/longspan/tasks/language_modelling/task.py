@@ -5,30 +5,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns import Column, Text
+from longspan.data.columns import Column
 from longspan.data.config import DataConfig
-from longspan.data.loading import load
-from longspan.data.pieces import pieces, summary, tokenize_documents
+from longspan.data.pieces import summary, token_arrays, tokenize_documents
 from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer, token_ids
+from longspan.data.tokens import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.documents import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
-from longspan.tasks.language_modelling.excerpts import excerpt
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.reading import reading
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
-from longspan.tasks.language_modelling.segments import check_enough, token_arrays
+from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from longspan.tasks.options import GenerationOptions
 from longspan.tasks.recipe import Recipe
@@ -56,44 +54,22 @@ class LanguageModelling(Task[LanguageScores]):
     evaluation_options = EvaluationOptions
     scores = LanguageScores
     model_class = LongspanForCausalLM
-    data_hint = (
-        "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"
-    )
+    data_hint = DATA_HINT
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, LanguageModellingData)
-        return [Text("text", "text_column", lines=data.join_rows)]
+        return text_column(data)
 
     def prepare(self, recipe: Recipe) -> Prepared:
-        data = recipe.data
-        if data.max_length:
-            raise UserError(
-                f"data.max_length={data.max_length} cuts documents, but language modelling reads them whole, "
-                "training.segment_length tokens at a time; leave it out."
-            )
-        loaded = load(data, self.columns(data))
-        training = loaded.splits["train"]
-        tokenizer = build_tokenizer(data, pieces(training, data), cache_key=training._fingerprint, end=True)
-        splits = {
-            name: tokenize_documents(split, tokenizer, data, f"Tokenising {name}")
-            for name, split in loaded.splits.items()
-        }
+        corpus = read_corpus(recipe, end=True)
         # Documents begin with the token that ends them.
-        end = tokenizer.eos_token_id
+        end = corpus.tokenizer.eos_token_id
         config = {
-            "vocab_size": len(tokenizer),
-            "pad_token_id": tokenizer.pad_token_id,
+            "vocab_size": len(corpus.tokenizer),
+            "pad_token_id": corpus.tokenizer.pad_token_id,
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        assert isinstance(recipe.options, TrainingOptions)
-        table: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
-        for name, split in splits.items():
-            lengths = np.asarray(split["length"][:])
-            scored = int(np.minimum(lengths, excerpt(lengths, recipe.options.max_eval_tokens)).sum())
-            if name != "train" and scored < lengths.sum():
-                table[name]["scored"] = scored
-        return Prepared(splits, tokenizer, config, {**table, "skipped": loaded.skipped, "encodings": loaded.encodings})
+        return Prepared(corpus.splits, corpus.tokenizer, config, corpus.table)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if not settings.get("causal", True):
@@ -180,7 +156,7 @@ class LanguageModelling(Task[LanguageScores]):
         return baselines_in(baselines)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return report.data_table(data, style)
+        return documents_table(data, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)

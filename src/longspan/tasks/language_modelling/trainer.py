@@ -11,13 +11,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from longspan.data.pieces import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
-from longspan.tasks.language_modelling.excerpts import excerpt, excerpt_scores
+from longspan.tasks.excerpts import excerpt
+from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData, token_arrays
+from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 from datasets import Dataset
 
+from longspan.data.pieces import token_arrays
 from longspan.tasks.base import Baseline, Fitted, check_validation
+from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
-from longspan.tasks.language_modelling.excerpts import excerpt, excerpt_scores
+from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.language_modelling.segments import token_arrays
 from longspan.tasks.recipe import Recipe
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.

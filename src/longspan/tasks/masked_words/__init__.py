@@ -1,0 +1,1 @@
+"""Words that are masked in documents, predicted from what is on both sides."""

@@ -1,0 +1,174 @@
+"""Documents packed into rows of equal length, one after another without padding, and masked anew in every epoch.
+
+A row is known by its epoch and its number there: `PackedBatches` says which rows are read together in each step,
+`PackedData` makes them. The order of documents, where rows begin, and what is masked depend only on the seed, the epoch
+and the number, so that any number of processes reads the same rows, and training goes on anywhere.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from longspan.errors import UserError
+from longspan.tasks.masked_words.masking import Masking
+
+#: The seed of masks that do not change.
+_FIXED = 0
+
+Index = tuple[int, int]
+"""An epoch, and the number of a row in it."""
+
+
+class Packing:
+    """The order of documents in each epoch, and where rows begin.
+
+    What is left over after as many full steps as there are is left out, at either end of the stream; how much at which
+    is random, so that a single document is read everywhere.
+
+    Args:
+        lengths: `(d,)` documents' lengths in tokens.
+        rows: Rows in a step of all processes.
+        segment_length: Tokens in a row.
+        seed: Seed of the order.
+
+    Raises:
+        UserError: There are fewer tokens than one step reads.
+    """
+
+    def __init__(self, lengths: Sequence[int] | np.ndarray, rows: int, segment_length: int, seed: int) -> None:
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.rows, self.segment_length, self.seed = rows, segment_length, seed
+        total, step = int(self.lengths.sum()), rows * segment_length
+        self.steps, self._left = divmod(total, step)
+        if not self.steps:
+            raise UserError(
+                f"expected at least {step:,} tokens to train on, {rows} rows (training.per_device_train_batch_size, in "
+                f"all processes) of {segment_length} (training.segment_length), got {total:,}; lower one of the two, "
+                "or use more text."
+            )
+        self._epoch: tuple[int, np.ndarray, np.ndarray, int] | None = None
+
+    def parts(self, index: Index) -> Iterator[tuple[int, int, int]]:
+        """Yield the documents in a row, each with the first of its tokens there and the one after the last."""
+        epoch, number = index
+        order, ends, first = self._layout(epoch)
+        start = first + number * self.segment_length
+        yield from cut(order, ends, start, start + self.segment_length)
+
+    def _layout(self, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
+        if self._epoch is None or self._epoch[0] != epoch:
+            rng = np.random.default_rng((self.seed, epoch))
+            order = rng.permutation(len(self.lengths))
+            self._epoch = epoch, order, np.cumsum(self.lengths[order]), int(rng.integers(self._left + 1))
+        return self._epoch[1:]
+
+
+def cut(order: np.ndarray, ends: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what documents have between two places of a stream: the number of each, and from where to where in it.
+
+    Args:
+        order: `(d,)` documents in the order of the stream.
+        ends: `(d,)` where each ends in it.
+        start: The first place.
+        stop: The one after the last.
+    """
+    place = int(np.searchsorted(ends, start, side="right"))
+    while start < stop:
+        began = int(ends[place - 1]) if place else 0
+        end = min(stop, int(ends[place]))
+        if end > start:
+            yield int(order[place]), start - began, end - began
+        start, place = end, place + 1
+
+
+def packed(
+    documents: Sequence[np.ndarray], parts: Iterator[tuple[int, int, int]], masking: Masking, rng: np.random.Generator
+) -> dict[str, Tensor]:
+    """Return the tensors of a row, each `(t,)` int64: `input_ids`, `labels`, `document_ids` and `position_ids`.
+
+    Positions count from the beginning of what the row has of each document.
+    """
+    found = [documents[number][start:stop] for number, start, stop in parts]
+    sizes = [len(part) for part in found]
+    ids, numbers = np.concatenate(found), np.repeat(np.arange(len(found)), sizes)
+    inputs, labels = masking(ids, numbers, rng)
+    positions = np.arange(len(ids)) - np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    names = ("input_ids", "labels", "document_ids", "position_ids")
+    return {
+        name: torch.from_numpy(array) for name, array in zip(names, (inputs, labels, numbers, positions), strict=True)
+    }
+
+
+def fixed_rows(
+    documents: Sequence[np.ndarray], scored: np.ndarray, segment_length: int, masking: Masking
+) -> list[dict[str, Tensor]]:
+    """Return the rows of documents in their order, the last of them shorter, with the same masks each time.
+
+    Args:
+        documents: Token ids of each document, `(n,)`.
+        scored: `(d,)` how many tokens of each are read, from its beginning.
+        segment_length: Tokens in a row.
+        masking: What is masked.
+    """
+    order, ends = np.arange(len(documents)), np.cumsum(scored)
+    total = int(ends[-1]) if len(ends) else 0
+    return [
+        packed(
+            documents,
+            cut(order, ends, start, min(start + segment_length, total)),
+            masking,
+            np.random.default_rng((_FIXED, number)),
+        )
+        for number, start in enumerate(range(0, total, segment_length))
+    ]
+
+
+class PackedData(Dataset[dict[str, Tensor]]):
+    """Rows by their `Index`; see `packed`. `attention_mask` is 1 everywhere.
+
+    Args:
+        documents: Token ids of each document, `(n,)`.
+        packing: How they follow one another.
+        masking: What is masked.
+    """
+
+    def __init__(self, documents: Sequence[np.ndarray], packing: Packing, masking: Masking) -> None:
+        self.documents, self.packing, self.masking = documents, packing, masking
+
+    def __len__(self) -> int:
+        return self.packing.steps * self.packing.rows
+
+    def __getitem__(self, index: Index) -> dict[str, Tensor]:
+        rng = np.random.default_rng((self.packing.seed, *index))
+        row = packed(self.documents, self.packing.parts(index), self.masking, rng)
+        return {**row, "attention_mask": torch.ones_like(row["input_ids"])}
+
+
+class PackedBatches(Sampler[list[Index]]):
+    """Which rows a process reads in each step; every epoch has as many.
+
+    Args:
+        steps: Steps in an epoch.
+        rows: Rows in a batch of one process.
+        rank: Which process this is: of the rows of all, it reads the `rank`-th `rows`.
+        world: How many processes there are.
+    """
+
+    def __init__(self, steps: int, rows: int, rank: int = 0, world: int = 1) -> None:
+        self.steps, self.batch_size, self.rank, self.world = steps, rows, rank, world
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0 up."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[Index]]:
+        for step in range(self.steps):
+            first = (step * self.world + self.rank) * self.batch_size
+            yield [(self.epoch, number) for number in range(first, first + self.batch_size)]

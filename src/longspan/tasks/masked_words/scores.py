@@ -1,0 +1,44 @@
+"""Scores of a model that fills in masked words, from the losses of what is to be predicted."""
+
+import math
+from dataclasses import dataclass
+
+from longspan.errors import UserError
+from longspan.scores import Scores, score
+
+
+@dataclass(frozen=True)
+class MaskedScores(Scores):
+    """How well masked tokens are predicted.
+
+    Attributes:
+        loss: Mean nats per token that is to be predicted.
+        perplexity: e to the power of that.
+        accuracy: The share of them whose most likely token is right.
+    """
+
+    loss: float = score("loss (nats per masked token)", higher_is_better=False)
+    perplexity: float = score("perplexity", higher_is_better=False)
+    accuracy: float = score("accuracy", higher_is_better=True, share=True)
+
+
+def masked_scores(nats: float, right: float, count: float) -> MaskedScores:
+    """Score predictions of `count` tokens.
+
+    Args:
+        nats: The sum of their losses.
+        right: For how many of them the most likely token is the one that was there.
+        count: How many they are.
+
+    Raises:
+        UserError: There is nothing to predict, or losses are not finite, as after a training run that diverged.
+    """
+    if not count:
+        raise UserError("expected at least one document with words to mask, got none; choose other data.")
+    if not math.isfinite(nats):
+        raise UserError(
+            f"expected finite losses of {count:,.0f} masked tokens, got some that are not, as after a training run "
+            "that diverged; lower training.learning_rate."
+        )
+    loss = nats / count
+    return MaskedScores(loss, math.exp(loss) if loss < 700 else math.inf, right / count)

@@ -1,0 +1,77 @@
+"""Training on rows of packed documents with masks."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.data.pieces import token_arrays
+from longspan.tasks.excerpts import excerpt
+from longspan.tasks.masked_words.likelihood import masked_losses
+from longspan.tasks.masked_words.masking import Masking
+from longspan.tasks.masked_words.rows import PackedBatches, PackedData, Packing, fixed_rows
+from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
+from longspan.training import processes
+from longspan.training.base import Loader, LongspanTrainer
+
+
+class MaskedTrainer(LongspanTrainer):
+    """A `Trainer` that fills in what is masked in rows of packed documents, anew in every epoch.
+
+    The loss is the mean over the masked tokens of all rows, processes and accumulated batches. Validation masks the
+    same tokens each time, whatever the seed.
+
+    Args:
+        segment_length: tokens in a row.
+        masking: what is masked.
+        max_eval_tokens: maximum number of tokens that `score` reads; 0 means all.
+        kwargs: what `Trainer` takes. Data sets are those of `longspan.data.pieces.tokenize_documents`.
+
+    Raises:
+        UserError: when there are fewer tokens than one step reads.
+    """
+
+    def __init__(
+        self, *args: Any, segment_length: int, masking: Masking, max_eval_tokens: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.masking, self.max_eval_tokens = masking, max_eval_tokens
+        rows = self._train_batch_size * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        self.packing = Packing(self.train_dataset["length"][:], rows, segment_length, seed)
+
+    def get_train_dataloader(self) -> Loader:
+        # No workers: there is little to wait for.
+        data = PackedData(token_arrays(self.train_dataset), self.packing, self.masking)
+        rank, world = self.args.process_index, self.args.world_size
+        return Loader(data, batch_sampler=PackedBatches(self.packing.steps, self._train_batch_size, rank, world))
+
+    def padding_fraction(self) -> float:
+        return 0.0
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return this batch's share of the mean loss in nats per masked token; see `Trainer`."""
+        # Without padding there is nothing to mask, and mixers take a shorter path.
+        given = {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
+        return super().compute_loss(model, given, return_outputs, num_items_in_batch)
+
+    def score(self, dataset: Dataset) -> MaskedScores:
+        """Return the scores of documents, or of an `excerpt` of `max_eval_tokens`. All processes share the work."""
+        lengths = np.asarray(dataset["length"][:])
+        scored = np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+        rows = fixed_rows(token_arrays(dataset), scored, self.packing.segment_length, self.masking)
+        losses, right = masked_losses(
+            self.model,
+            rows[self.args.process_index :: self.args.world_size],
+            self.args.per_device_eval_batch_size,
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+        )
+        return masked_scores(*processes.total([float(losses.sum(dtype=np.float64)), float(right.sum()), len(losses)]))

@@ -13,7 +13,7 @@ from longspan.data import tokens
 from longspan.data.config import DataConfig
 from longspan.data.lookup import WordLookup, encodes_words_alone
 from longspan.data.threads import backend_ids
-from longspan.data.tokens import _backend, build_tokenizer, token_ids
+from longspan.data.tokens import backend_of, build_tokenizer, token_ids
 
 TEXT = (
     "It's the café's DON'T: naïve été Ελληνικά ΟΔΥΣΣΕΥΣ 你好，世界 1234 x==y\n\n    def f(self):\n\treturn 'x'\r\n" * 3
@@ -35,7 +35,7 @@ alphabet = st.one_of(
 @pytest.mark.parametrize("tokenizer", [PLAIN, LOWER], ids=["as it is", "lower case"])
 @given(texts=st.lists(st.one_of(st.text(alphabet, max_size=40), st.just(TEXT)), max_size=4))
 def test_words_have_the_tokens_of_the_whole(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
-    backend = _backend(tokenizer)
+    backend = backend_of(tokenizer)
     assert encodes_words_alone(backend)
     lookup = WordLookup()
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_no_word_begins_but_where_white_space_does() -> None:
 
 def test_many_words_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longspan.data.lookup._MOST_WORDS", 3)
-    backend, lookup = _backend(PLAIN), WordLookup()
+    backend, lookup = backend_of(PLAIN), WordLookup()
     for text in ("one two three four five", "six", "one two three"):
         (found,) = lookup([text], False, lambda words: backend_ids(backend, words))
         assert found.tolist() == backend_ids(backend, [text])[0]
@@ -72,13 +72,13 @@ def test_many_words_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_words_that_stand_alone_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for settings in ({"tokens": "words"}, {"tokens": "characters"}, {"tokens": "bytes"}):
-        assert not encodes_words_alone(_backend(learned(**settings)))
+        assert not encodes_words_alone(backend_of(learned(**settings)))
     added = learned()
     added.backend_tokenizer.add_tokens([AddedToken("café's", special=False)])
-    assert not encodes_words_alone(_backend(added))
+    assert not encodes_words_alone(backend_of(added))
     special = learned()
     special.split_special_tokens = False
-    assert not encodes_words_alone(_backend(special))
+    assert not encodes_words_alone(backend_of(special))
     # However many cores there are.
     expected = [ids.tolist() for ids in token_ids(PLAIN, [TEXT, "", "<pad>"])]
     for cores in (1, 64):

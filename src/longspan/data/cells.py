@@ -125,13 +125,16 @@ def flag(cell: Any) -> bool | None:
 
 def json_list(text: str) -> list[Any] | None:
     """Return the list that a text encodes as JSON; None if it is not a list."""
-    if not text.lstrip().startswith("["):
-        return None
+    value = json_value(text) if text.lstrip().startswith("[") else None
+    return value if isinstance(value, list) else None
+
+
+def json_value(text: str) -> Any:
+    """Return what a text encodes as JSON; None if it is not JSON."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, list) else None
 
 
 def described(cell: Any) -> str:

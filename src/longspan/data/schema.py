@@ -186,4 +186,6 @@ def _decoded(cell: Any) -> Any:
         cell.encode("utf-8")
     if isinstance(cell, list):
         return [_decoded(item) for item in cell]
+    if isinstance(cell, dict):
+        return {key: _decoded(item) for key, item in cell.items()}
     return cell

@@ -1,4 +1,4 @@
-"""Reading tables from files row by row: csv and tsv, JSON lines, parquet."""
+"""Reading tables from files row by row: csv and tsv, JSON lines, nested JSON, parquet."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 
 from longspan.data.decoding import broken, is_damaged, open_text, other
 from longspan.data.encodings import AUTO
+from longspan.data.nested import read_nested
 from longspan.data.opening import encoding_of, open_packed, packed_suffix, printable
 from longspan.data.schema import Row, Schema
 from longspan.data.separated import FIELDS, read_separated
 from longspan.errors import UserError
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+NESTED = ".json"
+"""One JSON text, which may be a document too: tables of several columns alone are read from it."""
 NOT_JSON = "not a JSON object"
 MALFORMED = {
     NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
@@ -26,7 +29,7 @@ MALFORMED = {
 
 
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
-    """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory.
+    """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory, or a whole json file.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
     the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and
@@ -37,6 +40,8 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
             closed. Errors in the contents are raised while reading.
     """
     kind, name = packed_suffix(path), printable(path.name)
+    if kind == NESTED:
+        return _not_empty(path, _read_text(path, schema, read_nested))
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {name!r}; "
@@ -154,4 +159,6 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_bytes(kind.value_type))
     if pa.types.is_large_list(kind):
         return pa.large_list(_bytes(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _bytes(part.type)) for part in kind])
     return kind

@@ -188,7 +188,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     """Return all ids of each text, without special tokens."""
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
-    backend = _backend(tokenizer)
+    backend = backend_of(tokenizer)
     # With many cores, the Rust library's threads overtake looking up words, which takes one.
     if cores() < _MANY_CORES and encodes_words_alone(backend):
         lookup = _LOOKUPS.setdefault(tokenizer, WordLookup())
@@ -196,7 +196,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     return list(map(_ids, backend_ids(backend, texts)))
 
 
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """Return the Rust tokenizer, without the truncation and padding set by its file or an earlier call."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
@@ -314,7 +314,7 @@ def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a hash of everything that the tokens depend on."""
     digest = hashlib.sha256()
     if tokenizer.is_fast:
-        digest.update(f"{tokenizer.split_special_tokens} {_backend(tokenizer).to_str()}".encode())
+        digest.update(f"{tokenizer.split_special_tokens} {backend_of(tokenizer).to_str()}".encode())
     else:
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)

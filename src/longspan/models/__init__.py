@@ -5,6 +5,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
 )
 
@@ -13,18 +14,21 @@ from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
 from longspan.models.masked_lm import LongspanForMaskedLM
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.question_answering import LongspanForQuestionAnswering
 from longspan.models.states import MixerStates
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
+AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 
 __all__ = [
     "LongspanConfig",
     "LongspanForCausalLM",
     "LongspanForMaskedLM",
+    "LongspanForQuestionAnswering",
     "LongspanForSequenceClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",

@@ -1,0 +1,137 @@
+"""Answers as spans of a document: where they start and where they end."""
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, cross_entropies, mean_loss
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.ops.dropout import Dropout
+from longspan.ops.pooling import accumulation_dtype, softmax_pool
+
+
+class LongspanForQuestionAnswering(LongspanPreTrainedModel):
+    """Find the answer to a question in a document: one score per token for its start, and one for its end.
+
+    A row is a question and a document behind it. `token_type_ids` (b, t) are 0 at the question and 1 at the document,
+    as for BERT. With x_t the output of the backbone, and q = Σ_j softmax_j(w·x_j) x_j over the tokens of the question,
+
+        start_t = a·x_t + b + x_t·(q + W q) / √dim,  and the end likewise
+
+    (the product is that of Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain Questions",
+    https://arxiv.org/abs/1704.00051, which begins as the identity here, so that what question and document share counts
+    at once; the rest is BERT's). So a token's score depends on the question however far apart they are, and whatever
+    the mixers carry. The first token of a row stands for no answer; that one and tokens of the
+    document can start and end an answer, and others have the smallest number as logits. Without `token_type_ids` all
+    tokens can, and the product is left out.
+
+    `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and returns `start_logits`
+    and `end_logits` (b, t), in at least float32. `start_positions` and `end_positions` (b,) are the first and last
+    token of each answer, counted from the start of the row, padding included; those outside of the row are ignored. As
+    longspan's own trainer counts labels, both may come as `labels` (b, 2). The `loss` is the mean of all starts' and
+    ends' cross-entropies, or their sum divided by `num_items_in_batch`.
+
+    Raises:
+        UserError: for a causal configuration, `document_ids`, positions or types of another shape, one of start and end
+            alone, and both kinds of labels at once.
+    """
+
+    def __init__(self, config: LongspanConfig) -> None:
+        if config.causal:
+            raise UserError(
+                "LongspanForQuestionAnswering expected causal=False, as answers depend on what follows, got "
+                "causal=True; set causal=False."
+            )
+        super().__init__(config)
+        self.longspan = LongspanModel(config)
+        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+        self.qa_outputs = nn.Linear(config.dim, 2)
+        self.asked = nn.Linear(config.dim, 1, bias=False)
+        self.match = nn.Linear(config.dim, 2 * config.dim, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> QuestionAnsweringModelOutput:
+        if document_ids is not None:
+            raise UserError(
+                "expected one question and one document per row, got packed documents (document_ids); give each "
+                "question its own row."
+            )
+        body = self.longspan(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        x = self.dropout(body.last_hidden_state)
+        mask = None if attention_mask is None else attention_mask.bool()
+        logits = self.qa_outputs(x)
+        allowed = mask
+        if token_type_ids is not None:
+            if token_type_ids.shape != x.shape[:2]:
+                raise UserError(
+                    f"expected token_type_ids of shape {tuple(x.shape[:2])}, one for each token, got "
+                    f"{tuple(token_type_ids.shape)}; give 0 at the question and 1 at the document."
+                )
+            real = torch.ones_like(token_type_ids, dtype=torch.bool) if mask is None else mask
+            document = token_type_ids.bool() & real
+            question = real & ~document
+            pooled = softmax_pool(x.masked_fill(~question.unsqueeze(-1), 0), self.asked(x), question).squeeze(1)
+            wanted = pooled.unsqueeze(1) + self.match(pooled).unflatten(-1, (2, -1))
+            logits = logits + x @ wanted.mT * self.config.dim**-0.5
+            allowed = document | (real & (real.cumsum(1) == 1))
+        logits = logits.to(accumulation_dtype(logits.dtype))
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed.unsqueeze(-1), torch.finfo(logits.dtype).min)
+        targets = _targets(start_positions, end_positions, labels, logits.shape)
+        loss = None
+        if targets is not None:
+            targets = targets.to(logits.device)
+            losses = cross_entropies(logits.mT.flatten(0, 1), targets.flatten())
+            loss = mean_loss(losses, (targets != IGNORED).sum(), num_items_in_batch)
+        start, end = logits.unbind(-1)
+        return QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start, end_logits=end, hidden_states=body.hidden_states
+        )
+
+
+def _targets(start: Tensor | None, end: Tensor | None, labels: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """Return the first and last token of each answer, (b, 2) int64, IGNORED where they are not in the row."""
+    if (start is None) != (end is None) or (start is not None and labels is not None):
+        raise UserError(
+            "expected start_positions and end_positions, or both as labels, got another combination; give one of these."
+        )
+    if labels is None:
+        if start is None or end is None:
+            return None
+        # DataParallel adds a dimension.
+        labels = torch.stack([each.squeeze(-1) if each.ndim > 1 else each for each in (start, end)], -1)
+    rows, length = shape[:2]
+    if labels.shape != (rows, 2) or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise UserError(
+            f"expected the first and the last token of {rows} answers as integers, ({rows},) each or ({rows}, 2) as "
+            f"labels, got {labels.dtype} of shape {tuple(labels.shape)}; give the place of both in the row."
+        )
+    labels = labels.long()
+    return labels.masked_fill((labels < 0) | (labels >= length), IGNORED)

@@ -1,0 +1,1 @@
+"""Question answering: spans of a document that answer a question."""

@@ -10,7 +10,13 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from longspan import LongspanConfig, UserError, models
-from longspan.models import LongspanForCausalLM, LongspanForMaskedLM, LongspanForSequenceClassification, LongspanModel
+from longspan.models import (
+    LongspanForCausalLM,
+    LongspanForMaskedLM,
+    LongspanForQuestionAnswering,
+    LongspanForSequenceClassification,
+    LongspanModel,
+)
 from longspan.models.losses import mean_loss
 from longspan.models.model import LongspanPreTrainedModel
 
@@ -38,7 +44,9 @@ def rows(head: Any, problem: str | None = None) -> list[dict[str, Tensor]]:
     made = []
     for number in range(ROWS):
         ids = torch.randint(1, 30, (LENGTH,))
-        if head is not LongspanForSequenceClassification:
+        if head is LongspanForQuestionAnswering:
+            labels = torch.tensor([-100, -100] if number % 5 == 4 else [number % 3, 1 + number % 4])
+        elif head is not LongspanForSequenceClassification:
             labels = ids.masked_fill(torch.rand(LENGTH) < number / ROWS, -100)
         elif problem in (None, "single_label_classification"):
             labels = torch.tensor(-100 if number % 5 == 4 else number % LABELS)

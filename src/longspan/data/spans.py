@@ -69,7 +69,9 @@ class Spans(Column):
         for text, start in zip(spans["text"], spans["start"], strict=True):
             if not whole.startswith(text, start):
                 places = [place for place in _places(whole, text, 3)]
-                instead = f"it begins at {' and '.join(map(str, places))}" if places else "the document does not have it"
+                instead = (
+                    f"it begins at {' and '.join(map(str, places))}" if places else "the document does not have it"
+                )
                 return (
                     f"{_NOT_THERE} (expected its {len(text)} characters at character {start} of the {self.of}, but "
                     f"{instead})"

@@ -36,6 +36,7 @@ _SIZES = {
     "wide_buckets": 1,
     "encoder_window": 1,
     "encoder_overlap": 0,
+    "longest_answer": 1,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
@@ -120,6 +121,9 @@ class LongspanConfig(PreTrainedConfig):
         target_mean: what is added to, and `target_scale` what multiplies, the outputs of regression; the loss is that
             of targets without them.
         target_scale: see `target_mean`.
+        longest_answer: the most tokens of a document that answer a question.
+        answer_threshold: log-odds, against that there is none, from which an answer to a question is given; None means
+            that one always is. The model does not apply it.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
         encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word
@@ -206,6 +210,8 @@ class LongspanConfig(PreTrainedConfig):
     thresholds: list[float] | None = None
     target_mean: float | int = 0.0
     target_scale: float | int = 1.0
+    longest_answer: int = 30
+    answer_threshold: float | int | None = None
     use_cache: bool | None = None
     encoder: str | None = None
     encoder_window: int | None = None
@@ -293,6 +299,8 @@ class LongspanConfig(PreTrainedConfig):
             if not all(0 <= value <= most and value < math.inf for value in values):
                 limits = "at least 0 and finite" if most > 1 else "from 0 to 1"
                 raise UserError(f"{name} must be {limits}, got {values}; choose others.")
+        if self.answer_threshold is not None and not math.isfinite(self.answer_threshold):
+            raise UserError(f"answer_threshold must be finite or None, got {self.answer_threshold}; choose another.")
         if not (math.isfinite(self.target_mean) and 0 < self.target_scale < math.inf):
             raise UserError(
                 f"target_mean must be finite and target_scale positive, got {self.target_mean} and "

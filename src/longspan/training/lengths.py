@@ -31,7 +31,8 @@ class LengthTrainer(LongspanTrainer):
         batch_tokens: maximum number of tokens per batch and process, padding included (a longer document forms a batch
             of its own); 0 for no limit.
         pad_id: id of the padding token.
-        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set.
+        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; None where a
+            subclass has a `score` of its own.
         kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length`, `labels` and those of
             `per_token`.
 
@@ -49,7 +50,7 @@ class LengthTrainer(LongspanTrainer):
         *args: Any,
         batch_tokens: int,
         pad_id: int,
-        measure: Callable[[Tensor, Tensor], Scores],
+        measure: Callable[[Tensor, Tensor], Scores] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)
@@ -88,6 +89,7 @@ class LengthTrainer(LongspanTrainer):
 
     def score(self, dataset: Dataset) -> Scores:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
+        assert self.measure is not None
         return self.measure(self.outputs(dataset), targets(dataset))
 
     def rehearse(self, dataset: Dataset) -> None:
@@ -214,7 +216,7 @@ def ragged_outputs(
     batches: Sequence[Sequence[int]],
     sizes: Sequence[int],
     *,
-    name: str,
+    name: str | Sequence[str],
     pad_id: int,
     per_token: Mapping[str, int] | None = None,
     shape: tuple[int, ...] = (),
@@ -226,7 +228,7 @@ def ragged_outputs(
 
     Args:
         sizes: how many of the outputs of each example count: the first ones of its row.
-        name: which outputs, `(b, m, *shape)`.
+        name: which outputs, `(b, m, *shape)`; several, `(b, m)` each, are the columns of `(b, m, k)`.
         per_token: columns that the model reads beside `input_ids`.
         shape: what there is for each token or part.
         dtype: type of the result.
@@ -243,7 +245,8 @@ def ragged_outputs(
     def own() -> Tensor:
         result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
         for batch, found in _computed(model, examples, batches, pad_id, per_token, progress, after_batch):
-            values = found[name].to("cpu", dtype)
+            wanted = found[name] if isinstance(name, str) else torch.stack([found[each] for each in name], -1)
+            values = wanted.to("cpu", dtype)
             for place, row in enumerate(batch):
                 result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
         return result

@@ -115,9 +115,7 @@ class Reading:
                 "where": where,
                 "id": batch["id"][number],
             }
-            yield [
-                known | self._row(layout, head, ids, offsets, text, start, end, wanted) for start, end in places
-            ]
+            yield [known | self._row(layout, head, ids, offsets, text, start, end, wanted) for start, end in places]
 
     def _places(
         self, layout: Layout, question: np.ndarray, length: int, wanted: tuple[int, int] | None, where: str

@@ -1,0 +1,116 @@
+"""Results of question answering: tables, the worst answers, and what the model card says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longspan.models.publishing import NAME
+from longspan.report import count, scores_table, share, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, TrainingResult
+from longspan.tasks.base import Task
+from longspan.tasks.question_answering.answers import Answered
+from longspan.tasks.question_answering.scores import AnswerScores, f1
+from longspan.tasks.recipe import Recipe
+
+_COLUMNS = {
+    "questions": "questions",
+    "unanswered": "without an answer",
+    "tokens": "tokens",
+    "median_length": "median length",
+    "longest": "longest",
+    "windows": "windows",
+}
+#: Wrong answers that results list, and those that are printed.
+WORST, PRINTED = 20, 10
+
+
+def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
+    """Return the table of splits."""
+    rows = ([name, *(count(row[key]) for key in _COLUMNS)] for name, row in data.items() if "questions" in row)
+    return table(["split", *_COLUMNS.values()], rows, style)
+
+
+def worst(found: Sequence[Answered], threshold: float | None) -> list[dict[str, Any]]:
+    """Return the wrong answers that the model was surest of, as JSON: those with the lowest F1 first."""
+    rows = []
+    for one in found:
+        given = one.answer(threshold)
+        probabilities, none = one.probabilities(threshold)
+        sure = probabilities[0] if given else none if threshold is not None else 1.0
+        rows.append((f1(given, one.expected), sure, given, one))
+    rows = sorted((row for row in rows if row[0] < 1), key=lambda row: (row[0], -row[1]))[:WORST]
+    return [
+        {
+            "where": one.where,
+            "question": one.question,
+            "expected": one.expected,
+            "answer": given,
+            "probability": sure,
+            "f1": value,
+        }
+        for value, sure, given, one in rows
+    ]
+
+
+def evaluation_report(task: Task[AnswerScores], evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores, split = evaluation.scores, evaluation.split
+    assert isinstance(scores, AnswerScores)
+    parts = [task.data_table({split: evaluation.details["data_table"]}), scores_table({split: scores})]
+    if scores.kinds:
+        kinds = (
+            [f"questions with {'an' if name == 'answer' else ''} {name}".replace("  ", " "), count(row["questions"]),
+             share(row["f1"]), share(row["exact_match"])]
+            for name, row in scores.kinds.items()
+        )  # fmt: skip
+        parts.append(table(["kind", "questions", "F1", "exact match"], kinds))
+    wrong = evaluation.details["worst"][:PRINTED]
+    if wrong:
+        rows = (
+            [row["where"], _short(row["question"]), _short(" / ".join(dict.fromkeys(row["expected"])) or "(none)"),
+             _short(row["answer"] or "(none)"), share(row["probability"])]
+            for row in wrong
+        )  # fmt: skip
+        parts.append(
+            "Wrong answers that it is surest of:\n" + table(["question", "", "expected", "answer", "probability"], rows)
+        )
+    parts.append(f"written to {evaluation.folder}")
+    return "\n\n".join(parts)
+
+
+def _short(text: str, most: int = 48) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+    """Return what the model card says about a model that answers questions."""
+    scores = list(result.scores.values())[-1]
+    assert isinstance(scores, AnswerScores)
+    none = "" if scores.threshold is None else ", or that there is none"
+    length = recipe.data.max_length
+    kept = f"longer ones in windows of {length:,} tokens" if length else "whatever their length"
+    return CardParts(
+        description=f"A model trained with the recipe `{recipe.name}`, which answers questions about a document.",
+        made=f". It finds the stretch of a document that answers a question{none}.",
+        results="F1 and exact match are those of SQuAD's official scripts.",
+        use=_USE.format(name=NAME),
+        limitations=f"The scores apply to documents like those it was trained on, which are read whole, {kept}. Each "
+        "answer is a stretch of the document. It shares the biases of its training data.",
+        pipeline_tag="question-answering",
+        tags=("question-answering", "long-document"),
+        metrics=("f1", "exact_match"),
+    )
+
+
+_USE = """\
+```python
+import longspan.models  # makes the architecture known to transformers
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+{name}
+model = AutoModelForQuestionAnswering.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+```
+
+`longspan predict FOLDER FILE` answers the questions of whole files."""

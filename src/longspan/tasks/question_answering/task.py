@@ -1,0 +1,247 @@
+"""Question answering: `QuestionAnswering`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.columns import Column, Text
+from longspan.data.config import DataConfig
+from longspan.data.loading import load
+from longspan.data.rows import Row
+from longspan.data.spans import Identifier, Spans, Truth
+from longspan.data.tokens import build_tokenizer
+from longspan.errors import UserError
+from longspan.models import LongspanForQuestionAnswering
+from longspan.models.limits import limits
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.scores import check_finite
+from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.documents import windows as in_batches
+from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.question_answering import answers, baselines, report
+from longspan.tasks.question_answering.options import QuestionsData
+from longspan.tasks.question_answering.scores import AnswerScores, answer_scores
+from longspan.tasks.question_answering.trainer import LOGITS, PER_TOKEN, AnswerTrainer
+from longspan.tasks.question_answering.windows import NoRoom, Reading, reading_of, tokenize_questions
+from longspan.tasks.recipe import Recipe
+from longspan.training.lengths import ragged_outputs, scoring_batches, targets
+
+#: Spans of each question that predictions have.
+PREDICTED = 5
+
+
+@dataclass(frozen=True)
+class AnswerPrediction(Prediction):
+    """The answer to a question: `answer` is the document's text from character `start` to `end`.
+
+    An empty answer means that the document has none. `alternatives` are the best answers, the given one among them;
+    they have probabilities, and so has `no_answer` where training had questions without an answer.
+    """
+
+    id: str | None = None
+    answer: str | None = None
+    start: int | None = None
+    end: int | None = None
+    probability: float | None = None
+    no_answer: float | None = None
+    alternatives: list[dict[str, Any]] | None = None
+
+
+class QuestionAnswering(Task[AnswerScores]):
+    """The stretch of a document, of any length, that answers a question; or that there is none."""
+
+    data_config = QuestionsData
+    training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
+    data_hint = (
+        "data.path=FILE (a json file as SQuAD's, or a jsonl, parquet or csv file with the columns question, context and "
+        "answers), or data.train=FILE"
+    )
+    scores = AnswerScores
+    model_class = LongspanForQuestionAnswering
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [
+            Text("question", "question_column"),
+            Text("context", "text_column"),
+            Truth("impossible", "impossible_column", required=False, target=True),
+            Spans("answers", "answers_column", of="context", none="impossible"),
+            Identifier("id", "id_column", required=False),
+        ]
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        data = recipe.data
+        assert isinstance(data, QuestionsData)
+        loaded = load(data, self.columns(data))
+        training = loaded.splits["train"]
+        # Documents are read whole, in windows if need be.
+        whole = replace(data, max_length=0)
+        tokenizer = build_tokenizer(whole, _texts(training), cache_key=training._fingerprint, end=True)
+        config: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        with torch.device("meta"):
+            most = _most(self.model_class(self.configure(recipe.model, config)))
+        reading = reading_of(tokenizer, data, most)
+        splits = {
+            name: tokenize_questions(split, reading, f"Tokenising {name}") for name, split in loaded.splits.items()
+        }
+        config |= _settings(splits["train"])
+        described: dict[str, Any] = {name: describe(split) for name, split in splits.items()}
+        described |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
+        return Prepared(splits, tokenizer, config, described)
+
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> AnswerTrainer:
+        assert isinstance(recipe.options, LengthTrainingOptions)
+        return AnswerTrainer(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            batch_tokens=recipe.options.batch_tokens,
+            pad_id=prepared.processor.pad_token_id,
+        )
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[AnswerScores, dict[str, Any]]:
+        rows = tokenize_questions(examples, _reading(run), f"Tokenising {split}")
+        lengths, config = rows["length"][:], run.model.config
+        logits = _logits(run, rows.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy"), lengths, True)
+        check_finite(logits, "tokens")
+        found = list(answers.answered(rows, logits, config.longest_answer))
+        given = [one.answer(config.answer_threshold) for one in found]
+        scores = answer_scores(
+            given,
+            [one.expected for one in found],
+            loss=answers.loss(logits, lengths, targets(rows)),
+            threshold=config.answer_threshold,
+        )
+        worst = report.worst(found, config.answer_threshold)
+        return scores, {"questions": len(found), "data_table": describe(rows), "worst": worst}
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        for window in in_batches(rows, "context"):
+            yield from self._answers(run, window)
+
+    def baselines(self) -> Mapping[str, type[Baseline[AnswerScores]]]:
+        return baselines_in(baselines)
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        return report.data_table(data, style)
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe, result)
+
+    def _answers(self, run: Run, window: list[Row]) -> Iterator[Prediction]:
+        problems = [row.problem for row in window]
+        for number, row in enumerate(window):
+            for name in ("question", "context"):
+                if not problems[number] and not (row.values.get(name) or "").strip():
+                    problems[number] = f"no {name}"
+        usable = [number for number, problem in enumerate(problems) if not problem]
+        batch = {name: [window[number].values.get(name) for number in usable] for name in ("question", "context", "id")}
+        # Rows from Python may be called alike.
+        read = list(_reading(run).rows({**batch, "where": [str(number) for number in usable]}))
+        for number, made in zip(usable, read, strict=True):
+            if isinstance(made, NoRoom):
+                problems[number] = str(made)
+        made_rows = [row for made in read if not isinstance(made, NoRoom) for row in made]
+        logits = _logits(run, made_rows, [row["length"] for row in made_rows], False)
+        config = run.model.config
+        found = answers.answered(made_rows, logits, config.longest_answer)
+        for row, problem in zip(window, problems, strict=True):
+            if problem:
+                yield Prediction(row.where, problem)
+            else:
+                yield _prediction(row.where, next(found), config.answer_threshold)
+
+
+def _texts(training: Dataset) -> Iterator[str]:
+    """Yield the training questions, and the documents once for all questions in a row."""
+    before = None
+    for row in training.select_columns(["question", "context"]):
+        yield row["question"]
+        if row["context"] != before:
+            before = row["context"]
+            yield before
+
+
+def _most(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a model reads at once at most; None for any number."""
+    return min((limit.tokens for limit in limits(model)), default=None)
+
+
+def _settings(training: Dataset) -> dict[str, Any]:
+    """Return the settings of `LongspanConfig` that depend on the training data."""
+    labels = targets(training)
+    known = labels[(labels > 0).all(1)]
+    if not len(known):
+        raise UserError("expected training questions with answers, got none with any; check data.answers_column.")
+    none = any(not answers for answers in training["answers"][:])
+    return {
+        "longest_answer": int((known[:, 1] - known[:, 0]).max()) + 1,
+        "answer_threshold": 0.0 if none else None,
+    }
+
+
+def describe(rows: Dataset) -> dict[str, Any]:
+    """Return what results say about the questions of a split."""
+    places = rows["where"][:]
+    first = [number for number, where in enumerate(places) if not number or places[number - 1] != where]
+    tokens = np.asarray(rows["tokens"][:], np.int64)[first]
+    unanswered = sum(not rows["answers"][number] for number in first)
+    return {
+        "questions": len(first),
+        "unanswered": unanswered,
+        "tokens": int(tokens.sum()),
+        "median_length": float(np.median(tokens)) if len(tokens) else 0.0,
+        "longest": int(tokens.max(initial=0)),
+        "windows": len(places),
+    }
+
+
+def _reading(run: Run) -> Reading:
+    assert isinstance(run.recipe.data, QuestionsData)
+    return reading_of(run.processor, run.recipe.data, _most(run.model))
+
+
+def _logits(run: Run, rows: Any, lengths: Sequence[int], progress: bool) -> Tensor:
+    """Return the starts' and ends' logits of rows, (sum of lengths, 2)."""
+    assert isinstance(run.recipe.options, LengthTrainingOptions)
+    size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
+    return ragged_outputs(
+        run.model,
+        rows,
+        scoring_batches(lengths, size, most),
+        lengths,
+        name=LOGITS,
+        pad_id=run.processor.pad_token_id,
+        per_token=PER_TOKEN,
+        shape=(len(LOGITS),),
+        progress=progress,
+    )
+
+
+def _prediction(where: str, found: answers.Answered, threshold: float | None) -> AnswerPrediction:
+    probabilities, none = found.probabilities(threshold)
+    listed = [
+        {"answer": span.text, "start": span.start, "end": span.end, "probability": probability}
+        for span, probability in zip(found.spans[:PREDICTED], probabilities, strict=False)
+    ]
+    no_answer = None if threshold is None else none
+    if not listed or not found.answer(threshold):
+        certain = 1.0 if no_answer is None else no_answer
+        return AnswerPrediction(where, None, found.id, "", None, None, certain, no_answer, listed)
+    best = found.spans[0]
+    return AnswerPrediction(where, None, found.id, best.text, best.start, best.end, probabilities[0], no_answer, listed)

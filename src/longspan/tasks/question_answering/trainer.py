@@ -1,0 +1,63 @@
+"""Training of models that answer questions: `AnswerTrainer`."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.scores import Scores
+from longspan.tasks.question_answering import answers
+from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
+from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
+
+#: What models read beside the ids of tokens, and what stands at padding.
+PER_TOKEN: Mapping[str, int] = {"token_type_ids": 0}
+#: Their outputs.
+LOGITS = ("start_logits", "end_logits")
+
+
+class AnswerTrainer(LengthTrainer):
+    """A `LengthTrainer` whose scores are those of answers' texts.
+
+    Where the data have questions without an answer, the threshold is chosen whenever the validation split is scored,
+    so before a checkpoint is saved. No other split changes it.
+    """
+
+    per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
+
+    def score(self, dataset: Dataset) -> Scores:
+        logits, config = self._logits(dataset), self.model.config
+        found = list(answers.answered(dataset, logits, config.longest_answer))
+        expected = [one.expected for one in found]
+        if dataset is self.eval_dataset and config.answer_threshold is not None:
+            best = [one.answer(None) for one in found]
+            config.answer_threshold = best_threshold([one.score for one in found], best, expected)
+        given = [one.answer(config.answer_threshold) for one in found]
+        loss = answers.loss(logits, dataset["length"][:], targets(dataset))
+        return answer_scores(given, expected, loss=loss, threshold=config.answer_threshold)
+
+    def rehearse(self, dataset: Dataset) -> None:
+        self._logits(dataset)
+
+    def validation_scores(self) -> Scores:
+        scores = super().validation_scores()
+        assert isinstance(scores, AnswerScores)
+        # That of the epoch that was kept, whose weights came back without it.
+        self.model.config.answer_threshold = scores.threshold
+        return scores
+
+    def _logits(self, dataset: Dataset) -> Tensor:
+        lengths = dataset["length"][:]
+        return ragged_outputs(
+            self.model,
+            dataset.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy"),
+            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
+            lengths,
+            name=LOGITS,
+            pad_id=self.pad_id,
+            per_token=PER_TOKEN,
+            shape=(len(LOGITS),),
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            after_batch=self._scored_a_batch,
+        )

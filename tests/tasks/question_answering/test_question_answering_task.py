@@ -1,0 +1,192 @@
+"""Questions answered from files: training, scores, windows, exact places, and what is wrong with data."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from questions import SQUAD, write_questions
+
+from longspan import UserError, evaluate, predict, recipes, train
+from longspan.data.loading import load
+from longspan.data.rows import Row
+from longspan.results import TrainingResult
+from longspan.runs import load_run
+from longspan.tasks.question_answering.scores import AnswerScores
+from longspan.testing import check_task
+
+TINY = ["data.tokens=words", "model.dim=16", "model.heads=2", "model.feed_forward_dim=16", "model.depth=1"]
+
+
+def recipe(data: Path, *more: str) -> Any:
+    given = [f"data.path={data}", *TINY, "training.min_steps=0", "training.num_train_epochs=1", *more]
+    return recipes.load("question-answering", given)
+
+
+@pytest.mark.parametrize("unanswered", [0.0, 0.3])
+def test_the_task_keeps_its_promises(tmp_path: Path, unanswered: float) -> None:
+    data = write_questions(tmp_path / "questions.jsonl", 40, unanswered=unanswered)
+    check_task("question_answering", data, [*TINY, "model.position=none", "training.learning_rate=0.01"])
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """A run that has learned to answer, or not to, in documents read whole."""
+    folder = tmp_path_factory.mktemp("learned")
+    data = write_questions(folder / "questions.jsonl", 400, unanswered=0.3)
+    made = recipe(data, "training.num_train_epochs=10", "training.learning_rate=0.03", "model.dropout=0.0")
+    return train(made, run=folder / "run", progress=False)
+
+
+def test_it_learns_to_answer_and_not_to(learned: TrainingResult) -> None:
+    scores = learned.scores["validation"]
+    assert isinstance(scores, AnswerScores)
+    assert scores.f1 >= 0.9
+    assert set(scores.kinds) == {"answer", "no answer"}
+    assert sum(kind["questions"] for kind in scores.kinds.values()) == learned.data["validation"]["questions"] == 40
+    assert load_run(Path(learned.folder)).model.config.answer_threshold == scores.threshold
+
+
+def test_predictions_are_stretches_of_the_document(learned: TrainingResult) -> None:
+    text = "Gus has 777. So it is. Zoé has 123."
+    asked = [Row({"question": f"What has {name}?", "context": text, "id": name}, name) for name in ("Gus", "Ada")]
+    given, none = (found.to_dict() for found in predict(learned.folder, asked))
+    assert text[given["start"] : given["end"]] == given["answer"]
+    assert given["id"] == "Gus"
+    assert none["answer"] == "" or none["answer"] in text
+    for found in (given, none):
+        assert len(found["alternatives"]) == 5
+        for other in found["alternatives"]:
+            assert text[other["start"] : other["end"]] == other["answer"]
+        shares = [other["probability"] for other in found["alternatives"]]
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) + found["no_answer"] <= 1 + 1e-9
+
+
+def test_a_limit_makes_windows_and_their_answers_meet(learned: TrainingResult, tmp_path: Path) -> None:
+    """A document of many windows has the answer that a short one has, wherever it is."""
+    run, filler = Path(learned.folder), "So it is. " * 40
+    settings = run / "recipe.toml"
+    text = settings.read_text()
+    found = {}
+    try:
+        settings.write_text(text.replace("max_length = 0", "max_length = 40").replace("overlap = 128", "overlap = 8"))
+        for depth in (0, 17, 40):
+            context = filler[: depth * 10] + "Gus has 777. " + filler[depth * 10 :]
+            (one,) = predict(run, [Row({"question": "What has Gus?", "context": context}, "a")])
+            found[depth] = one.to_dict()
+            assert context[found[depth]["start"] : found[depth]["end"]] == found[depth]["answer"]
+    finally:
+        settings.write_text(text)
+    assert [one["start"] for one in found.values()] == [8, 178, 408]
+    assert {one["answer"] for one in found.values()} == {"777"}
+
+
+def test_evaluation_lists_the_worst(learned: TrainingResult, tmp_path: Path) -> None:
+    data = write_questions(tmp_path / "other.jsonl", 30)
+    lines = data.read_text().splitlines()
+    wrong = json.loads(lines[0])
+    wrong["answers"] = {"text": ["has"], "answer_start": [wrong["context"].index("has")]}
+    data.write_text("\n".join([json.dumps(wrong), *lines[1:]]))
+    found = evaluate(learned.folder, str(data))
+    assert found.scores.numbers()["exact_match"] < 1
+    assert found.details["worst"][0]["f1"] == 0
+    assert any(row["where"] == "other.jsonl, line 1" for row in found.details["worst"])
+    report = load_run(Path(learned.folder)).task.evaluation_report(found)
+    assert "Wrong answers that it is surest of" in report
+
+
+def test_squad_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(SQUAD), encoding="utf-8")
+    made = recipe(path)
+    rows = load(made.data, made.task.columns(made.data), training=False).splits["train"]
+    assert rows["id"][:] == ["a1", "a2", "7"] or len(rows) == 3
+    every = load(recipe(path, "data.validation_fraction=0").data, made.task.columns(made.data)).splits["train"]
+    assert every["question"][:] == ["Who won?", "Who lost the war?", "Where?", "When?"]
+    assert every["id"][:] == ["a1", "a2", "7", "8"]
+    assert every["answers"][0] == {"text": ["Denver Broncos", "Broncos"], "start": [0, 7]}
+    assert every["answers"][1] == {"text": [], "start": []}
+    assert every["where"][3] == "squad.json, row 4"
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    found = copy.deepcopy(SQUAD)
+    paragraph = found["data"][0]["paragraphs"][1]
+    for key, value in changes.items():
+        place = paragraph["qas"][0] if key in paragraph["qas"][0] or key == "is_impossible" else paragraph
+        if value is None:
+            del place[key]
+        else:
+            place[key] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"answers": [{"text": "Zürich", "answer_start": 14}]}, "but it begins at 13"),
+        ({"answers": [{"text": "Bern", "answer_start": 13}]}, "but the document does not have it"),
+        ({"answers": [{"text": "Zürich", "answer_start": -3}]}, "but it begins at 13|where an answer starts"),
+        ({"answers": [{"text": " ", "answer_start": 2}]}, "an answer without text"),
+        ({"answers": [{"text": "Zürich"}]}, "some without 'answer_start'"),
+        ({"answers": {"text": ["Zürich"], "answer_start": []}}, "texts and starts that differ in number"),
+        ({"answers": None}, "no answers in 1 row"),
+        ({"is_impossible": True}, "answers to a question that has none"),
+        ({"context": None}, "no context in 2 rows"),
+        ({"context": "  "}, "no context in 2 rows"),
+        ({"question": ""}, "no question in 1 row"),
+    ],
+)
+def test_bad_rows_are_refused_or_counted(changes: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(changed(**changes)), encoding="utf-8")
+    made = recipe(path, "data.validation_fraction=0")
+    with pytest.raises(UserError, match=problem) as caught:
+        load(made.data, made.task.columns(made.data))
+    assert "squad.json, row 3" in str(caught.value)
+    made = recipe(path, "data.validation_fraction=0", "data.skip_bad_rows=true")
+    kept = load(made.data, made.task.columns(made.data))
+    assert len(kept.splits["train"]) + sum(kept.skipped.values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "expected JSON in squad.json, got an error at line 1, column 2"),
+        ("[]", "expected rows in .*, got an empty file|expected a column 'question'"),
+        ("", "got an empty file"),
+        ('{"data": [{"questions": "x", "context": "y"}]}', "expected a column 'question' in squad.json.*'questions'"),
+        ('[{"question": "x", "context": "y"}]', "expected a column 'answers' in squad.json"),
+    ],
+)
+def test_files_that_are_no_questions_are_refused(content: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=problem):
+        load(recipe(path).data, recipe(path).task.columns(recipe(path).data))
+
+
+def test_questions_longer_than_a_window_and_answers_too(tmp_path: Path, learned: TrainingResult) -> None:
+    data = write_questions(tmp_path / "questions.jsonl", 40)
+    with pytest.raises(UserError, match=r"line \d+: the question leaves no room .* of at most 6 tokens.*max_length"):
+        train(recipe(data, "data.max_length=6"), run=tmp_path / "run", progress=False)
+    row = json.loads(data.read_text().splitlines()[0])
+    row["answers"] = {"text": [row["context"]], "answer_start": [0]}
+    data.write_text("\n".join(json.dumps(row) for _ in range(20)))
+    with pytest.raises(UserError, match=r"expected an answer that fits into a window, got one of \d+ tokens where 4 fit"):
+        train(recipe(data, "data.max_length=10"), run=tmp_path / "run", progress=False)
+
+
+def test_a_model_that_takes_so_many_tokens_reads_windows(tmp_path: Path) -> None:
+    data = write_questions(tmp_path / "questions.jsonl", 20)
+    made = recipe(data, 'model.mixers=["linformer"]', "model.mixer_options.linformer.max_length=16")
+    result = train(made, run=tmp_path / "run", progress=False)
+    assert result.data["train"]["windows"] > result.data["train"]["questions"]
+    assert all(found.error is None for found in predict(tmp_path / "run", data))
+
+
+def test_predict_says_which_rows_have_no_answer(tmp_path: Path, learned: TrainingResult) -> None:
+    rows = [Row({"question": "Who?", "context": " "}, "a"), Row({"question": None, "context": "x"}, "b")]
+    assert [found.error for found in predict(learned.folder, rows)] == ["no context", "no question"]

@@ -11,10 +11,10 @@ the name alone, and names of test documents are in none of training. Models are 
 questions on documents of so many tokens, where the fact that is asked for is at a given depth: 0 is the beginning, 1
 the end. An answer is right if it is the code, from its first character to its last.
 
-Text is that of the files given (folders: all .md and .txt files in them), of others in tests, or else words of random
-letters. NAME of `--only` may be several mixers in turns, `local+messages`, with settings of its own:
-`additive:depth=3`. Rows of the table are appended to FOLDER/results.jsonl with commit and hardware; what is there is not
-measured again, and runs in FOLDER are not trained again.
+Text is that of the files given (folders: all .md and .txt files in them), other files in tests, or else random words.
+NAME of `--only` may be several mixers in turns, `local+messages`, with settings of its own: `additive:depth=3`. Rows of
+the table are appended to FOLDER/results.jsonl with commit and hardware; what is there is not measured again, and runs
+in FOLDER are not trained again.
 """
 
 import argparse
@@ -43,7 +43,8 @@ FACTS = 8
 SHORT, LONG = 400, 1800
 MODEL = ["dim=64", "heads=4", "feed_forward_dim=128", "dropout=0.0"]
 DATA = ["vocab_size=2000", "validation_fraction=0.02"]
-TRAINING = ["num_train_epochs=1", "batch_tokens=8192", "per_device_train_batch_size=64", "warmup_steps=50", "min_steps=0"]
+TRAINING = ["num_train_epochs=1", "batch_tokens=8192", "per_device_train_batch_size=64"]
+TRAINING += ["warmup_steps=50", "min_steps=0"]
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 
 
@@ -213,10 +214,11 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     training, results = args.out / "train.jsonl", args.out / "results.jsonl"
     if not training.with_suffix(".names.json").exists():
-        write_training(training, text_of(args.hay, 4_000_000, args.seed), args.documents, args.seed)
+        hay = text_of(args.hay, min(4_000_000, 300 * args.documents), args.seed)
+        write_training(training, hay, args.documents, args.seed)
     apart = set(json.loads(training.with_suffix(".names.json").read_text(encoding="utf-8")))
     lengths, entries = [int(length) for length in args.lengths.split(",")], args.only.split(",")
-    test = text_of(args.test_hay, 6 * max(lengths) + 1_000_000, args.seed + 1)
+    test = text_of(args.test_hay, 1_300_000 if args.test_hay else 24 * max(lengths), args.seed + 1)
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     known = [row for row in map(json.loads, lines) if row["seed"] == args.seed]
     for entry, length in itertools.product(entries, lengths):

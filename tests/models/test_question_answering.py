@@ -17,7 +17,7 @@ SMALLEST = torch.finfo(torch.float32).min
 def build(**changes: Any) -> LongspanForQuestionAnswering:
     torch.manual_seed(3)
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0}
-    settings |= {"initializer_range": 0.4, "position": "none", "short_convolution": 3}
+    settings |= {"initializer_range": 0.4, "position": "none", "short_convolution": 3, "question": "front"}
     return LongspanForQuestionAnswering(LongspanConfig(**settings | changes)).eval()
 
 
@@ -54,9 +54,9 @@ def test_the_question_but_for_its_first_token_is_no_answer() -> None:
         assert (logits[1, 8:] == SMALLEST).all()
 
 
-@pytest.mark.parametrize("types", [True, False])
-def test_padding_on_either_side_changes_nothing(types: bool) -> None:
-    model, torch_state = build(), torch.get_rng_state()
+@pytest.mark.parametrize(("types", "question"), [(True, "front"), (True, "context"), (False, "front")])
+def test_padding_on_either_side_changes_nothing(types: bool, question: str) -> None:
+    model, torch_state = build(question=question), torch.get_rng_state()
     right = batch()
     torch.set_rng_state(torch_state)
     left = batch("left")
@@ -132,7 +132,26 @@ def test_it_is_an_auto_model(tmp_path: Path) -> None:
             LongspanConfig(**changes)
 
 
-def test_it_is_exported_and_compiled() -> None:
-    model, given = build(), batch()
+def test_a_question_in_its_context_is_read_alone() -> None:
+    model, given = build(question="context"), batch()
+    assert model.config.cross_mixers == ["additive"]
+    ids, types = given["input_ids"][:1, :19], given["token_type_ids"][:1, :19]
+    found = model(ids, token_type_ids=types).start_logits
+    with torch.no_grad():
+        asked = model.longspan(ids[:, :3]).last_hidden_state
+        q = (asked[0] @ model.asked.weight[0]).softmax(0) @ asked[0]
+        mask = torch.tensor([[1, 0, 0] + [1] * 16])
+        x = model.longspan(ids, attention_mask=mask, context=asked).last_hidden_state[0]
+        expected = (
+            x @ model.qa_outputs.weight[0] + model.qa_outputs.bias[0] + x @ (q + model.match.weight[:8] @ q) / 8**0.5
+        )
+    torch.testing.assert_close(found[0, 3:], expected[3:], rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match="a mixer with cross attention to read questions"):
+        build(question="context", mixers=["convolution"])
+
+
+@pytest.mark.parametrize("question", ["front", "context"])
+def test_it_is_exported(question: str) -> None:
+    model, given = build(question=question), batch()
     program = torch.export.export(model, (), given, strict=False).module()
     torch.testing.assert_close(program(**given).start_logits, model(**given).start_logits)

@@ -15,8 +15,8 @@ class Spans(Column):
     """Stretches of another column's text, each as its text and the character that it starts at.
 
     A cell is {"text": [...], "answer_start": [...]}, as in data sets of the Hub, a list of {"text": ...,
-    "answer_start": ...}, as in SQuAD's files, or either as JSON text. An empty list means that there are none. The value
-    is {"text": [...], "start": [...]}.
+    "answer_start": ...}, as in SQuAD's files, or either as JSON text. An empty list means that there are none. The
+    value is {"text": [...], "start": [...]}.
 
     Attributes:
         of: The name of the `Text` column that they are stretches of.
@@ -68,10 +68,8 @@ class Spans(Column):
             return f"answers to a question that has none ({len(spans['text'])} of them)"
         for text, start in zip(spans["text"], spans["start"], strict=True):
             if not whole.startswith(text, start):
-                places = [place for place in _places(whole, text, 3)]
-                instead = (
-                    f"it begins at {' and '.join(map(str, places))}" if places else "the document does not have it"
-                )
+                places = " and ".join(map(str, _places(whole, text, 3)))
+                instead = f"it begins at {places}" if places else "the document does not have it"
                 return (
                     f"{_NOT_THERE} (expected its {len(text)} characters at character {start} of the {self.of}, but "
                     f"{instead})"

@@ -9,6 +9,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.questions import settle_question
 from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
@@ -24,9 +25,11 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
     (the product is that of Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain Questions",
     https://arxiv.org/abs/1704.00051, which begins as the identity here, so that what question and document share counts
     at once; the rest is BERT's). So a token's score depends on the question however far apart they are, and whatever
-    the mixers carry. The first token of a row stands for no answer; that one and tokens of the
-    document can start and end an answer, and others have the smallest number as logits. Without `token_type_ids` all
-    tokens can, and the product is left out.
+    the mixers carry. They read the row as it is with `config.question` "front"; with "context" the question alone, and
+    then the document by cross attention to the question in every layer (`config.cross_mixers`).
+
+    The first token of a row stands for no answer; that one and tokens of the document can start and end an answer, and
+    others have the smallest number as logits. Without `token_type_ids` all tokens can, and there is no question.
 
     `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and returns `start_logits`
     and `end_logits` (b, t), in at least float32. `start_positions` and `end_positions` (b,) are the first and last
@@ -35,8 +38,8 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
     ends' cross-entropies, or their sum divided by `num_items_in_batch`.
 
     Raises:
-        UserError: for a causal configuration, `document_ids`, positions or types of another shape, one of start and end
-            alone, and both kinds of labels at once.
+        UserError: for a causal configuration, no mixer with cross attention for `question` "context", `document_ids`,
+            positions or types of another shape, one of start and end alone, and both kinds of labels at once.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -45,6 +48,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
                 "LongspanForQuestionAnswering expected causal=False, as answers depend on what follows, got "
                 "causal=True; set causal=False."
             )
+        settle_question(config)
         super().__init__(config)
         self.longspan = LongspanModel(config)
         self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
@@ -74,6 +78,33 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
                 "expected one question and one document per row, got packed documents (document_ids); give each "
                 "question its own row."
             )
+        mask = None if attention_mask is None else attention_mask.bool()
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        asked: Tensor | None = None
+        question = allowed = None
+        if token_type_ids is not None and given is not None:
+            if token_type_ids.shape != given.shape[:2]:
+                raise UserError(
+                    f"expected token_type_ids of shape {tuple(given.shape[:2])}, one for each token, got "
+                    f"{tuple(token_type_ids.shape)}; give 0 at the question and 1 at the document."
+                )
+            real = torch.ones_like(token_type_ids, dtype=torch.bool) if mask is None else mask
+            document = token_type_ids.bool() & real
+            question = real & ~document
+            allowed = document | (real & (real.cumsum(1) == 1))
+        if question is not None and self.config.cross_mixers:
+            columns = _columns(question)
+            question = question[:, columns]
+            asked = self.longspan(
+                input_ids=None if input_ids is None else input_ids[:, columns],
+                attention_mask=question,
+                position_ids=None if position_ids is None else position_ids[:, columns],
+                inputs_embeds=None if inputs_embeds is None else inputs_embeds[:, columns],
+                use_cache=False,
+                output_attentions=output_attentions,
+                return_dict=True,
+            ).last_hidden_state
+            attention_mask = allowed
         body = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -82,25 +113,18 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
             use_cache=False,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
+            context=asked,
+            context_mask=None if asked is None else question,
             return_dict=True,
         )
         x = self.dropout(body.last_hidden_state)
-        mask = None if attention_mask is None else attention_mask.bool()
         logits = self.qa_outputs(x)
-        allowed = mask
-        if token_type_ids is not None:
-            if token_type_ids.shape != x.shape[:2]:
-                raise UserError(
-                    f"expected token_type_ids of shape {tuple(x.shape[:2])}, one for each token, got "
-                    f"{tuple(token_type_ids.shape)}; give 0 at the question and 1 at the document."
-                )
-            real = torch.ones_like(token_type_ids, dtype=torch.bool) if mask is None else mask
-            document = token_type_ids.bool() & real
-            question = real & ~document
-            pooled = softmax_pool(x.masked_fill(~question.unsqueeze(-1), 0), self.asked(x), question).squeeze(1)
+        if question is not None:
+            asked = x if asked is None else self.dropout(asked)
+            pooled = softmax_pool(asked.masked_fill(~question.unsqueeze(-1), 0), self.asked(asked), question).squeeze(1)
             wanted = pooled.unsqueeze(1) + self.match(pooled).unflatten(-1, (2, -1))
             logits = logits + x @ wanted.mT * self.config.dim**-0.5
-            allowed = document | (real & (real.cumsum(1) == 1))
+        allowed = mask if allowed is None else allowed
         logits = logits.to(accumulation_dtype(logits.dtype))
         if allowed is not None:
             logits = logits.masked_fill(~allowed.unsqueeze(-1), torch.finfo(logits.dtype).min)
@@ -114,6 +138,14 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         return QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=body.hidden_states
         )
+
+
+def _columns(question: Tensor) -> slice:
+    """Return the columns from the first to the last in which a row has its question; when compiled, all of them."""
+    if torch.compiler.is_compiling():
+        return slice(None)
+    places = question.any(0).nonzero().flatten().tolist()
+    return slice(places[0], places[-1] + 1) if places else slice(0, 1)
 
 
 def _targets(start: Tensor | None, end: Tensor | None, labels: Tensor | None, shape: torch.Size) -> Tensor | None:

@@ -22,6 +22,10 @@ from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
 Rows: TypeAlias = Dataset | WithOutputs
 
 
+def _unmeasured(outputs: Tensor, labels: Tensor) -> Scores:
+    raise NotImplementedError("a LengthTrainer without `measure` needs a `score` of its own.")
+
+
 class LengthTrainer(LongspanTrainer):
     """A `Trainer` that batches by length.
 
@@ -31,8 +35,8 @@ class LengthTrainer(LongspanTrainer):
         batch_tokens: maximum number of tokens per batch and process, padding included (a longer document forms a batch
             of its own); 0 for no limit.
         pad_id: id of the padding token.
-        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; None where a
-            subclass has a `score` of its own.
+        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; not needed
+            where a subclass has a `score` of its own.
         kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length`, `labels` and those of
             `per_token`.
 
@@ -50,7 +54,7 @@ class LengthTrainer(LongspanTrainer):
         *args: Any,
         batch_tokens: int,
         pad_id: int,
-        measure: Callable[[Tensor, Tensor], Scores] | None = None,
+        measure: Callable[[Tensor, Tensor], Scores] = _unmeasured,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)
@@ -89,7 +93,6 @@ class LengthTrainer(LongspanTrainer):
 
     def score(self, dataset: Dataset) -> Scores:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
-        assert self.measure is not None
         return self.measure(self.outputs(dataset), targets(dataset))
 
     def rehearse(self, dataset: Dataset) -> None:

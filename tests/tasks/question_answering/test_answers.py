@@ -3,6 +3,7 @@
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +44,15 @@ def reading(limit: int = 0, overlap: int = 2) -> Reading:
     return Reading(tokenizer, limit, overlap)
 
 
-def read(made: Reading, text: str, answer: str = "", question: str = "a b ?") -> list[dict]:
+def read(made: Reading, text: str, answer: str = "", question: str = "a b ?") -> list[dict[str, Any]]:
     known = {"text": [answer] * bool(answer), "start": [text.find(answer)] * bool(answer)}
-    batch = {"question": [question], "context": [text], "where": ["x"], "id": [None], "answers": [known]}
+    batch: dict[str, Any] = {
+        "question": [question],
+        "context": [text],
+        "where": ["x"],
+        "id": [None],
+        "answers": [known],
+    }
     (rows,) = made.rows(batch)
     assert isinstance(rows, list)
     return rows

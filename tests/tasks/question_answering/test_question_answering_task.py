@@ -35,7 +35,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """A run that has learned to answer, or not to, in documents read whole."""
     folder = tmp_path_factory.mktemp("learned")
     data = write_questions(folder / "questions.jsonl", 400, unanswered=0.3)
-    made = recipe(data, "training.num_train_epochs=10", "training.learning_rate=0.03", "model.dropout=0.0")
+    more = ["training.num_train_epochs=10", "training.learning_rate=0.01", "model.dim=32", "model.dropout=0.0"]
+    made = recipe(data, *more)
     return train(made, run=folder / "run", progress=False)
 
 
@@ -102,7 +103,7 @@ def test_squad_files_are_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(SQUAD), encoding="utf-8")
     made = recipe(path)
     rows = load(made.data, made.task.columns(made.data), training=False).splits["train"]
-    assert rows["id"][:] == ["a1", "a2", "7"] or len(rows) == 3
+    assert len(rows) == 3
     every = load(recipe(path, "data.validation_fraction=0").data, made.task.columns(made.data)).splits["train"]
     assert every["question"][:] == ["Who won?", "Who lost the war?", "Where?", "When?"]
     assert every["id"][:] == ["a1", "a2", "7", "8"]
@@ -175,7 +176,7 @@ def test_questions_longer_than_a_window_and_answers_too(tmp_path: Path, learned:
     row = json.loads(data.read_text().splitlines()[0])
     row["answers"] = {"text": [row["context"]], "answer_start": [0]}
     data.write_text("\n".join(json.dumps(row) for _ in range(20)))
-    with pytest.raises(UserError, match=r"expected an answer that fits into a window, got one of \d+ tokens where 4 fit"):
+    with pytest.raises(UserError, match=r"an answer that fits into a window, got one of \d+ tokens where 4 fit"):
         train(recipe(data, "data.max_length=10"), run=tmp_path / "run", progress=False)
 
 

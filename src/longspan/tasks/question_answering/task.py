@@ -61,11 +61,12 @@ class QuestionAnswering(Task[AnswerScores]):
     data_config = QuestionsData
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
     data_hint = (
-        "data.path=FILE (a json file as SQuAD's, or a jsonl, parquet or csv file with the columns question, context and "
-        "answers), or data.train=FILE"
+        "data.path=FILE (a json file as SQuAD's, or a jsonl, parquet or csv file with the columns question, context "
+        "and answers), or data.train=FILE"
     )
     scores = AnswerScores
     model_class = LongspanForQuestionAnswering
+    reads_questions = True
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
         return [

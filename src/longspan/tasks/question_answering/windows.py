@@ -66,8 +66,8 @@ class Layout:
         taken = len(self.before) + len(question) + len(self.between) + len(self.after)
         if limit <= taken:
             raise NoRoom(
-                f"the question leaves no room for the document (it takes {taken:,} of at most {limit:,} tokens, special "
-                "ones included)"
+                f"the question leaves no room for the document (it takes {taken:,} of at most {limit:,} tokens, "
+                "special ones included)"
             )
         return limit - taken
 
@@ -132,8 +132,8 @@ class Reading:
             first, last = wanted
             if last - first >= room:
                 raise UserError(
-                    f"{where}: expected an answer that fits into a window, got one of {last - first + 1:,} tokens where "
-                    f"{room:,} fit beside the question; raise data.max_length."
+                    f"{where}: expected an answer that fits into a window, got one of {last - first + 1:,} tokens "
+                    f"where {room:,} fit beside the question; raise data.max_length."
                 )
             if not any(start <= first and last < start + room for start in starts):
                 starts = sorted([*starts, min(max(0, (first + last - room) // 2), length - room)])

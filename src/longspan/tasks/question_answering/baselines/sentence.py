@@ -51,8 +51,9 @@ class _Ranked:
 class Sentence(Baseline[AnswerScores]):
     """The sentence with the most of the question's words by TF-IDF, or the words in it that are nearest to these.
 
-    Richardson et al. 2013, "MCTest", https://aclanthology.org/D13-1020, weigh a question's words by how rare they are in
-    the document, and answers by their distance to them; how many words an answer has is chosen on the validation split.
+    Richardson et al. 2013, "MCTest", https://aclanthology.org/D13-1020, weigh a question's words by how rare they are
+    in the document, and answers by their distance to them; how many words an answer has is chosen on the validation
+    split.
     """
 
     def fit(self, recipe: Recipe) -> Fitted[AnswerScores]:

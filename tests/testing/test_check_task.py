@@ -1,6 +1,7 @@
 """What `check_task` says about tasks that break one promise each, and that it lets the built-in tasks pass."""
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,14 +196,17 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 @pytest.mark.parametrize("name", tasks.names())
 def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path, tmp_path: Path) -> None:
     header, *rows = animals.read_text(encoding="utf-8").splitlines()
-    # A number, and two labels of which either may apply, for each.
-    table = [f"{header},words,cat,dog", *(f"{row},{row.count(' ')},{row[-3:] == 'cat':d}," for row in rows)]
-    table[3] += "1"
+    # A number, two labels of which either may apply, and a question for each, which the first word answers.
+    table = [f"{header},words,cat,dog,question,answers"]
+    for number, row in enumerate(rows):
+        answers = json.dumps([{"text": row.split()[0].split(",")[0], "answer_start": 0}]).replace('"', '""')
+        table.append(f"{row},{row.count(' ')},{row[-3:] == 'cat':d},{'1' * (number == 2)},Which?,\"{answers}\"")
     (tmp_path / "animals.csv").write_text("\n".join(table), encoding="utf-8")
     more = {
         "document_regression": ["data.label_column=words"],
         "multi_label_classification": ["data.label_columns=cat,dog"],
         "document_classification": ["model.dropout=0.1"],
+        "question_answering": ["data.text_column=text"],
         "language_modelling": ["training.segment_length=16", "model.dropout=0.1", "data.test_fraction=0.1"],
     }
     check_task(name, tmp_path / "animals.csv", [*SMALL, *more.get(name, [])])

@@ -24,9 +24,8 @@ def recipe(data: Path, *more: str) -> Any:
     return recipes.load("question-answering", given)
 
 
-@pytest.mark.parametrize("unanswered", [0.0, 0.3])
-def test_the_task_keeps_its_promises(tmp_path: Path, unanswered: float) -> None:
-    data = write_questions(tmp_path / "questions.jsonl", 40, unanswered=unanswered)
+def test_the_task_keeps_its_promises_where_some_questions_have_no_answer(tmp_path: Path) -> None:
+    data = write_questions(tmp_path / "questions.jsonl", 40, unanswered=0.3)
     check_task("question_answering", data, [*TINY, "model.position=none", "training.learning_rate=0.01"])
 
 

@@ -200,7 +200,7 @@ def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path, tm
     table = [f"{header},words,cat,dog,question,answers"]
     for number, row in enumerate(rows):
         answers = json.dumps([{"text": row.split()[0].split(",")[0], "answer_start": 0}]).replace('"', '""')
-        table.append(f"{row},{row.count(' ')},{row[-3:] == 'cat':d},{'1' * (number == 2)},Which?,\"{answers}\"")
+        table.append(f'{row},{row.count(" ")},{row[-3:] == "cat":d},{"1" * (number == 2)},Which?,"{answers}"')
     (tmp_path / "animals.csv").write_text("\n".join(table), encoding="utf-8")
     more = {
         "document_regression": ["data.label_column=words"],

@@ -1,5 +1,6 @@
 """Splitting off training rows: class by class, entire rows at random, or the end of a single document."""
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,8 @@ def split_off(
         stratify: The column of classes to split class by class. Without it, a single document that is the only column
             of a single row is cut, and its end split off; from several rows, entire ones are drawn at random, but never
             the first one with any label of a `Labels`, `Flags` or `WordLabels` column, and evenly among the rows with
-            each label of a `Labels` or `Flags` column: see `_by_rarest_label`.
+            each label of a `Labels` or `Flags` column: see `_by_rarest_label`. Rows with the same text in a column that
+            keeps them together are one row.
 
     Raises:
         UserError: There are too few rows.
@@ -37,6 +39,9 @@ def split_off(
         return _by_class(dataset, fractions, seed, stratify)
     if len(dataset) == 1 and len(columns) == 1 and isinstance(columns[0], Text):
         return _cut(dataset, fractions, columns[0])
+    kept_together = [column.name for column in columns if isinstance(column, Text) and column.together]
+    if kept_together:
+        return _by_text(dataset, fractions, seed, kept_together[0])
     if len(dataset) <= len(fractions):
         raise UserError(
             f"expected a document for each of the splits {', '.join(('train', *fractions))}, got {len(dataset)}; add "
@@ -78,6 +83,22 @@ def _by_class(dataset: Dataset, fractions: dict[str, float], seed: int, name: st
         for split, numbers in deal(rows[label], fractions, random).items():
             parts[split] += numbers
     return _select(dataset, parts)
+
+
+def _by_text(dataset: Dataset, fractions: dict[str, float], seed: int, name: str) -> dict[str, Dataset]:
+    rows: dict[bytes, list[int]] = {}
+    for number, row in enumerate(dataset.select_columns([name])):
+        rows.setdefault(hashlib.sha256(row[name].encode()).digest(), []).append(number)
+    if len(rows) <= len(fractions):
+        raise UserError(
+            f"expected a document for each of the splits {', '.join(('train', *fractions))}, got {len(rows)} different "
+            f"in column {name!r}; add documents, or set {' and '.join(f'data.{split}' for split in fractions)}."
+        )
+    same = list(rows.values())
+    parts = deal(list(range(len(same))), fractions, np.random.default_rng(seed))
+    return _select(
+        dataset, {split: [row for each in numbers for row in same[each]] for split, numbers in parts.items()}
+    )
 
 
 def _first_examples(dataset: Dataset, names: Sequence[str]) -> list[int]:

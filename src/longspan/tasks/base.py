@@ -220,10 +220,18 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For whatever is wrong with them.
         """
+        self.without_values(settings)
+
+    def without_values(self, settings: Mapping[str, Any]) -> PreTrainedModel:
+        """Return a model of these `[model]` settings without memory or values, as far as these say what it is like.
+
+        Raises:
+            UserError: For whatever is wrong with them.
+        """
         # An encoder is read when data are.
         stand_in = {"encoder_config": STAND_IN} if settings.get("encoder") else {}
         with torch.device("meta"):
-            self.model_class(self.configure(settings, stand_in))
+            return self.model_class(self.configure(settings, stand_in))
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         """Return a new model of the recipe's shape for these data.

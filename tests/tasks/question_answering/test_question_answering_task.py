@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoders import make_encoder
 from questions import SQUAD, write_questions
+from transformers import BertConfig
 
 from longspan import UserError, evaluate, predict, recipes, train
 from longspan.data.loading import load
@@ -101,14 +103,24 @@ def test_squad_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "squad.json"
     path.write_text(json.dumps(SQUAD), encoding="utf-8")
     made = recipe(path)
-    rows = load(made.data, made.task.columns(made.data), training=False).splits["train"]
-    assert len(rows) == 3
+    splits = load(made.data, made.task.columns(made.data)).splits
+    # Questions about the same document stay together.
+    assert [len({*split["context"][:]}) for split in splits.values()] == [1, 1]
+    assert [len(split) for split in splits.values()] == [2, 2]
     every = load(recipe(path, "data.validation_fraction=0").data, made.task.columns(made.data)).splits["train"]
     assert every["question"][:] == ["Who won?", "Who lost the war?", "Where?", "When?"]
     assert every["id"][:] == ["a1", "a2", "7", "8"]
     assert every["answers"][0] == {"text": ["Denver Broncos", "Broncos"], "start": [0, 7]}
     assert every["answers"][1] == {"text": [], "start": []}
     assert every["where"][3] == "squad.json, row 4"
+
+
+def test_one_document_cannot_be_split(tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(SQUAD["data"][0]["paragraphs"][:1]), encoding="utf-8")
+    made = recipe(path)
+    with pytest.raises(UserError, match="the splits train, validation, got 1 different in column 'context'"):
+        load(made.data, made.task.columns(made.data))
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -174,7 +186,7 @@ def test_questions_longer_than_a_window_and_answers_too(tmp_path: Path, learned:
         train(recipe(data, "data.max_length=6"), run=tmp_path / "run", progress=False)
     row = json.loads(data.read_text().splitlines()[0])
     row["answers"] = {"text": [row["context"]], "answer_start": [0]}
-    data.write_text("\n".join(json.dumps(row) for _ in range(20)))
+    data.write_text("\n".join(json.dumps({**row, "context": row["context"] + "!" * number}) for number in range(20)))
     with pytest.raises(UserError, match=r"an answer that fits into a window, got one of \d+ tokens where 4 fit"):
         train(recipe(data, "data.max_length=10"), run=tmp_path / "run", progress=False)
 
@@ -185,6 +197,18 @@ def test_a_model_that_takes_so_many_tokens_reads_windows(tmp_path: Path) -> None
     result = train(made, run=tmp_path / "run", progress=False)
     assert result.data["train"]["windows"] > result.data["train"]["questions"]
     assert all(found.error is None for found in predict(tmp_path / "run", data))
+
+
+def test_a_pretrained_encoder_reads_questions_and_documents(tmp_path: Path) -> None:
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 32}
+    encoder = make_encoder(tmp_path / "encoder", BertConfig(vocab_size=60, hidden_size=8, **shape))
+    data = write_questions(tmp_path / "questions.jsonl", 20, unanswered=0.3)
+    given = [f"data.path={data}", f"model.encoder={encoder}", "training.min_steps=0", "training.num_train_epochs=1"]
+    made = recipes.load("question-answering", [*given, *TINY[1:]])
+    result = train(made, run=tmp_path / "run", progress=False)
+    again = evaluate(tmp_path / "run", split="validation").scores
+    # Outputs that are kept are float16, and so are those that are not.
+    assert again.numbers() == pytest.approx(result.scores["validation"].numbers(), abs=1e-4)
 
 
 def test_predict_says_which_rows_have_no_answer(tmp_path: Path, learned: TrainingResult) -> None:

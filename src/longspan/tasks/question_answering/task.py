@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
@@ -71,7 +70,7 @@ class QuestionAnswering(Task[AnswerScores]):
     def columns(self, data: DataConfig) -> Sequence[Column]:
         return [
             Text("question", "question_column"),
-            Text("context", "text_column"),
+            Text("context", "text_column", together=True),
             Truth("impossible", "impossible_column", required=False, target=True),
             Spans("answers", "answers_column", of="context", none="impossible"),
             Identifier("id", "id_column", required=False),
@@ -86,9 +85,7 @@ class QuestionAnswering(Task[AnswerScores]):
         whole = replace(data, max_length=0)
         tokenizer = build_tokenizer(whole, _texts(training), cache_key=training._fingerprint, end=True)
         config: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-        with torch.device("meta"):
-            most = _most(self.model_class(self.configure(recipe.model, config)))
-        reading = reading_of(tokenizer, data, most)
+        reading = reading_of(tokenizer, data, _most(self.without_values(recipe.model)))
         splits = {
             name: tokenize_questions(split, reading, f"Tokenising {name}") for name, split in loaded.splits.items()
         }

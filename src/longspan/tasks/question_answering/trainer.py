@@ -9,7 +9,7 @@ from torch import Tensor
 from longspan.scores import Scores
 from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
-from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
+from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches, targets
 
 #: What models read beside the ids of tokens, and what stands at padding.
 PER_TOKEN: Mapping[str, int] = {"token_type_ids": 0}
@@ -27,7 +27,8 @@ class AnswerTrainer(LengthTrainer):
     per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
 
     def score(self, dataset: Dataset) -> Scores:
-        logits, config = self._logits(dataset), self.model.config
+        rows = self._rows(dataset, ["input_ids", *PER_TOKEN])
+        logits, config = self._logits(rows, dataset), self.model.config
         found = list(answers.answered(dataset, logits, config.longest_answer))
         expected = [one.expected for one in found]
         if dataset is self.eval_dataset and config.answer_threshold is not None:
@@ -38,7 +39,10 @@ class AnswerTrainer(LengthTrainer):
         return answer_scores(given, expected, loss=loss, threshold=config.answer_threshold)
 
     def rehearse(self, dataset: Dataset) -> None:
-        self._logits(dataset)
+        rows: Rows = dataset.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy")
+        if self.encoder_outputs is not None:
+            rows = self.encoder_outputs.stand_ins(rows, dataset["length"][:])
+        self._logits(rows, dataset)
 
     def validation_scores(self) -> Scores:
         scores = super().validation_scores()
@@ -47,11 +51,11 @@ class AnswerTrainer(LengthTrainer):
         self.model.config.answer_threshold = scores.threshold
         return scores
 
-    def _logits(self, dataset: Dataset) -> Tensor:
+    def _logits(self, rows: Rows, dataset: Dataset) -> Tensor:
         lengths = dataset["length"][:]
         return ragged_outputs(
             self.model,
-            dataset.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy"),
+            rows,
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
             lengths,
             name=LOGITS,

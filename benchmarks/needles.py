@@ -1,7 +1,7 @@
 """Needles in long documents: answers at known depths, in documents far longer than those of training.
 
     python benchmarks/needles.py --out FOLDER [--hay PATH ... --test-hay PATH ...] [--only additive,lstm,...]
-                                 [--lengths 512,2048,8192,20000,50000] [--depths 11] [--each 20] [--documents 15000]
+                                 [--lengths 512,2048,8192,20000,50000] [--depths 11] [--each 20] [--documents 10000]
                                  [--model KEY=VALUE ...] [--seed 0] [--picture FILE.png] [--json FILE]
 
 Each document is a stretch of text in which facts such as "The code of Mirako is 48213." are hidden between words, and
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="512,2048,8192,20000,50000", help="tokens of test documents")
     parser.add_argument("--depths", type=int, default=11)
     parser.add_argument("--each", type=int, default=20, help="test documents of each length and depth")
-    parser.add_argument("--documents", type=int, default=15000, help="training documents")
+    parser.add_argument("--documents", type=int, default=10000, help="training documents")
     parser.add_argument("--model", metavar="KEY=VALUE", nargs="*", default=[], help="more settings of every model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", type=Path, help="draw the table here, as PNG")

@@ -141,9 +141,9 @@ def test_scores_by_kind() -> None:
     assert found.f1 == pytest.approx((1 + 1 + 2 / 3) / 4)
     assert found.kinds["answer"] == {"questions": 3, "exact_match": pytest.approx(1 / 3), "f1": pytest.approx(5 / 9)}
     assert found.kinds["no answer"] == {"questions": 1, "exact_match": 1.0, "f1": 1.0}
-    assert answer_scores(["x"], [["x"]], loss=0.0).kinds == {}
+    assert answer_scores(["x"], [["x"]]).kinds == {}
     with pytest.raises(UserError, match="at least one question"):
-        answer_scores([], [], loss=0.0)
+        answer_scores([], [])
 
 
 def test_the_threshold_is_the_best_of_all() -> None:

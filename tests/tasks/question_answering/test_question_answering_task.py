@@ -10,7 +10,7 @@ from encoders import make_encoder
 from questions import SQUAD, write_questions
 from transformers import BertConfig
 
-from longspan import UserError, evaluate, predict, recipes, train
+from longspan import UserError, compare, evaluate, predict, recipes, train
 from longspan.data.loading import load
 from longspan.data.rows import Row
 from longspan.results import TrainingResult
@@ -209,6 +209,16 @@ def test_a_pretrained_encoder_reads_questions_and_documents(tmp_path: Path) -> N
     again = evaluate(tmp_path / "run", split="validation").scores
     # Outputs that are kept are float16, and so are those that are not.
     assert again.numbers() == pytest.approx(result.scores["validation"].numbers(), abs=1e-4)
+
+
+@pytest.mark.usefixtures("compared_here")
+def test_it_is_compared_with_its_baseline(tmp_path: Path) -> None:
+    data = write_questions(tmp_path / "questions.jsonl", 30)
+    given = [f"data.path={data}", *TINY, "training.min_steps=0", "training.num_train_epochs=1"]
+    made = compare("question-answering", ["additive"], 1, given, tmp_path / "compare", baselines=["sentence"])
+    (row,) = made.baselines
+    assert row.error is None
+    assert row.scores["validation"].numbers()["f1"] == 1
 
 
 def test_predict_says_which_rows_have_no_answer(tmp_path: Path, learned: TrainingResult) -> None:

@@ -22,16 +22,17 @@ class AnswerScores(Scores):
         kinds: Where the data have questions without an answer, for "answer" and "no answer" the number of `questions`
             and their `exact_match` and `f1`; otherwise empty.
         threshold: The log-odds from which an answer is given; None if one always is.
+        loss: What training minimises: the cross-entropy of an answer's first and last token, their mean, in nats; None
+            for what has no probabilities.
         f1: Mean F1 of the words of answers (Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250).
         exact_match: Share of questions whose answer is an expected one.
-        loss: What training minimises: the cross-entropy of an answer's first and last token, their mean, in nats.
     """
 
     kinds: dict[str, dict[str, float]]
     threshold: float | None
+    loss: float | None
     f1: float = score("F1", higher_is_better=True, share=True)
     exact_match: float = score("exact match", higher_is_better=True, share=True)
-    loss: float = score("loss", higher_is_better=False)
 
 
 def normalised(answer: str) -> str:
@@ -62,14 +63,18 @@ def _f1(given: list[str], expected: list[str]) -> float:
 
 
 def answer_scores(
-    given: Sequence[str], expected: Sequence[Sequence[str]], *, loss: float, threshold: float | None = None
+    given: Sequence[str],
+    expected: Sequence[Sequence[str]],
+    *,
+    loss: float | None = None,
+    threshold: float | None = None,
 ) -> AnswerScores:
     """Score answers.
 
     Args:
         given: (n,) answers, "" for none.
         expected: (n,) the right ones for each question; empty where it has none.
-        loss: The loss of the same questions.
+        loss: The loss of the same questions, if there is one.
         threshold: See `AnswerScores`.
 
     Raises:
@@ -84,7 +89,7 @@ def answer_scores(
             found = [row for row in rows if row[2] is wanted]
             if found:
                 kinds[name] = {"questions": len(found), "exact_match": _mean(found, 0), "f1": _mean(found, 1)}
-    return AnswerScores(kinds, threshold, f1=_mean(rows, 1), exact_match=_mean(rows, 0), loss=loss)
+    return AnswerScores(kinds, threshold, loss, f1=_mean(rows, 1), exact_match=_mean(rows, 0))
 
 
 def _mean(rows: Sequence[tuple[Any, ...]], column: int) -> float:

@@ -102,5 +102,4 @@ def _threshold(ranked: Sequence[_Ranked], length: int) -> float:
 
 def _scored(ranked: Sequence[_Ranked], length: int, threshold: float | None) -> AnswerScores:
     given = ["" if threshold is not None and row.score < threshold else row.answer(length) for row in ranked]
-    # It has no probabilities.
-    return answer_scores(given, [row.expected for row in ranked], loss=math.inf, threshold=threshold)
+    return answer_scores(given, [row.expected for row in ranked], threshold=threshold)

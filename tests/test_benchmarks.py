@@ -47,3 +47,12 @@ def test_segment_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Calla
     run_benchmark("segment_memory.py", *tiny.split(), "--mixers", "softmax carried")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines[2:]] == ["2", "3"]
+
+
+def test_encoder_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    for label in ("one", "two"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for number in range(10):
+            (tmp_path / "data" / label / f"{number}.txt").write_text(f"document {number} of class {label} " * 3)
+    run_benchmark("encoder_epochs.py", str(tmp_path / "data"), "--documents", "20", "--repeats", "1")
+    assert "times faster" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, metadata_eval_result
@@ -34,7 +35,7 @@ RESULT = TrainingResult(
 )
 
 
-def card(name: str, source: str = "", result: TrainingResult = RESULT) -> str:
+def card(name: str, source: str = "", result: TrainingResult = RESULT, encoder: str | None = None) -> str:
     recipe = recipes.load(name)
     return model_card(
         recipe.name,
@@ -44,6 +45,7 @@ def card(name: str, source: str = "", result: TrainingResult = RESULT) -> str:
         recipe.task.data_table(result.data, "github"),
         recipe.task.card_parts(recipe, result),
         source,
+        encoder,
     )
 
 
@@ -58,6 +60,16 @@ def test_cells() -> None:
     assert report.spread(Spread(0.5, 0.01)) == "0.500 ± 0.010"
     assert report.spread(Spread(0.5, None)) == "0.500"
     assert report.spread(None) == "-"
+
+
+def test_a_card_names_the_encoder(tmp_path: Path) -> None:
+    text = card("quickstart", encoder="some/encoder")
+    assert "base_model: some/encoder\n" in text
+    assert "Made with longspan: additive on what some/encoder says of each token, " in text
+    text = card("quickstart", encoder=str(tmp_path))
+    assert "base_model" not in text
+    assert str(tmp_path) not in text
+    assert f"additive on what {tmp_path.name} says of each token, " in text
 
 
 def test_tables_leave_class_names_alone() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -47,6 +48,7 @@ def model_card(
     data_table: str,
     parts: CardParts,
     source: str = "",
+    encoder: str | None = None,
 ) -> str:
     """Return the card of a finished run. Its license is left to its owner.
 
@@ -58,13 +60,17 @@ def model_card(
         data_table: The table of splits in Markdown.
         parts: What the task contributes.
         source: The recipe's `data.path`, which may name a data set of the Hub.
+        encoder: The recipe's `model.encoder`: a folder, or a model of the Hub.
     """
     dataset = _hub_dataset(source)
+    # Where it lies is nobody's business.
+    local = Path(encoder).resolve().name if encoder and Path(encoder).expanduser().is_dir() else ""
     head = ModelCardData(
         library_name=LIBRARY,
         pipeline_tag=parts.pipeline_tag or None,
         tags=list(dict.fromkeys((LIBRARY, *parts.tags, *mixers))),
         datasets=[dataset] if dataset else None,
+        base_model=encoder if encoder and not local else None,
         metrics=list(parts.metrics) or None,
         model_name=name,
         eval_results=_results(result, parts, dataset),
@@ -73,7 +79,7 @@ def model_card(
         head=head.to_yaml(),
         name=name,
         description=description or parts.description,
-        mixers=", ".join(mixers),
+        mixers=", ".join(mixers) + (f" on what {local or encoder} says of each token" if encoder else ""),
         parameters=count(result.parameters),
         made=parts.made,
         scores="\n\n".join([scores_table(result.scores, "github"), *([parts.results] if parts.results else [])]),

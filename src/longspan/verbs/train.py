@@ -318,7 +318,8 @@ def _write_run(
         parts = recipe.task.card_parts(recipe, result)
         mixers = recipe.model.get("mixers", ["additive"])
         table = recipe.task.data_table(result.data, "github")
-        card = model_card(recipe.name, recipe.description, mixers, result, table, parts, recipe.data.path)
+        source, encoder = recipe.data.path, recipe.model.get("encoder")
+        card = model_card(recipe.name, recipe.description, mixers, result, table, parts, source, encoder)
         (unfinished / "README.md").write_text(card, encoding="utf-8")
         _write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):

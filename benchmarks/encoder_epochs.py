@@ -1,6 +1,6 @@
 """Seconds of an epoch on a frozen encoder: with its outputs kept on disk, and with the encoder in each step.
 
-    python benchmarks/encoder_epochs.py DATA [--encoder NAME] [--documents 200] [--window 256] [--repeats 3] [--json OUT]
+    python benchmarks/encoder_epochs.py DATA [--encoder NAME] [--documents 200] [--window 256] [--repeats 3] [--json F]
 
 DATA is a folder with one sub-folder of text files per class, of which the first documents of each are read. Without a
 name, the encoder is a random BERT of 4 layers of width 256: what its outputs are worth does not matter to the time.

@@ -173,6 +173,16 @@ def test_packed_documents_are_read_apart() -> None:
     torch.testing.assert_close(found, torch.cat([one_by_one(reader, row) for row in documents]), **CLOSE)
 
 
+def test_tokens_that_a_task_adds_are_read_as_padding() -> None:
+    reader = encoder("roberta")
+    ids = torch.tensor([document(9)])
+    ids[0, 4] = 32
+    other = ids.clone()
+    other[0, 4] = 1
+    with torch.no_grad():
+        assert torch.equal(reader(ids), reader(other))
+
+
 def test_nothing_to_read() -> None:
     reader = encoder("bert")
     ids = torch.full((2, 5), 7)

@@ -149,6 +149,6 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stand_ins_have_the_same_shape() -> None:
     dataset = documents()
-    rows = EncoderOutputs(encoder()).stand_ins(dataset.select_columns(["input_ids"]), dataset["length"])
+    rows = EncoderOutputs(encoder()).stand_ins(dataset.select_columns(["input_ids"]), dataset)
     assert [rows[number]["inputs_embeds"].shape for number in range(7)] == [(length, 16) for length in LENGTHS]
     assert not rows[0]["inputs_embeds"].any()

@@ -162,6 +162,28 @@ def test_a_run_of_ours_as_encoder(place: Path, tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").model.config.encoder_config["model_type"] == "longspan"
 
 
+def test_questions(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """The encoder reads question and document together, whatever the mixers do: what was kept is what is computed."""
+    random = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        words = random.choice(WORDS, size=20).tolist()
+        context = " ".join(words)
+        answer = {"text": [words[7]], "answer_start": [len(" ".join(words[:7])) + 1]}
+        rows.append(json.dumps({"question": words[6], "context": context, "answers": answer, "id": str(number)}))
+    (tmp_path / "questions.jsonl").write_text("\n".join(rows))
+    named = [f"data.path={tmp_path / 'questions.jsonl'}", f"model.encoder={place / 'bert'}", "model.question=context"]
+    named += ["data.validation_fraction=0.25", "model.dim=16", "model.heads=2", "model.short_convolution=0"]
+    named += ["model.mixers=linear", "training.min_steps=0"]
+    made = recipes.load("question-answering", [*named, "training.num_train_epochs=2"])
+    result = train(made, run=tmp_path / "run", progress=False)
+    scores = evaluate(tmp_path / "run", split="validation").scores.to_dict()
+    assert scores["loss"] == pytest.approx(result.scores["validation"].to_dict()["loss"], rel=2e-3)
+    forbid(monkeypatch)
+    planned = recipes.load("question-answering", [*named, "training.max_minutes=0.02", "training.num_train_epochs=1"])
+    train(planned, run=tmp_path / "planned", progress=False)
+
+
 @pytest.mark.parametrize("name", ["classify", "imdb", "quickstart"])
 def test_its_tokens_replace_those_of_the_recipe(name: str) -> None:
     found = recipes.load(name, ["data.path=x", "model.encoder=some/encoder"])

@@ -173,7 +173,8 @@ class WindowEncoder(nn.Module):
         self.trained = config.train_encoder
         before, after = config.encoder_special_ids or ([], [])
         self.special = (np.array(before, dtype=np.int64), np.array(after, dtype=np.int64))
-        self.pad_id = config.pad_token_id if (config.pad_token_id or 0) < self.tokens else 0
+        pad_id = config.pad_token_id or 0
+        self.pad_id = pad_id if pad_id < self.tokens else 0
         most = longest(self.model)
         self.window, self.overlap = _sizes(config, most, len(before) + len(after))
         self.train()
@@ -191,21 +192,23 @@ class WindowEncoder(nn.Module):
         mask: Bool[Tensor, "b t"] | None = None,
         document_ids: Int[Tensor, "b t"] | None = None,
     ) -> Float[Tensor, "b t d"]:
+        numbers = ids.cpu().numpy()
         plan = windows(
-            ids.cpu().numpy(),
+            # A task may add special tokens to the encoder's own, which it reads as padding that is not left out.
+            np.where(numbers < self.tokens, numbers, self.pad_id),
             None if mask is None else mask.cpu().numpy(),
             None if document_ids is None else document_ids.cpu().numpy(),
             content=self.window - sum(map(len, self.special)),
             overlap=self.overlap,
             special=self.special,
-            pad_id=self.pad_id or 0,
+            pad_id=self.pad_id,
         )
         if self.trained:
             found = self._read(plan, ids.device)
         else:
             # What is kept on disk does not depend on who else computes in which precision.
             with torch.no_grad(), torch.autocast(ids.device.type, enabled=False):
-                found = kept(self._read(plan, ids.device))
+                found = self._read(plan, ids.device)
         places = torch.from_numpy(plan.tokens).to(ids.device)
         with torch.autocast(ids.device.type, enabled=False):
             outputs = found.new_zeros(ids.numel(), self.width).index_copy(0, places, found)
@@ -213,7 +216,7 @@ class WindowEncoder(nn.Module):
 
     def _read(self, plan: "Windows", device: torch.device) -> Tensor:
         """Return the outputs at the real tokens, (n, width), reading so many windows at a time."""
-        found = [torch.zeros(0, self.width, device=device, dtype=self.model.dtype)]
+        found = [torch.zeros(0, self.width, device=device, dtype=self.model.dtype if self.trained else KEPT)]
         rows, length = plan.ids.shape
         step = max(1, TOKENS_AT_A_TIME // max(1, length))
         for first in range(0, rows, step):
@@ -226,7 +229,8 @@ class WindowEncoder(nn.Module):
             # Tokens are in the order of their windows.
             start, end = np.searchsorted(plan.windows, (first, first + step))
             where = (plan.windows[start:end] - first) * longest + plan.positions[start:end]
-            found.append(read[0].flatten(0, 1)[torch.from_numpy(where).to(device)])
+            outputs = read[0].flatten(0, 1)[torch.from_numpy(where).to(device)]
+            found.append(outputs if self.trained else kept(outputs))
         return torch.cat(found)
 
     def fingerprint(self) -> str:

@@ -212,7 +212,9 @@ class Task(abc.ABC, Generic[S]):
                 f"expected model.{asked} only where documents come with questions, got it for the task {self.name!r}; "
                 "leave it out."
             )
-        return LongspanConfig(**{**settings, **from_data})
+        # Models without weights, built to find out about the rest of them, do without the encoder's own settings.
+        stand_in = {"encoder_config": STAND_IN} if settings.get("encoder") else {}
+        return LongspanConfig(**{**stand_in, **settings, **from_data})
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Build a model of these `[model]` settings without memory or values, to find mistakes before data are read.
@@ -228,10 +230,8 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For whatever is wrong with them.
         """
-        # An encoder is read when data are.
-        stand_in = {"encoder_config": STAND_IN} if settings.get("encoder") else {}
         with torch.device("meta"):
-            return self.model_class(self.configure(settings, stand_in))
+            return self.model_class(self.configure(settings, {}))
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         """Return a new model of the recipe's shape for these data.

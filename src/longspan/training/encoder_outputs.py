@@ -86,9 +86,9 @@ class EncoderOutputs:
         self.store([dataset])
         return WithOutputs(rows, self._file(dataset), _lengths(dataset), self.encoder.width)
 
-    def stand_ins(self, rows: Dataset, lengths: Sequence[int]) -> "WithOutputs":
-        """Return rows together with zeros in place of outputs, to see what reading them costs."""
-        return WithOutputs(rows, None, np.asarray(lengths, dtype=np.int64), self.encoder.width)
+    def stand_ins(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
+        """Return the same with zeros in place of outputs, to see what reading them costs."""
+        return WithOutputs(rows, None, _lengths(dataset), self.encoder.width)
 
     def _file(self, dataset: Dataset) -> Path:
         """Return the file for a data set, hashing its ids once."""

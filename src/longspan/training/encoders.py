@@ -67,7 +67,9 @@ def settings(name: str, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         UserError: There is no such encoder, or it is not the tokenizer's.
     """
     found = described_by(name)
-    most = max((number for number in tokenizer.get_vocab().values() if number != tokenizer.pad_token_id), default=0)
+    # Those that a task adds are none of a text.
+    ordinary = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
+    most = max(ordinary, default=0)
     if most >= found["vocab_size"]:
         raise UserError(
             f"expected a tokenizer of at most {found['vocab_size']} tokens, as the encoder {name!r} has, got a token "

@@ -62,6 +62,7 @@ class LengthTrainer(LongspanTrainer):
         self.pad_id = pad_id
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
+        self._rehearsing = False
         self.encoder_outputs = None if frozen is None else EncoderOutputs(frozen)
         if len(self.train_dataset) < self.args.world_size:
             raise UserError(
@@ -71,7 +72,7 @@ class LengthTrainer(LongspanTrainer):
 
     def get_train_dataloader(self) -> Loader:
         columns = list(dict.fromkeys(["input_ids", "labels", *self.per_token]))
-        documents = self._rows(self.train_dataset, columns)
+        documents = self.rows(self.train_dataset, columns)
         return Loader(
             documents,
             batch_sampler=self._training_batches(self.args.process_index),
@@ -97,26 +98,26 @@ class LengthTrainer(LongspanTrainer):
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
-        if self.encoder_outputs is None:
+        self._rehearsing = True
+        try:
             self.outputs(dataset)
-        else:
-            # Those of a frozen encoder would be on disk, but not for a part of the documents.
-            rows = dataset.select_columns(["input_ids"]).with_format("numpy")
-            self._outputs(self.encoder_outputs.stand_ins(rows, dataset["length"][:]), dataset, "logits")
+        finally:
+            self._rehearsing = False
+
+    def rows(self, dataset: Dataset, columns: list[str]) -> Rows:
+        """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
+        rows = dataset.select_columns(columns).with_format("numpy")
+        if self.encoder_outputs is None:
+            return rows
+        # Of a part of the documents that is read once, none are on disk.
+        stored = self.encoder_outputs
+        return stored.stand_ins(rows, dataset) if self._rehearsing else stored.beside(rows, dataset)
 
     def outputs(self, dataset: Dataset, name: str = "logits") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
-        return self._outputs(self._rows(dataset, ["input_ids"]), dataset, name)
-
-    def _rows(self, dataset: Dataset, columns: list[str]) -> Rows:
-        """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
-        rows = dataset.select_columns(columns).with_format("numpy")
-        return rows if self.encoder_outputs is None else self.encoder_outputs.beside(rows, dataset)
-
-    def _outputs(self, rows: Rows, dataset: Dataset, name: str) -> Tensor:
         return outputs(
             self.model,
-            rows,
+            self.rows(dataset, ["input_ids"]),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
             pad_id=self.pad_id,
             name=name,

@@ -1,6 +1,6 @@
 """Training of models that answer questions: `AnswerTrainer`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from datasets import Dataset
@@ -9,7 +9,7 @@ from torch import Tensor
 from longspan.scores import Scores
 from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
-from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches, targets
+from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
 
 #: What models read beside the ids of tokens, and what stands at padding.
 PER_TOKEN: Mapping[str, int] = {"token_type_ids": 0}
@@ -27,8 +27,7 @@ class AnswerTrainer(LengthTrainer):
     per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
 
     def score(self, dataset: Dataset) -> Scores:
-        rows = self._rows(dataset, ["input_ids", *PER_TOKEN])
-        logits, config = self._logits(rows, dataset), self.model.config
+        logits, config = self.outputs(dataset), self.model.config
         found = list(answers.answered(dataset, logits, config.longest_answer))
         expected = [one.expected for one in found]
         if dataset is self.eval_dataset and config.answer_threshold is not None:
@@ -38,12 +37,6 @@ class AnswerTrainer(LengthTrainer):
         loss = answers.loss(logits, dataset["length"][:], targets(dataset))
         return answer_scores(given, expected, loss=loss, threshold=config.answer_threshold)
 
-    def rehearse(self, dataset: Dataset) -> None:
-        rows: Rows = dataset.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy")
-        if self.encoder_outputs is not None:
-            rows = self.encoder_outputs.stand_ins(rows, dataset["length"][:])
-        self._logits(rows, dataset)
-
     def validation_scores(self) -> Scores:
         scores = super().validation_scores()
         assert isinstance(scores, AnswerScores)
@@ -51,17 +44,18 @@ class AnswerTrainer(LengthTrainer):
         self.model.config.answer_threshold = scores.threshold
         return scores
 
-    def _logits(self, rows: Rows, dataset: Dataset) -> Tensor:
+    def outputs(self, dataset: Dataset, name: str | Sequence[str] = LOGITS) -> Tensor:
+        """Return the model's outputs for all tokens of a data set, (sum of lengths, 2)."""
         lengths = dataset["length"][:]
         return ragged_outputs(
             self.model,
-            rows,
+            self.rows(dataset, ["input_ids", *PER_TOKEN]),
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
             lengths,
-            name=LOGITS,
+            name=name,
             pad_id=self.pad_id,
             per_token=PER_TOKEN,
-            shape=(len(LOGITS),),
+            shape=() if isinstance(name, str) else (len(name),),
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )

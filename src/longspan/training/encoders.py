@@ -119,7 +119,9 @@ def fill(encoder: WindowEncoder, name: str) -> None:
 def _place(name: str) -> str:
     """Return the folder that a name means, or the name if it is one of the Hub."""
     folder = expand(name)
-    if name.startswith((".", "/", "~")) and not folder.exists():
+    # A folder beside which there are others is none of the Hub.
+    local = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and folder.parent.is_dir())
+    if local and not folder.exists():
         raise UserError(f"model.encoder: {missing(folder)}")
     return str(folder) if folder.exists() else name
 

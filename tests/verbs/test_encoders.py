@@ -206,9 +206,10 @@ def test_a_recipe_file_says_it_all(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (
-            ["model.encoder=missing/folder/there"],
+            ["model.encoder=missing/there"],
             "expected the folder of a pretrained model with safetensors files or",
         ),
+        (["model.encoder=bert/tokenizer.jsn"], "model.encoder: there is no file or folder 'bert/tokenizer.jsn'; did"),
         (["model.encoder=./brt"], "model.encoder: there is no file or folder 'brt'; did you mean 'bert'?"),
         (
             ["model.encoder=./bert", "data.tokens=words"],

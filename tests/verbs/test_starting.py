@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from longspan import recipes, train
 from longspan.errors import UserError
 from longspan.runs import load_run
+from longspan.tasks.recipe import Recipe
 from longspan.testing import check_task
 
 TEXT = "the quick brown fox jumps over the lazy dog. purr meow whisker bark wag fetch 0123456789 and so on,\n" * 8
@@ -21,7 +22,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("starts") / "plays", TEXT, ngrams=[2], ngram_buckets=16, depth=2)
 
 
-def classify(animals: Path, *overrides: str) -> recipes.Recipe:
+def classify(animals: Path, *overrides: str) -> Recipe:
     given = [f"data.path={animals}", "training.max_steps=1", "training.eval_strategy=no", "training.max_minutes=0"]
     return recipes.load("classify", [*given, "model.wide=false", *overrides])
 
@@ -81,6 +82,24 @@ def test_what_the_run_lacks_is_new_and_what_the_model_lacks_is_left_out(animals,
         "longspan.backbone.blocks.1",
         "lm_head",
     ]
+
+
+def test_parts_of_a_recipe_that_the_run_lacks_stay(animals, plays, tmp_path):
+    plain = make_run(tmp_path / "plain", TEXT)
+    own = tmp_path / "own.toml"
+    own.write_text(
+        f'[data]\npath = "{animals}"\n[model]\ndim = 64\nngrams = [3]\nngram_buckets = 32\nshort_convolution = 3\n'
+    )
+    recipe = recipes.load(str(own), [f"model.start_from={plain}"])
+    found = [recipe.model[key] for key in ("dim", "ngrams", "ngram_buckets", "short_convolution")]
+    # A convolution would change what the layers read.
+    assert found == [16, [3], 32, 0]
+    # That run has n-grams.
+    assert recipes.load(str(own), [f"model.start_from={plays}"]).model["ngrams"] == [2]
+    assert recipes.load(str(own), [f"model.start_from={plain}", "model.ngrams=[]"]).model["ngrams"] == []
+    own.write_text(f'[data]\npath = "{animals}"\n[model]\nngrams = 3\n')
+    with pytest.raises(UserError, match=r"model.ngrams expected a list"):
+        recipes.load(str(own), [f"model.start_from={plain}"])
 
 
 def test_a_head_of_the_same_kind_is_kept_and_special_tokens_are_added(animals, plays, tmp_path):

@@ -50,7 +50,9 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
 
 
 def _load(
-    name_or_path: str, overrides: typing.Sequence[str], complete: Callable[[starting.Tables, Task, Any], None]
+    name_or_path: str,
+    overrides: typing.Sequence[str],
+    complete: Callable[[starting.Tables, Task, Any, dict[str, Any]], None],
 ) -> Recipe:
     name, text = read(name_or_path)
     try:
@@ -67,8 +69,9 @@ def _load(
             if key not in _TOP_LEVEL:
                 hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
+        shape: dict[str, Any] = {}
         if not tables.get("model", {}).get("start_from") and _given("model.start_from", overrides):
-            starting.give_way(tables)
+            shape = _checked("model", starting.give_way(tables), task, name_or_path)
         if _given("model.encoder", overrides):
             reading.give_way(tables)
         for override in overrides:
@@ -77,7 +80,7 @@ def _load(
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
         reading.complete(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
-        complete(tables, task, lambda folder: _load(folder, (), lambda *_: None))
+        complete(tables, task, lambda folder: _load(folder, (), lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")
         data = task.data_config(**tables["data"])
         # Two columns of one name are a mistake whatever the data are.

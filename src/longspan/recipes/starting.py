@@ -2,11 +2,11 @@
 
 `model.start_from` names a run folder. What the recipe leaves open of the model's shape and of the tokens is then that
 of the run. Where it is given as an override, the recipe's file was written for a model of its own, and what it says of
-either gives way, too.
+either gives way, too, but for parts that the run's model lacks altogether.
 """
 
 import itertools
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,21 @@ from longspan.tasks.recipe import Recipe
 TOKENS = ("tokens", "vocab_size", "lowercase")
 """The keys of `[data]` that say what the tokens are."""
 
+_PARTS = (("ngrams", "ngram_buckets"), ("word_characters", "word_buckets"))
+"""The keys of parts that a model may have or not, and what else is said of them. New ones add nothing at first."""
+
 Tables = MutableMapping[str, Any]
 
 
-def give_way(tables: Tables) -> None:
-    """Take out of a recipe's tables what would be the shape and the tokens of a new model."""
+def give_way(tables: Tables) -> dict[str, Any]:
+    """Take out of a recipe's tables what would be the shape and the tokens of a new model; return the former."""
+    shape = {key: value for key, value in tables.get("model", {}).items() if key in SHAPE}
     for table, keys in (("model", SHAPE), ("data", (*TOKENS, "tokenizer_from"))):
         tables[table] = {key: value for key, value in tables.get(table, {}).items() if key not in keys}
+    return shape
 
 
-def complete(tables: Tables, task: Task, load: Callable[[str], Recipe]) -> None:
+def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Mapping[str, Any]) -> None:
     """Fill in what the tables of a recipe leave open of the shape and the tokens of the run that it starts from.
 
     The resolved recipe of a run says everything, so that it can be read where that other run is not.
@@ -37,6 +42,7 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe]) -> None:
         tables: Those of the recipe, whose keys are known and have the right types.
         task: What the recipe learns.
         load: Reads the recipe of a run folder.
+        own: What gave way of the recipe's shape; its parts count where the run has none of the kind.
 
     Raises:
         UserError: There is no such run folder, or two are named.
@@ -54,7 +60,11 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe]) -> None:
         tokens = _recipe(source, load).data
         tables["data"] = {key: getattr(tokens, key) for key in TOKENS} | data
     if start and any(key not in model for key in _written()):
-        tables["model"] = _shape(_recipe(start, load), task, model.get("mixers")) | model
+        shape = _shape(_recipe(start, load), task, model.get("mixers"))
+        for keys in _PARTS:
+            if not shape.get(keys[0]):
+                shape |= {key: own[key] for key in keys if key in own}
+        tables["model"] = shape | model
 
 
 def _written() -> set[str]:

@@ -49,12 +49,30 @@ class TrainingOptions:
         0, "take at least N steps where the data are few, by raising num_train_epochs, to 50 at most; 0 leaves it"
     )
     early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 is never")
+    layer_decay: float = option(
+        1.0, "multiply the learning rate of each layer by it for every layer above; that of embeddings for all layers"
+    )
+    freeze: str | int = option(
+        "",
+        "what stays as it is: embeddings, backbone (these and all layers), or how many layers from below, with the "
+        "embeddings",
+    )
     max_minutes: float = option(
         0.0, "time for training with its validations: as many steps as fit, num_train_epochs at most; 0 is no limit"
     )
 
     def __post_init__(self) -> None:
         check_at_least(self, min_steps=0, early_stopping_patience=0)
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(
+                f"expected training.layer_decay above 0 and at most 1 (all alike), got {self.layer_decay}; set another."
+            )
+        if isinstance(self.freeze, str) and self.freeze:
+            check_choice("training.freeze", self.freeze, ("embeddings", "backbone", "a number of layers"))
+        elif self.freeze != "" and self.freeze < 0:
+            raise UserError(
+                f"expected training.freeze of at least 0 layers, got {self.freeze}; choose a larger number."
+            )
         if not 0 <= self.max_minutes < math.inf:
             raise UserError(
                 f"expected training.max_minutes to be at least 0 (no limit), got {self.max_minutes}; set another."
@@ -214,7 +232,8 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 
 def _plain(hint: Any) -> Any:
-    """Return the type of an option without the None that it may also be."""
+    """Return the type of an option without the None that it may also be; of several types, text stands for all."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        (hint,) = (arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+        arms = [arm for arm in typing.get_args(hint) if arm is not types.NoneType]
+        return arms[0] if len(arms) == 1 else str
     return hint

@@ -25,9 +25,10 @@ from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 from longspan.errors import UserError
 from longspan.scores import Scores
 from longspan.training import checkpoints, processes
+from longspan.training.depths import decay
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
-from longspan.training.tables import beside_tables, clip_gradients, tables_of
+from longspan.training.tables import BesideTables, beside_tables, clip_gradients, tables_of
 from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
@@ -50,6 +51,7 @@ class LongspanTrainer(Trainer, abc.ABC):
         sessions: what the run has taken so far, what it took before it was resumed included.
         processor: what is saved with each checkpoint, so that it can be used by itself; None for nothing.
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
+        layer_decay: what the learning rate is multiplied by for each layer above a parameter.
         scored: the validation scores by the step after which they were measured, since this process started.
     """
 
@@ -65,6 +67,7 @@ class LongspanTrainer(Trainer, abc.ABC):
         self.processor: PreTrainedTokenizerBase | None = None
         self.finishing = False
         self.scored: dict[int, Scores] = {}
+        self.layer_decay = 1.0
         self._total_steps = 0
 
     @abc.abstractmethod
@@ -148,6 +151,11 @@ class LongspanTrainer(Trainer, abc.ABC):
             optimizer = self.optimizer = beside_tables(optimizer, tables, self.args, sparse=sparse)
             if sparse:
                 self.accelerator.clip_grad_norm_ = self._clip_gradients
+        if self.layer_decay != 1 and given is None:
+            for part in (optimizer.dense, optimizer.tables) if isinstance(optimizer, BesideTables) else (optimizer,):
+                decay(part, self.model, self.layer_decay)
+            if isinstance(optimizer, BesideTables):
+                optimizer.share()
         return optimizer
 
     def _sparse(self) -> bool:

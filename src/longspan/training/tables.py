@@ -80,7 +80,7 @@ class BesideTables(Optimizer):
     def __init__(self, dense: Optimizer, tables: Optimizer) -> None:
         self.dense, self.tables = dense, tables
         super().__init__([*dense.param_groups, *tables.param_groups], {})
-        self._share()
+        self.share()
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take a step with each."""
@@ -93,10 +93,10 @@ class BesideTables(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.dense.load_state_dict(state_dict["dense"])
         self.tables.load_state_dict(state_dict["tables"])
-        self._share()
+        self.share()
 
-    def _share(self) -> None:
-        # Loading replaces the groups.
+    def share(self) -> None:
+        """Have the groups of both, which loading replaces."""
         self.param_groups = [*self.dense.param_groups, *self.tables.param_groups]
 
     def __getattr__(self, name: str) -> Any:

@@ -22,7 +22,7 @@ _TOKENS = "embeddings.weight"
 
 _FREE = {
     *("depth", "mixers", "mixer_options", "causal", "forget", "rotary", "short_convolution", "ngrams", "ngram_buckets"),
-    *("position", "max_positions", "position_period"),
+    *("position", "max_positions", "position_period", "word_characters", "word_buckets"),
 }
 """The keys of a model's shape that may differ from those of the run: they add parts or leave some out."""
 

@@ -28,6 +28,7 @@ from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints, encoders, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
+from longspan.training.depths import freeze
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
 from longspan.verbs import planning, run_folders, starting
@@ -184,6 +185,7 @@ def _build_model(
     begun = starting.begin(model, start, prepared) if start else None
     if begun and processes.rank() == 0:
         starting.announce(begun)
+    freeze(model, recipe.options.freeze)
     path = recipe.options.word_vectors
     words = load_word_vectors(model.get_input_embeddings(), prepared.processor, Path(path)) if path else None
     return model, words, begun
@@ -195,6 +197,7 @@ def _make_trainer(
     try:
         trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
         trainer.at_least(recipe.options.min_steps)
+        trainer.layer_decay = recipe.options.layer_decay
         return trainer
     except Exception:
         # The Trainer makes its folder at once.

@@ -9,6 +9,7 @@ from typing import Any
 _LAZY = {
     "LongspanConfig": "longspan.models",
     "LongspanForCausalLM": "longspan.models",
+    "LongspanForEvidence": "longspan.models",
     "LongspanForMaskedLM": "longspan.models",
     "LongspanForQuestionAnswering": "longspan.models",
     "LongspanForSequenceClassification": "longspan.models",
@@ -25,6 +26,7 @@ _LAZY = {
 __all__ = [
     "LongspanConfig",
     "LongspanForCausalLM",
+    "LongspanForEvidence",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSequenceClassification",

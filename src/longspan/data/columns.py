@@ -6,10 +6,10 @@ Cells come as their source has them: text from csv; values and lists from JSON, 
 
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number, words
 from longspan.data.opening import expand
@@ -34,6 +34,8 @@ class Column(ABC):
     setting: str
     required: bool = field(default=True, kw_only=True)
     target: bool = field(default=False, kw_only=True)
+    #: Whether other columns may be read from its sources too.
+    shares: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -61,6 +63,10 @@ class Column(ABC):
     def sources(self, name: str) -> Sequence[str]:
         """Return the columns of the source that it is read from; `name` is what its setting says."""
         return (name,)
+
+    def absent(self, name: str, present: Collection[str]) -> list[str]:
+        """Return which of its sources a table must have, but which are not among the columns `present`."""
+        return [source for source in self.sources(name) if self.required and source not in present]
 
     def cell(self, cells: Sequence[Any]) -> Any:
         """Return what `parse` reads, from the cells of its `sources`."""
@@ -351,7 +357,7 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
                 f"data.{column.setting} must be a name, got an empty text; leave it out to use the default."
             )
         for name in column.sources(source):
-            if name in settings:
+            if name in settings and not column.shares:
                 raise UserError(
                     f"data.{settings[name]} and data.{column.setting} must name two columns, got {name!r} for both; "
                     "change one."

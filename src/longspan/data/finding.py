@@ -19,6 +19,7 @@ from longspan.data.folders import (
     SPLIT_NAMES,
     DocumentFile,
     Documents,
+    Listed,
     document_file,
     list_classes,
     list_files,
@@ -27,6 +28,7 @@ from longspan.data.folders import (
     read_files,
     sub_folders,
 )
+from longspan.data.objects import is_object, list_objects, read_objects
 from longspan.data.opening import examine, expand, printable
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import is_document
@@ -92,6 +94,9 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
+    if objects := list_objects(path, schema):
+        splits = list_splits(objects) or {"train": objects}
+        return {split: _objects(path, found, schema) for split, found in splits.items()}
     _, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)
@@ -108,6 +113,8 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
 def _find_file(path: Path, setting: str, schema: Schema) -> Source:
     facts = examine(path, setting)
     if stat.S_ISDIR(facts.st_mode):
+        if objects := list_objects(path, schema):
+            return _objects(path, objects, schema)
         _, label = schema.document_columns(f"the folder {str(path)!r}")
         if "train" in sub_folders(path):
             wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
@@ -115,6 +122,8 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
                 f"{setting} must be a file or {wanted}, got {str(path)!r}, which contains train/; set data.path to it."
             )
         return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
+    if is_object(path, schema):
+        return _objects(path, [Listed(str(path.resolve()), printable(path.name))], schema)
     if is_document(path, schema):
         file = document_file(path.resolve(), printable(path.name))
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
@@ -127,6 +136,11 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
     facts = [_facts(found.files), schema.facts]
     return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others)
+
+
+def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:
+    files = [document_file(*file) for file in found]
+    return Source(printable(str(path)), [_facts(files), schema.facts], partial(read_objects, files, schema))
 
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:

@@ -28,7 +28,14 @@ OTHER = frozenset((
 # fmt: on
 """Suffixes of what is no document: every other visible file of a folder is one, whatever its suffix."""
 
-SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
+SPLIT_NAMES = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
 """Splits by the names of their folders and files."""
 
 _RATING = re.compile(r"\d+_(\d+)\.txt")

@@ -10,6 +10,7 @@ from longspan.data.decoding import LONGEST_LINE, NotText, broken, decode, is_dam
 from longspan.data.encodings import AUTO
 from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
 from longspan.data.notes import note_left_out, noting_encodings
+from longspan.data.objects import is_object, list_objects, read_objects
 from longspan.data.opening import examine, expand, packed_suffix, printable
 from longspan.data.schema import Row, Schema, schema_of
 from longspan.data.tables import FORMATS, json_object, read_table
@@ -49,6 +50,8 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
         return _read_lines(stdin, schema)
     path = expand(path)
     if stat.S_ISDIR(examine(path).st_mode):
+        if objects := list_objects(path, schema):
+            return read_objects([document_file(*file) for file in objects], schema)
         _, label = schema.document_columns(f"the folder {str(path)!r}")
         if label is not None:
             found = list_classes(path, schema.names[label.name])
@@ -56,6 +59,8 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
             found = list_texts(path, list_files(path))
         note_left_out(found.others)
         return read_files(found.files, schema)
+    if is_object(path, schema):
+        return read_objects([document_file(path, printable(path.name))], schema)
     if is_document(path, schema):
         return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)

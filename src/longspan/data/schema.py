@@ -98,7 +98,7 @@ class Schema:
             hint: Called for what to do about a missing column, if more than another name is known to help.
         """
         for column in self.columns:
-            absent = [source for source in self.sources_of(column) if column.required and source not in present]
+            absent = column.absent(self.names[column.name], present)
             if absent:
                 near = nearest(absent[0], list(filter(is_name, present)))
                 near = near or f"set data.{column.setting} to one of them."

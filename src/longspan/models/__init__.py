@@ -12,6 +12,7 @@ from transformers import (
 from longspan.models.causal_lm import LongspanForCausalLM
 from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
+from longspan.models.evidence import LongspanForEvidence
 from longspan.models.masked_lm import LongspanForMaskedLM
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.question_answering import LongspanForQuestionAnswering
@@ -27,6 +28,7 @@ AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceC
 __all__ = [
     "LongspanConfig",
     "LongspanForCausalLM",
+    "LongspanForEvidence",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSequenceClassification",

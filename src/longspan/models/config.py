@@ -24,6 +24,7 @@ QUESTIONS = ("context", "front")
 _SIZES = {
     "dim": 1,
     "depth": 0,
+    "part_depth": 0,
     "heads": 1,
     "vocab_size": 1,
     "max_positions": 1,
@@ -42,7 +43,7 @@ _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 _DEEPEST = 10_000
 #: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
-_MOST = {"depth": _DEEPEST, "short_convolution": 128}
+_MOST = {"depth": _DEEPEST, "part_depth": _DEEPEST, "short_convolution": 128}
 _LONGEST_NGRAM = 16
 #: What there is not beside a pretrained encoder, and why.
 _WITHOUT_ENCODER = {
@@ -71,6 +72,8 @@ class LongspanConfig(PreTrainedConfig):
             empty list means none. `mixer_options` counts for them too.
         question: how models that read a question with a document do so: "context", by cross attention in every layer
             (if cross_mixers is None, through those of mixers that have it), or "front", in front of the document.
+        part_depth: number of layers over the parts of a document, in models that find those which answer a question.
+        lexical_match: whether such models are told how the words of a question occur in each part.
         causal: whether positions see only themselves and earlier positions.
         forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
@@ -176,6 +179,8 @@ class LongspanConfig(PreTrainedConfig):
     mixer_options: dict[str, dict[str, Any]] | None = None
     cross_mixers: list[str] | None = None
     question: str = "context"
+    part_depth: int = 2
+    lexical_match: bool = True
     causal: bool = False
     forget: str = "none"
     rotary: bool = False

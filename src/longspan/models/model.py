@@ -94,6 +94,35 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return super()._upload_modified_files(working_dir, repo_id, *arguments, **options)
 
 
+def build_backbone(config: LongspanConfig, depth: int, cross_mixers: list[str] | None) -> Backbone:
+    """Return a stack of `depth` layers of a configuration's shape, with cross attention through `cross_mixers`."""
+    assert config.feed_forward_dim is not None
+    assert config.mixers is not None
+    assert config.mixer_options is not None
+    return Backbone(
+        config.dim,
+        depth,
+        mixer_names=config.mixers,
+        mixer_options=config.mixer_options,
+        shared_options={
+            "heads": config.heads,
+            "causal": config.causal,
+            "forget": config.forget,
+            "rotary": config.rotary,
+        },
+        feed_forward_dim=config.feed_forward_dim,
+        norm=config.norm,
+        residual=config.residual,
+        dropout=config.dropout,
+        activation=config.activation,
+        feed_forward_dropout=config.feed_forward_dropout,
+        short_convolution=config.short_convolution,
+        share_layers=config.share_layers,
+        cross_mixer_names=cross_mixers,
+        block=LongspanLayer,
+    )
+
+
 #: Arguments of `save_pretrained` that are `push_to_hub`'s.
 _OF_THE_HUB = ("repo_id", "commit_message", "commit_description", "private", "create_pr", "revision", "tags")
 
@@ -123,9 +152,6 @@ class LongspanModel(LongspanPreTrainedModel):
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
         assert config.embedding_dim is not None
-        assert config.feed_forward_dim is not None
-        assert config.mixers is not None
-        assert config.mixer_options is not None
         self.embeddings: nn.Module
         self.encoder: WindowEncoder | None = None
         if config.encoder is not None:
@@ -160,28 +186,7 @@ class LongspanModel(LongspanPreTrainedModel):
         self.embedding_norm = nn.LayerNorm(config.dim) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
         with named_in(config.name_or_path):
-            self.backbone = Backbone(
-                config.dim,
-                config.depth,
-                mixer_names=config.mixers,
-                mixer_options=config.mixer_options,
-                shared_options={
-                    "heads": config.heads,
-                    "causal": config.causal,
-                    "forget": config.forget,
-                    "rotary": config.rotary,
-                },
-                feed_forward_dim=config.feed_forward_dim,
-                norm=config.norm,
-                residual=config.residual,
-                dropout=config.dropout,
-                activation=config.activation,
-                feed_forward_dropout=config.feed_forward_dropout,
-                short_convolution=config.short_convolution,
-                share_layers=config.share_layers,
-                cross_mixer_names=config.cross_mixers,
-                block=LongspanLayer,
-            )
+            self.backbone = build_backbone(config, config.depth, config.cross_mixers)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -210,7 +210,7 @@ def outputs(
             result[torch.as_tensor(batch)] = found[name].float().cpu()
         return result
 
-    return _shared(model, own)
+    return computed_together(model, own)
 
 
 @torch.no_grad()
@@ -255,10 +255,10 @@ def ragged_outputs(
                 result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
         return result
 
-    return _shared(model, own)
+    return computed_together(model, own)
 
 
-def _shared(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
+def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
     """Return what all processes computed together, each its own part, with the model in evaluation mode."""
     was_training = model.training
     model.eval()

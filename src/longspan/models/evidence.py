@@ -1,0 +1,158 @@
+"""A model that finds the parts of a long document that answer a question."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError, check_choice
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, mean_loss
+from longspan.models.matching import LexicalMatch, matches
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel, build_backbone
+from longspan.models.questions import settle_question
+from longspan.ops.dropout import Dropout
+from longspan.ops.pooling import accumulation_dtype
+from longspan.ops.segments import segment_softmax_pool, segment_sum
+
+POOLINGS = ("attention", "mean")
+
+
+@dataclass
+class EvidenceOutput(ModelOutput):
+    """What `LongspanForEvidence` returns.
+
+    Attributes:
+        loss: the binary cross-entropy, a scalar, if there are labels.
+        logits: (q, p), above 0 where a part is likelier to answer the question than not; 0 where there is no part.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+
+
+class LongspanForEvidence(LongspanPreTrainedModel):
+    """A logit for each part of a document and each question about it.
+
+    Documents are read whole and once, however many questions there are: `depth` layers over tokens, one vector for each
+    part (pooling over its tokens, "attention" or "mean"), then, for each question, `part_depth` layers over parts that
+    meet the question as `config.question` says: by cross attention in each ("context"), or in front of the parts, told
+    apart by segment embeddings ("front"). Questions are read by the same layers over tokens.
+
+    With `config.lexical_match` parts also read which words of the question occur in them and around them
+    (`LexicalMatch`): as features, as the words' vectors weighted by BM25, and as logits of their own, which are added.
+
+    `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), `part_ids` (b, t), the number of the part that
+    each token is in, `part_mask` (b, p), 1 at the parts there are, those without any tokens included; `question_ids`
+    (q, m) with a `question_mask` (q, m), and `question_rows` (q), which row of `input_ids` each question is about.
+    `labels` (q, p) are 1 where a part answers the question, 0 where not, and -100 where there is no part. The loss is
+    the mean binary cross-entropy over labels, or their sum divided by `num_items_in_batch`.
+
+    Raises:
+        UserError: for a causal configuration, pooling other than these, a question that no mixer can read, labels of
+            another shape, and rows that no document has.
+    """
+
+    def __init__(self, config: LongspanConfig) -> None:
+        if config.causal:
+            raise UserError("LongspanForEvidence expected causal=False, got causal=True; set causal=False.")
+        check_choice("pooling", config.pooling, POOLINGS)
+        settle_question(config)
+        super().__init__(config)
+        tokens = copy.deepcopy(config)
+        tokens.cross_mixers = None
+        self.longspan = LongspanModel(tokens)
+        self.pool: nn.Module | None = None
+        if config.pooling == "attention":
+            self.pool = nn.Sequential(
+                nn.Linear(config.dim, config.dim), nn.Tanh(), nn.Linear(config.dim, 1, bias=False)
+            )
+        self.length = nn.Linear(1, config.dim)
+        self.match: LexicalMatch | None = None
+        if config.lexical_match:
+            self.match = LexicalMatch(config.vocab_size, config.dim)
+            self.match_features = nn.Linear(self.match.features, config.dim)
+            width = config.embedding_dim if config.cutoffs is None else config.dim
+            assert width is not None
+            self.match_words = nn.Linear(width, config.dim)
+        self.segments = nn.Embedding(2, config.dim) if config.question == "front" else None
+        self.parts = build_backbone(config, config.part_depth, config.cross_mixers)
+        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+        self.classifier = nn.Linear(config.dim, 1)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, LexicalMatch):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+    def expect(self, share: float) -> None:
+        """Let a new model begin with this share of parts that answer a question (Lin et al. 2017, section 4.1)."""
+        with torch.no_grad():
+            self.classifier.bias.fill_(torch.tensor(share).clamp(1e-4, 1 - 1e-4).logit().item())
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        part_ids: Tensor,
+        part_mask: Tensor,
+        question_ids: Tensor,
+        question_mask: Tensor,
+        question_rows: Tensor,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> EvidenceOutput:
+        mask, asked_mask, real = attention_mask.bool(), question_mask.bool(), part_mask.bool()
+        count = real.shape[1]
+        read = {"output_attentions": output_attentions, "return_dict": True}
+        hidden = self.longspan(input_ids=input_ids, attention_mask=attention_mask, **read).last_hidden_state
+        asked = self.longspan(input_ids=question_ids, attention_mask=question_mask, **read).last_hidden_state
+        asked = self.dropout(asked)
+        logits = hidden.new_zeros(hidden.shape[:2]) if self.pool is None else self.pool(hidden).squeeze(-1)
+        x = segment_softmax_pool(hidden, logits, part_ids, count, mask)
+        lengths = segment_sum(mask.unsqueeze(-1).to(accumulation_dtype(x.dtype)), part_ids, count, mask)
+        x = (x + self.length(lengths.log1p().to(x.dtype)))[question_rows]
+        own = real[question_rows]
+        direct: Tensor | float = 0.0
+        if self.match is not None:
+            found, rarity = matches(input_ids, mask, part_ids, real, question_ids, asked_mask, question_rows)
+            features, direct = self.match(found, rarity, question_ids, asked, asked_mask, own)
+            words = self.match_words(self.longspan.embeddings(question_ids))
+            x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ words
+        x = self._meet(x, own, asked, asked_mask)
+        scores = self.classifier(self.dropout(x)).squeeze(-1)
+        scores = (scores + direct).masked_fill(~own, 0)
+        loss = None if labels is None else _loss(scores, labels, num_items_in_batch)
+        return EvidenceOutput(loss=loss, logits=scores)
+
+    def _meet(self, x: Tensor, mask: Tensor, asked: Tensor, asked_mask: Tensor) -> Tensor:
+        """Run the layers over parts, which meet the question."""
+        if self.segments is None:
+            y: Tensor = self.parts(x, mask, context=asked, context_mask=asked_mask)
+            return y
+        question, document = self.segments.weight
+        both = torch.cat((asked + question, x + document), 1)
+        y = self.parts(both, torch.cat((asked_mask, mask), 1))
+        return y[:, asked.shape[1] :]
+
+
+def _loss(scores: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
+    if labels.shape != scores.shape:
+        raise UserError(
+            f"expected labels of {tuple(scores.shape)}, one for each question and part, got {tuple(labels.shape)}; "
+            "give 1, 0 or -100 for each."
+        )
+    known = labels != IGNORED
+    wide = scores.to(accumulation_dtype(scores.dtype))
+    targets = labels.to(wide.dtype)
+    losses: Any = nn.functional.binary_cross_entropy_with_logits(wide, targets, reduction="none")
+    return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch)

@@ -1,0 +1,1 @@
+"""Evidence: which parts of a long document answer a question."""

@@ -1,0 +1,63 @@
+"""What rankings of a document's parts by their similarity to a question share."""
+
+import abc
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from longspan.tasks.base import Baseline, Fitted, check_validation
+from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
+from longspan.tasks.recipe import Recipe
+
+
+class Retrieval(Baseline[EvidenceScores]):
+    """A score for each part of a document and each question, that nothing is learned for.
+
+    The validation split chooses the standard deviation, in parts, of the Gaussian by which neighbouring scores are
+    averaged, and the threshold: a number of standard deviations above a document's mean.
+    """
+
+    #: What validation chooses from; 0 leaves each part its own score.
+    spreads: ClassVar[tuple[float, ...]] = (0.0,)
+
+    @abc.abstractmethod
+    def scores(self, parts: Sequence[str], questions: Sequence[str], seed: int) -> np.ndarray:
+        """Return `(q, p)`, higher where a part is likelier to answer."""
+
+    def fit(self, recipe: Recipe) -> Fitted[EvidenceScores]:
+        task = recipe.task
+        splits = task.load(recipe.data).splits  # type: ignore[attr-defined]
+        check_validation(splits)
+        found: dict[str, list[np.ndarray]] = {}
+        gold: dict[str, list[np.ndarray]] = {}
+        for name in [name for name in splits if name != "train"]:
+            found[name], gold[name] = [], []
+            for number, row in enumerate(splits[name]):
+                found[name] += list(self.scores(row["parts"], row["questions"], recipe.training["seed"] + number))
+                places = np.arange(len(row["parts"]))
+                gold[name] += [np.isin(places, numbers) for numbers in row["evidence"]]
+        tried = {spread: _ranked(found["validation"], spread) for spread in self.spreads}
+        measured = {spread: evidence_scores(rows, gold["validation"]) for spread, rows in tried.items()}
+        best = max(measured, key=lambda spread: measured[spread].recall_at_sixth)
+        threshold = measured[best].threshold
+        scored = {name: evidence_scores(_ranked(rows, best), gold[name], threshold) for name, rows in found.items()}
+        return Fitted(scored, {"spread": best} if len(self.spreads) > 1 else {}, 0)
+
+
+def _ranked(rows: Sequence[np.ndarray], spread: float) -> list[np.ndarray]:
+    """Return scores averaged with their neighbours', with mean 0 and variance 1."""
+    result = []
+    for row in rows:
+        smooth = smoothed(row, spread)
+        result.append((smooth - smooth.mean()) / max(float(smooth.std()), 1e-9))
+    return result
+
+
+def smoothed(scores: np.ndarray, spread: float) -> np.ndarray:
+    """Return Gaussian means of `scores`, `(p,)`, around each; beyond either end is 0, and 0 is no averaging."""
+    if not spread:
+        return scores
+    reach = int(3 * spread)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / spread) ** 2)
+    return np.convolve(np.pad(scores, reach), kernel / kernel.sum(), "valid")

@@ -1,0 +1,122 @@
+"""From documents and questions to token ids, and to batches."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, Features, List, Value
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from longspan.data.batches import pad, padded_length
+from longspan.data.tokens import map_once, token_ids
+from longspan.models.losses import IGNORED
+
+#: A document with more questions is read again for the next ones: memory grows with questions times parts.
+QUESTIONS_AT_ONCE = 32
+
+_FEATURES = {
+    "input_ids": List(Value("int32")),
+    "part_lengths": List(Value("int32")),
+    "question_ids": List(List(Value("int32"))),
+    "evidence": List(List(Value("int32"))),
+    "length": Value("int32"),
+}
+
+
+def tokenise(examples: Dataset, tokenizer: PreTrainedTokenizerBase, name: str) -> Dataset:
+    """Return documents as `example` gives them, with their `evidence` and `length` in tokens; only once, then cached."""
+
+    def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        rows = [
+            {**row, "evidence": evidence[first : first + QUESTIONS_AT_ONCE], "length": len(row["input_ids"])}
+            for parts, questions, evidence in zip(batch["parts"], batch["questions"], batch["evidence"], strict=True)
+            for first, row in zip(
+                range(0, len(questions), QUESTIONS_AT_ONCE), read(tokenizer, parts, questions), strict=True
+            )
+        ]
+        return {column: [row[column] for row in rows] for column in _FEATURES}
+
+    facts = [QUESTIONS_AT_ONCE]
+    return map_once(examples, convert, Features(_FEATURES), facts, tokenizer, f"Tokenising {name}", batch_size=16)
+
+
+def read(
+    tokenizer: PreTrainedTokenizerBase, parts: Sequence[str], questions: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield a document with its first questions, then with its next ones: token ids, and the lengths of its parts.
+
+    A part, or a question, that has no tokens has the unknown one, if there is one.
+    """
+    document = token_ids(tokenizer, parts)
+    asked = [ids if len(ids) else _nothing(tokenizer) for ids in token_ids(tokenizer, questions)]
+    ids = np.concatenate([*document, np.empty(0, np.int32)])
+    ids = ids if len(ids) else _nothing(tokenizer)
+    lengths = [len(part) for part in document]
+    if not sum(lengths):
+        lengths[0] = 1
+    for first in range(0, len(asked), QUESTIONS_AT_ONCE):
+        some = [question.tolist() for question in asked[first : first + QUESTIONS_AT_ONCE]]
+        yield {"input_ids": ids, "part_lengths": lengths, "question_ids": some}
+
+
+def _nothing(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    found = tokenizer.pad_token_id if tokenizer.unk_token_id is None else tokenizer.unk_token_id
+    return np.array([found], np.int32)
+
+
+def collate(examples: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Tensor]:
+    """Return a batch for `LongspanForEvidence`: one row for each document, and the questions of all of them.
+
+    Args:
+        examples: Documents as `tokenise` or `read` gives them; with `evidence` there are labels.
+        pad_id: Id of the padding token.
+    """
+    numbers = [np.repeat(np.arange(len(each["part_lengths"])), each["part_lengths"]) for each in examples]
+    documents = [{"input_ids": each["input_ids"], "part_ids": own} for each, own in zip(examples, numbers, strict=True)]
+    batch = pad(documents, pad_id, per_token={"part_ids": 0})
+    counts = torch.tensor([len(each["part_lengths"]) for each in examples])
+    most = padded_length(int(counts.max()))
+    batch["part_mask"] = (torch.arange(most) < counts.unsqueeze(1)).long()
+    questions = pad([{"input_ids": ids} for each in examples for ids in each["question_ids"]], pad_id)
+    batch["question_ids"], batch["question_mask"] = questions["input_ids"], questions["attention_mask"]
+    asked = torch.tensor([len(each["question_ids"]) for each in examples])
+    batch["question_rows"] = torch.arange(len(examples)).repeat_interleave(asked)
+    if "evidence" in examples[0]:
+        labels = batch["part_mask"][batch["question_rows"]] - 1
+        labels = labels * -IGNORED
+        for row, numbered in zip(labels, (one for each in examples for one in each["evidence"]), strict=True):
+            row[torch.as_tensor(numbered, dtype=torch.long)] = 1
+        batch["labels"] = labels
+    return batch
+
+
+class Collator:
+    """Collates a process's share of a batch.
+
+    A share without documents becomes padding with ignored labels, as all processes take part in every step.
+    """
+
+    def __init__(self, pad_id: int) -> None:
+        self.pad_id = pad_id
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        if examples:
+            return collate(examples, self.pad_id)
+        spare = {"input_ids": [self.pad_id], "part_lengths": [1], "question_ids": [[self.pad_id]], "evidence": [[]]}
+        batch = collate([spare], self.pad_id)
+        nothing = ("attention_mask", "part_mask", "question_mask")
+        batch |= {name: torch.zeros_like(batch[name]) for name in nothing}
+        return batch | {"labels": torch.full_like(batch["labels"], IGNORED)}
+
+
+def truth(examples: Dataset) -> list[np.ndarray]:
+    """Return, for each question of a tokenised split, which parts answer it, `(p,)` bool."""
+    found = []
+    for lengths, evidence in zip(examples["part_lengths"][:], examples["evidence"][:], strict=True):
+        for numbers in evidence:
+            gold = np.zeros(len(lengths), dtype=bool)
+            gold[numbers] = True
+            found.append(gold)
+    return found

@@ -1,0 +1,115 @@
+"""Training of models that find evidence, and what they say about documents and questions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from longspan.scores import Scores
+from longspan.tasks.evidence.reading import Collator, collate, truth
+from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
+from longspan.training import processes
+from longspan.training.base import Loader
+from longspan.training.lengths import LengthTrainer, computed_together, scoring_batches
+
+
+class EvidenceTrainer(LengthTrainer):
+    """A `LengthTrainer` for documents with questions; data sets are `longspan.tasks.evidence.reading.tokenise`'s.
+
+    It chooses the threshold of a model whenever it scores the validation split, before a checkpoint is saved.
+    """
+
+    def get_train_dataloader(self) -> Loader:
+        return Loader(
+            self.train_dataset,
+            batch_sampler=self._training_batches(self.args.process_index),
+            collate_fn=Collator(self.pad_id),
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+        )
+
+    def score(self, dataset: Dataset) -> Scores:
+        logits = self._logits(dataset)
+        if dataset is not self.eval_dataset:
+            return evidence_scores(logits, truth(dataset), self.model.config.thresholds[0])
+        scores = evidence_scores(logits, truth(dataset))
+        self.model.config.thresholds = [scores.threshold]
+        return scores
+
+    def rehearse(self, dataset: Dataset) -> None:
+        self._logits(dataset)
+
+    def validation_scores(self) -> Scores:
+        scores = super().validation_scores()
+        assert isinstance(scores, EvidenceScores)
+        # Those of the epoch that was kept, whose weights came back without them.
+        self.model.config.thresholds = [scores.threshold]
+        return scores
+
+    def _logits(self, dataset: Dataset) -> list[np.ndarray]:
+        return evidence_logits(
+            self.model,
+            dataset,
+            scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
+            pad_id=self.pad_id,
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            after_batch=self._scored_a_batch,
+        )
+
+
+@torch.no_grad()
+def evidence_logits(
+    model: PreTrainedModel,
+    examples: Dataset | Sequence[dict[str, Any]],
+    batches: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> list[np.ndarray]:
+    """Return a model's logits for each question, `(p,)` float32. Several processes share the batches, and get all.
+
+    Args:
+        model: The model, switched to evaluation mode for the call.
+        examples: Documents as `longspan.tasks.evidence.reading.read` gives them.
+        batches: Row numbers, each exactly once; the same in all processes.
+        pad_id: Id of the padding token.
+        progress: Whether to show a progress bar on standard error.
+        after_batch: Called after each batch.
+
+    Raises:
+        UserError: Another process stopped.
+    """
+    columns = ["input_ids", "part_lengths", "question_ids"]
+    if isinstance(examples, Dataset):
+        lengths, asked = examples["part_lengths"][:], examples["question_ids"][:]
+    else:
+        lengths, asked = ([row[name] for row in examples] for name in columns[1:])
+    sizes = [(len(parts), len(questions)) for parts, questions in zip(lengths, asked, strict=True)]
+    starts = np.concatenate([[0], np.cumsum([parts * questions for parts, questions in sizes])]).astype(int)
+
+    def own() -> torch.Tensor:
+        result = torch.zeros(int(starts[-1]))
+        mine = batches[processes.rank() :: processes.count()]
+        for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
+            rows = [{name: examples[row][name] for name in columns} for row in batch]
+            inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, pad_id).items()}
+            found, first = model(**inputs).logits.float().cpu(), 0
+            for row in batch:
+                parts, questions = sizes[row]
+                result[starts[row] : starts[row + 1]] = found[first : first + questions, :parts].flatten()
+                first += questions
+            if after_batch is not None:
+                after_batch()
+        return result
+
+    flat = computed_together(model, own).numpy()
+    return [
+        flat[starts[row] + number * parts : starts[row] + (number + 1) * parts]
+        for row, (parts, questions) in enumerate(sizes)
+        for number in range(questions)
+    ]

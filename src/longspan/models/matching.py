@@ -125,7 +125,7 @@ def _smoothed(scores: Tensor, part_mask: Tensor) -> Tensor:
 
 
 def _standardised(scores: Tensor, part_mask: Tensor) -> Tensor:
-    """Return `scores` (q, p, h, s) with mean 0 and variance 1 over the real parts of each row; 0 where all are equal."""
+    """Return `scores` (q, p, h, s) with mean 0 and variance 1 over the real parts of each row."""
     real = part_mask[..., None, None]
     count = real.sum(1, keepdim=True).clamp_min(1)
     centred = (scores - (scores * real).sum(1, keepdim=True) / count) * real

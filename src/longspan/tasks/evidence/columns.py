@@ -1,6 +1,6 @@
 """What is read: documents in parts, their questions, and the parts that answer each.
 
-Tables have `parts`, and either `question` with `evidence` or, so that a document with several questions is written once,
+Tables have `parts`, and either `question` with `evidence` or, so that a document with several questions is there once,
 `questions`, a list of {"question": ..., "evidence": [...]}. The files of QMSum (Zhong et al. 2021,
 https://aclanthology.org/2021.naacl-main.472) have the same under names of their own.
 """
@@ -40,7 +40,7 @@ class _Alternatives(Column):
 
 @dataclass(frozen=True)
 class Parts(_Alternatives):
-    """The parts of a document: a list of texts, or of {"speaker": ..., "content": ...}, which read "speaker: content"."""
+    """The parts of a document: a list of texts, or of {"speaker": ..., "content": ...}, then "speaker: content"."""
 
     kind = "a list of texts"
 
@@ -106,9 +106,6 @@ class Questions(_Alternatives):
     def is_missing(self, value: Any) -> bool:
         return not value
 
-    def check(self, values: Mapping[str, Any]) -> str:
-        return "a question without a document" if values.get("parts") is None and values.get(self.name) else ""
-
 
 @dataclass(frozen=True)
 class Evidence(_Alternatives):
@@ -130,7 +127,7 @@ class Evidence(_Alternatives):
         given = _first(several)
         if given is None:
             return None
-        found = []
+        found: list[list[int]] = []
         for item in _items(given) or []:
             spans = _of(item, "relevant_text_span") if isinstance(item, dict) else None
             named = _of(item, "evidence") if isinstance(item, dict) else None

@@ -26,7 +26,7 @@ _FEATURES = {
 
 
 def tokenise(examples: Dataset, tokenizer: PreTrainedTokenizerBase, name: str) -> Dataset:
-    """Return documents as `example` gives them, with their `evidence` and `length` in tokens; only once, then cached."""
+    """Return documents as `read` gives them, with their `evidence` and `length` in tokens; only once, then cached."""
 
     def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows = [

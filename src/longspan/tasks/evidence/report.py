@@ -38,9 +38,9 @@ def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
 
 
 _RESULTS = """\
-Recall at a sixth is the share of the parts that answer a question among the sixth of the document's parts that the model
-ranks first; a random order has 16.7 %. Parts are marked from the probability that has the highest F1 on the validation
-split: there F1 is a little better than on new documents."""
+Recall at a sixth is the share of the parts that answer a question among the sixth of the document's parts that the
+model ranks first; a random order has 16.7 %. Parts are marked from the probability that has the highest F1 on the
+validation split: there F1 is a little better than on new documents."""
 
 _USE = """\
 ```python

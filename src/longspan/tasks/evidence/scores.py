@@ -29,13 +29,15 @@ class EvidenceScores(Scores):
         questions: How many questions were scored.
         unanswered: How many others no part answers.
         threshold: The probability from which a part is marked.
-        recall_at_sixth: Share of the parts that answer a question among the first sixth of the document's parts (rounded
-            up), ranked by score.
+        recall_at_sixth: Share of the parts that answer a question among the first sixth of the document's parts
+            (rounded up), ranked by score.
         average_precision: Mean, over the parts that answer a question, of the share of such parts among those ranked as
             high or higher.
         part_f1: F1 of marked parts.
-        span_f1: F1 of spans, runs of marked parts against runs of parts that answer, right only if both ends are; of
-            the spans of all questions together.
+        span_f1: F1 of spans, runs of marked parts against runs of parts that answer, of all questions together. Two
+            agree if they share more than half of the parts in either (DeYoung et al. 2020, "ERASER", section 5, with
+            spans of parts in place of tokens).
+        exact_span_f1: The same, if only spans with the same ends agree.
     """
 
     recall_by_share: dict[str, float]
@@ -46,6 +48,7 @@ class EvidenceScores(Scores):
     average_precision: float = score("average precision", higher_is_better=True, share=True)
     part_f1: float = score("part F1", higher_is_better=True, share=True)
     span_f1: float = score("span F1", higher_is_better=True, share=True)
+    exact_span_f1: float = score("exact span F1", higher_is_better=True, share=True)
 
 
 def evidence_scores(
@@ -73,7 +76,8 @@ def evidence_scores(
     threshold = best_threshold(pairs) if threshold is None else threshold
     marked = [(probabilities(row) >= threshold, gold) for row, gold in pairs]
     spans = [(runs(guess), runs(gold)) for guess, gold in marked]
-    right = sum(len(guess & gold) for guess, gold in spans)
+    guessed, real = (sum(len(pair[side]) for pair in spans) for side in (0, 1))
+    agreeing = sum(any(_agree(span, other) for other in gold) for guess, gold in spans for span in guess)
     return EvidenceScores(
         recall_by_share={f"{share:.4g}": recall for share, recall in recalls.items()},
         questions=len(pairs),
@@ -82,7 +86,8 @@ def evidence_scores(
         recall_at_sixth=recalls[SHARE],
         average_precision=float(np.mean([_average_precision(hits) for hits in found])),
         part_f1=float(np.mean([_f1((guess & gold).sum(), guess.sum(), gold.sum()) for guess, gold in marked])),
-        span_f1=_f1(right, sum(len(guess) for guess, _ in spans), sum(len(gold) for _, gold in spans)),
+        span_f1=_f1(agreeing, guessed, real),
+        exact_span_f1=_f1(sum(len(guess & gold) for guess, gold in spans), guessed, real),
     )
 
 
@@ -111,6 +116,13 @@ def runs(marked: np.ndarray) -> set[tuple[int, int]]:
     """Return the first and the last part of each run of marked parts."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
     return {(int(first), int(end) - 1) for first, end in zip(edges[::2], edges[1::2], strict=True)}
+
+
+def _agree(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two runs share more than half of what is in either, which no two of one side do with the same."""
+    shared = min(one[1], other[1]) - max(one[0], other[0]) + 1
+    either = max(one[1], other[1]) - min(one[0], other[0]) + 1
+    return 2 * shared > either
 
 
 def first_parts(parts: int, share: float) -> int:

@@ -85,7 +85,7 @@ def test_what_is_declared_is_used() -> None:
 
 def test_users_packages_have_the_bounds_that_were_tested() -> None:
     for requirement in [*ALWAYS, *(each for group in OPTIONAL.values() for each in group)]:
-        assert re.fullmatch(r"[a-z-]+>=[\d.]+,<[\d.]+", requirement), requirement
+        assert re.fullmatch(r"[a-z0-9-]+>=[\d.]+,<[\d.]+", requirement), requirement
 
 
 def test_the_set_up_installs_what_is_within_the_bounds() -> None:

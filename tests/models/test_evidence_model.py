@@ -20,7 +20,7 @@ PARTS = torch.tensor([[0, 0, 0, 1, 1, 3, 3, 3], [0, 0, 1, 1, 0, 0, 0, 0]])
 PART_MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 ASKED = torch.tensor([[3, 7, 2], [4, 9, 0], [5, 0, 0]])
 ROWS = torch.tensor([0, 1, 0])
-BATCH = {
+BATCH: dict[str, Any] = {
     "input_ids": IDS,
     "attention_mask": MASK,
     "part_ids": PARTS,
@@ -43,7 +43,12 @@ def logits(model: LongspanForEvidence, **changes: Tensor) -> Tensor:
     return found
 
 
-KINDS = [{}, {"question": "front"}, {"lexical_match": False, "pooling": "mean"}, {"mixers": ["local", "softmax"]}]
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"question": "front"},
+    {"lexical_match": False, "pooling": "mean"},
+    {"mixers": ["local", "softmax"]},
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -42,7 +42,8 @@ class Retrieval(Baseline[EvidenceScores]):
         best = max(measured, key=lambda spread: measured[spread].recall_at_sixth)
         threshold = measured[best].threshold
         scored = {name: evidence_scores(_ranked(rows, best), gold[name], threshold) for name, rows in found.items()}
-        return Fitted(scored, {"spread": best} if len(self.spreads) > 1 else {}, 0)
+        chosen = {"spread": best} if len(self.spreads) > 1 else {}
+        return Fitted(scored, {**chosen, "threshold": round(threshold, 3)}, 0)
 
 
 def _ranked(rows: Sequence[np.ndarray], spread: float) -> list[np.ndarray]:

@@ -94,7 +94,7 @@ def test_baselines_and_mixers_compare(
     for name in ("random", "bm25", "bm25_smoothed", "tfidf", "local"):
         assert name in out
     found = json.loads((tmp_path / "compared" / "comparison.json").read_text(encoding="utf-8"))
-    recall = {row["baseline"]: row["scores"]["test"]["recall_at_sixth"] for row in found["baselines"]}
+    recall = {row["baseline"]: row["test"]["recall_at_sixth"] for row in found["baselines"]}
     assert recall["random"] < recall["bm25"] < recall["bm25_smoothed"]
     assert recall["tfidf"] > recall["random"]
 

@@ -50,6 +50,7 @@ def test_tokens_embeddings_and_layers_are_those_of_the_run(animals, plays, tmp_p
     }
     written = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert written["start_from"] == told
+    assert "It started from the run `plays`." in (tmp_path / "run" / "README.md").read_text()
     said = capsys.readouterr().err
     assert said.count("\nlongspan: ") + said.startswith("longspan: ") == 1
     assert f"(all embeddings and layers) are those of {plays}; new: classifier; left out: lm_head\n" in said

@@ -62,7 +62,7 @@ def model_card(
         source: The recipe's `data.path`, which may name a data set of the Hub.
         encoder: The recipe's `model.encoder`: a folder, or a model of the Hub.
     """
-    dataset = _hub_dataset(source)
+    dataset, begun = _hub_dataset(source), result.details.get("start_from")
     # Where it lies is nobody's business.
     local = Path(encoder).resolve().name if encoder and Path(encoder).expanduser().is_dir() else ""
     head = ModelCardData(
@@ -86,6 +86,7 @@ def model_card(
         use=parts.use,
         repository=REPOSITORY,
         data=data_table,
+        started=f" It started from the run `{Path(begun['run']).name}`." if begun else "",
         stopped=f" It {ended}." if (ended := stopped(result)) else "",
         seconds=duration(result.seconds),
         speed=count(result.tokens_per_second),
@@ -149,7 +150,7 @@ The verbs of the command line take folders: `hf download {repository} --local-di
 
 {data}
 
-Training took {seconds} at {speed} tokens/s, with a peak memory of {memory}.{stopped} `recipe.toml` holds
+Training took {seconds} at {speed} tokens/s, with a peak memory of {memory}.{started}{stopped} `recipe.toml` holds
 every setting and `environment.json` the versions and the machine; `longspan train recipe.toml` repeats the run.
 
 ## Limitations

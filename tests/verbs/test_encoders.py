@@ -112,7 +112,7 @@ def test_epochs_and_other_runs_find_what_was_kept(place: Path, run: Path, tmp_pa
     assert again.scores["test"].to_dict() == json.loads((run / "metrics.json").read_text())["test"]
     # Other mixers and seeds read the same, and a time budget is planned by it.
     train(recipe(place, "model.mixers=softmax", "training.seed=1"), run=tmp_path / "softmax", progress=False)
-    planned = recipe(place, "training.max_minutes=0.02", "training.num_train_epochs=1")
+    planned = recipe(place, "training.max_minutes=1", "training.num_train_epochs=1")
     train(planned, run=tmp_path / "planned", progress=False)
 
 
@@ -180,7 +180,7 @@ def test_questions(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
     scores = evaluate(tmp_path / "run", split="validation").scores.to_dict()
     assert scores["loss"] == pytest.approx(result.scores["validation"].to_dict()["loss"], rel=2e-3)
     forbid(monkeypatch)
-    planned = recipes.load("question-answering", [*named, "training.max_minutes=0.02", "training.num_train_epochs=1"])
+    planned = recipes.load("question-answering", [*named, "training.max_minutes=1", "training.num_train_epochs=1"])
     train(planned, run=tmp_path / "planned", progress=False)
 
 

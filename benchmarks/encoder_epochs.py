@@ -77,7 +77,7 @@ def main() -> None:
             make_encoder(Path(place, "encoder"), [row["text"] for row in rows])
         named = [f"model.encoder={arguments.encoder or Path(place, 'encoder')}"]
         named += [f"model.encoder_window={arguments.window}", "model.wide=false", f"data.path={file}"]
-        recipe = recipes.load("classify", [*named, "model.dim=256"])
+        recipe = recipes.load("classify", named)
         prepared = recipe.task.prepare(recipe)
         start = time.perf_counter()
         model = recipe.task.build_model(recipe, prepared)

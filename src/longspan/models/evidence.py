@@ -49,6 +49,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
     `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), `part_ids` (b, t), the number of the part that
     each token is in, `part_mask` (b, p), 1 at the parts there are, those without any tokens included; `question_ids`
     (q, m) with a `question_mask` (q, m), and `question_rows` (q), which row of `input_ids` each question is about.
+    With a pretrained encoder, `inputs_embeds` may be what it says of `input_ids`.
     `labels` (q, p) are 1 where a part answers the question, 0 where not, and -100 where there is no part. The loss is
     the mean binary cross-entropy over labels, or their sum divided by `num_items_in_batch`.
 
@@ -106,6 +107,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         question_ids: Tensor,
         question_mask: Tensor,
         question_rows: Tensor,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
@@ -114,9 +116,11 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         mask, asked_mask, real = attention_mask.bool(), question_mask.bool(), part_mask.bool()
         count = real.shape[1]
         read = {"output_attentions": output_attentions, "return_dict": True}
-        hidden = self.longspan(input_ids=input_ids, attention_mask=attention_mask, **read).last_hidden_state
-        asked = self.longspan(input_ids=question_ids, attention_mask=question_mask, **read).last_hidden_state
-        asked = self.dropout(asked)
+        document = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        hidden = self.longspan(**document, **read).last_hidden_state
+        words = self.longspan.read(question_ids, asked_mask)
+        question = {"input_ids": question_ids, "attention_mask": question_mask, "inputs_embeds": words}
+        asked = self.dropout(self.longspan(**question, **read).last_hidden_state)
         logits = hidden.new_zeros(hidden.shape[:2]) if self.pool is None else self.pool(hidden).squeeze(-1)
         x = segment_softmax_pool(hidden, logits, part_ids, count, mask)
         lengths = segment_sum(mask.unsqueeze(-1).to(accumulation_dtype(x.dtype)), part_ids, count, mask)
@@ -126,8 +130,8 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         if self.match is not None:
             found, rarity = matches(input_ids, mask, part_ids, real, question_ids, asked_mask, question_rows)
             features, direct = self.match(found, rarity, question_ids, asked, asked_mask, own)
-            words = self.match_words(self.longspan.embeddings(question_ids))
-            x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ words
+            meanings = self.match_words(self.longspan.embed(question_ids, words))
+            x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ meanings
         x = self._meet(x, own, asked, asked_mask)
         scores = self.classifier(self.dropout(x)).squeeze(-1)
         scores = (scores + direct).masked_fill(~own, 0)

@@ -260,7 +260,9 @@ class LongspanModel(LongspanPreTrainedModel):
         if inputs_embeds is not None and mask is not None:
             # Replaced, not multiplied: 0 times NaN is NaN, in the gradients of every weight.
             inputs_embeds = inputs_embeds.masked_fill(~mask.unsqueeze(-1), 0)
-        embedded = self._embedded(input_ids, inputs_embeds, mask, document_ids)
+        if inputs_embeds is None and self.encoder is not None:
+            inputs_embeds = self.encoder(input_ids, mask, document_ids)
+        embedded = self.embed(input_ids, inputs_embeds)
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
@@ -309,13 +311,18 @@ class LongspanModel(LongspanPreTrainedModel):
             hidden_states=None if hidden_states is None else (*hidden_states, x),
         )
 
-    def _embedded(
-        self, input_ids: Tensor | None, inputs_embeds: Tensor | None, mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
-        if self.encoder is None:
-            return self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        found = self.encoder(input_ids, mask, document_ids) if inputs_embeds is None else inputs_embeds
-        embedded: Tensor = self.embeddings(found.to(self.dtype))
+    def read(self, input_ids: Tensor | None, mask: Tensor | None = None) -> Tensor | None:
+        """Return what the pretrained encoder says about tokens, (b, t, width), as `inputs_embeds`; None without one."""
+        return None if self.encoder is None or input_ids is None else self.encoder(input_ids, mask)
+
+    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None = None) -> Tensor:
+        """Return the vectors of tokens, (b, t, width), before positions: with an encoder, of what `read` returned."""
+        if self.encoder is None and inputs_embeds is not None:
+            return inputs_embeds
+        if self.encoder is not None:
+            assert inputs_embeds is not None
+            inputs_embeds = inputs_embeds.to(self.dtype)
+        embedded: Tensor = self.embeddings(input_ids if inputs_embeds is None else inputs_embeds)
         return embedded
 
     def _states(

@@ -79,9 +79,9 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
                 "question its own row."
             )
         mask = None if attention_mask is None else attention_mask.bool()
-        if inputs_embeds is None and self.longspan.encoder is not None:
-            # It reads question and document together, however the rest reads them.
-            inputs_embeds = self.longspan.encoder(input_ids, mask)
+        if inputs_embeds is None:
+            # An encoder reads question and document together, however the rest reads them.
+            inputs_embeds = self.longspan.read(input_ids, mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         asked: Tensor | None = None
         question = allowed = None

@@ -1,5 +1,6 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -98,18 +99,26 @@ class LengthTrainer(LongspanTrainer):
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
+        with self.rehearsing():
+            self.outputs(dataset)
+
+    @contextlib.contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Have something else stand for the outputs of a frozen encoder, of which there are none for what is tried."""
         self._rehearsing = True
         try:
-            self.outputs(dataset)
+            yield
         finally:
             self._rehearsing = False
 
     def rows(self, dataset: Dataset, columns: list[str]) -> Rows:
         """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
-        rows = dataset.select_columns(columns).with_format("numpy")
+        return self.with_encoder_outputs(dataset.select_columns(columns).with_format("numpy"), dataset)
+
+    def with_encoder_outputs(self, rows: Dataset, dataset: Dataset) -> Rows:
+        """Return rows of a data set, which has `input_ids` and `length`, as `rows` does."""
         if self.encoder_outputs is None:
             return rows
-        # Of a part of the documents that is read once, none are on disk.
         stored = self.encoder_outputs
         return stored.stand_ins(rows, dataset) if self._rehearsing else stored.beside(rows, dataset)
 

@@ -74,7 +74,11 @@ def collate(examples: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Ten
         pad_id: Id of the padding token.
     """
     numbers = [np.repeat(np.arange(len(each["part_lengths"])), each["part_lengths"]) for each in examples]
-    documents = [{"input_ids": each["input_ids"], "part_ids": own} for each, own in zip(examples, numbers, strict=True)]
+    read = ("input_ids", "inputs_embeds")
+    documents = [
+        {"part_ids": own, **{name: each[name] for name in read if name in each}}
+        for each, own in zip(examples, numbers, strict=True)
+    ]
     batch = pad(documents, pad_id, per_token={"part_ids": 0})
     counts = torch.tensor([len(each["part_lengths"]) for each in examples])
     most = padded_length(int(counts.max()))

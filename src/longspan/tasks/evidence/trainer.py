@@ -14,7 +14,8 @@ from longspan.tasks.evidence.reading import Collator, collate, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.training import processes
 from longspan.training.base import Loader
-from longspan.training.lengths import LengthTrainer, computed_together, scoring_batches
+from longspan.training.encoder_outputs import WithOutputs
+from longspan.training.lengths import LengthTrainer, Rows, computed_together, scoring_batches
 
 
 class EvidenceTrainer(LengthTrainer):
@@ -25,7 +26,7 @@ class EvidenceTrainer(LengthTrainer):
 
     def get_train_dataloader(self) -> Loader:
         return Loader(
-            self.train_dataset,
+            self.with_encoder_outputs(self.train_dataset, self.train_dataset),
             batch_sampler=self._training_batches(self.args.process_index),
             collate_fn=Collator(self.pad_id),
             num_workers=self.args.dataloader_num_workers,
@@ -41,7 +42,8 @@ class EvidenceTrainer(LengthTrainer):
         return scores
 
     def rehearse(self, dataset: Dataset) -> None:
-        self._logits(dataset)
+        with self.rehearsing():
+            self._logits(dataset)
 
     def validation_scores(self) -> Scores:
         scores = super().validation_scores()
@@ -53,7 +55,7 @@ class EvidenceTrainer(LengthTrainer):
     def _logits(self, dataset: Dataset) -> list[np.ndarray]:
         return evidence_logits(
             self.model,
-            dataset,
+            self.with_encoder_outputs(dataset, dataset),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
             pad_id=self.pad_id,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
@@ -64,7 +66,7 @@ class EvidenceTrainer(LengthTrainer):
 @torch.no_grad()
 def evidence_logits(
     model: PreTrainedModel,
-    examples: Dataset | Sequence[dict[str, Any]],
+    examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     *,
     pad_id: int,
@@ -84,11 +86,12 @@ def evidence_logits(
     Raises:
         UserError: Another process stopped.
     """
-    columns = ["input_ids", "part_lengths", "question_ids"]
-    if isinstance(examples, Dataset):
-        lengths, asked = examples["part_lengths"][:], examples["question_ids"][:]
+    columns = ["input_ids", "part_lengths", "question_ids", "inputs_embeds"]
+    dataset = examples.rows if isinstance(examples, WithOutputs) else examples
+    if isinstance(dataset, Dataset):
+        lengths, asked = dataset["part_lengths"][:], dataset["question_ids"][:]
     else:
-        lengths, asked = ([row[name] for row in examples] for name in columns[1:])
+        lengths, asked = ([row[name] for row in dataset] for name in columns[1:3])
     sizes = [(len(parts), len(questions)) for parts, questions in zip(lengths, asked, strict=True)]
     starts = np.concatenate([[0], np.cumsum([parts * questions for parts, questions in sizes])]).astype(int)
 
@@ -96,7 +99,7 @@ def evidence_logits(
         result = torch.zeros(int(starts[-1]))
         mine = batches[processes.rank() :: processes.count()]
         for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
-            rows = [{name: examples[row][name] for name in columns} for row in batch]
+            rows = [{name: row[name] for name in columns if name in row} for row in map(examples.__getitem__, batch)]
             inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, pad_id).items()}
             found, first = model(**inputs).logits.float().cpu(), 0
             for row in batch:

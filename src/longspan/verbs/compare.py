@@ -126,7 +126,7 @@ def _compare(
 
 def _base(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> Recipe:
     """Return the recipe with all options that it or the overrides hold for any of the compared mixers."""
-    own = recipes.load(recipe).model.get("mixers", [])
+    own = recipes.load(recipe).model.get("mixers", ["additive"])
     used = dict.fromkeys([*own, *(mixer for name in names for mixer in name.split("+"))])
     return recipes.load(recipe, [f"model.mixers={json.dumps(list(used))}", *overrides])
 

@@ -127,6 +127,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     _add_checkpoint(verb)
     reads = "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable"
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
+    told = "json (default), or another of the run's task, such as conll: a word with its label per line"
+    verb.add_argument("--format", metavar="NAME", default="json", help=told)
     add_flags(verb, ReadingOptions)
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
@@ -308,7 +310,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
-    given = {name: value for name, value in vars(args).items() if name in names(ReadingOptions)}
+    given = {name: value for name, value in vars(args).items() if name in {"format", *names(ReadingOptions)}}
     print_predictions(args.run, args.files or ["-"], out, stdin=sys.stdin.buffer, **given, **_checkpoint(args))
 
 

@@ -24,11 +24,11 @@ from longspan.data.columns import (
     Text,
     WordLabels,
     Words,
-    source_names,
 )
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits, load
 from longspan.data.rows import Row, read_rows
+from longspan.data.schema import source_names
 from longspan.errors import UserError
 
 

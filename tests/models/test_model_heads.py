@@ -15,6 +15,7 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
+    LongspanForTokenClassification,
     LongspanModel,
 )
 from longspan.models.losses import mean_loss
@@ -47,7 +48,8 @@ def rows(head: Any, problem: str | None = None) -> list[dict[str, Tensor]]:
         if head is LongspanForQuestionAnswering:
             labels = torch.tensor([-100, -100] if number % 5 == 4 else [number % 3, 1 + number % 4])
         elif head is not LongspanForSequenceClassification:
-            labels = ids.masked_fill(torch.rand(LENGTH) < number / ROWS, -100)
+            known = ids % LABELS if head is LongspanForTokenClassification else ids
+            labels = known.masked_fill(torch.rand(LENGTH) < number / ROWS, -100)
         elif problem in (None, "single_label_classification"):
             labels = torch.tensor(-100 if number % 5 == 4 else number % LABELS)
         elif problem == "multi_label_classification":

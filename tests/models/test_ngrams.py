@@ -122,7 +122,7 @@ def test_saved_models_come_back_and_new_tables_are_zero(tmp_path: Path) -> None:
 
 def test_embeddings_in_place_of_ids_are_refused() -> None:
     model = build()
-    with pytest.raises(UserError, match="expected input_ids, as this model has n-grams of them, got inputs_embeds"):
+    with pytest.raises(UserError, match="expected input_ids, as this model has ngrams of them, got inputs_embeds"):
         model(inputs_embeds=model.embeddings(tokens(1, 4)))
 
 

@@ -173,7 +173,7 @@ def pad(
         if vectors is not None:
             vectors[i, start : start + len(row)] = found[i]
         for name, column in padded.items():
-            column[i, start : start + len(row)] = torch.as_tensor(examples[i][name])
+            column[i, start : start + len(row)] = torch.tensor(examples[i][name])
     batch = {"input_ids": input_ids, "attention_mask": mask, **padded}
     if "labels" in examples[0] and "labels" not in padded:
         batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))

@@ -4,6 +4,7 @@ A column has a `name`, which tasks use, and a `setting`, the recipe's key under 
 Cells come as their source has them: text from csv; values and lists from JSON, parquet and the Hub.
 """
 
+import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any, ClassVar
 
 from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number, words
 from longspan.data.opening import expand
-from longspan.errors import UserError
 
 RESERVED = ("where", "problem")
 """Names that no column may have: every row has its place and its problem under them."""
@@ -244,15 +244,35 @@ class Numbers(Column):
 
 @dataclass(frozen=True)
 class Words(Column):
-    """A document as words: a list of strings; or text that is a JSON list, or words separated by white space."""
+    """A document as words: a list of strings; or text that is a JSON list, or words separated by white space.
 
+    Attributes:
+        documents: Whether the sentences of a document are one row, where files of columns mark documents.
+        strip: What is removed from each word, a regular expression; empty for nothing.
+        raw: Whether text that is not a JSON list is left as it is, for a task that splits it itself.
+    """
+
+    documents: bool = field(default=True, kw_only=True)
+    strip: str = field(default="", kw_only=True)
+    raw: bool = field(default=False, kw_only=True)
     kind = "a list of words"
 
     @property
     def feature(self) -> Any:
         return _list("string")
 
-    def parse(self, cell: Any, folder: Path) -> list[str]:
+    def parse(self, cell: Any, folder: Path) -> list[str] | str:
+        if self.raw and isinstance(cell, str) and json_list(cell) is None:
+            return cell
+        items = self._items(cell)
+        if not self.strip:
+            return items
+        stripped = [re.sub(self.strip, "", item) for item in items]
+        if not all(stripped):
+            raise self._bad_cell(f"a word of which data.strip={self.strip!r} leaves nothing")
+        return stripped
+
+    def _items(self, cell: Any) -> list[str]:
         items = words(cell, self._bad_cell)
         wrong = [item for item in items if not isinstance(item, str)]
         if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
@@ -260,10 +280,44 @@ class Words(Column):
             return cell.split()
         if wrong:
             raise self._bad_cell(f"{described(wrong[0])} among them")
+        if not all(item and not item.isspace() for item in items):
+            raise self._bad_cell("an empty word among them")
         return items
 
     def is_missing(self, value: Any) -> bool:
-        return not value
+        return not value or (isinstance(value, str) and value.isspace())
+
+
+@dataclass(frozen=True)
+class Sentences(Column):
+    """How many words each sentence of a document has: a list of whole numbers that add up to those of the document.
+
+    Attributes:
+        of: The name of the `Words` column.
+    """
+
+    required: bool = field(default=False, kw_only=True)
+    of: str = field(default="tokens", kw_only=True)
+    kind = "a list of numbers of words"
+
+    @property
+    def feature(self) -> Any:
+        return _list("int64")
+
+    def parse(self, cell: Any, folder: Path) -> list[int]:
+        items = json_list(cell) if isinstance(cell, str) else cell
+        if not isinstance(items, list):
+            raise WrongColumn
+        found = [number(item, self._bad_cell) for item in items]
+        if any(item < 0 or item != int(item) for item in found):
+            raise self._bad_cell("another number among them")
+        return [int(item) for item in found if item]
+
+    def check(self, values: Mapping[str, Any]) -> str:
+        sizes, words = values[self.name], values[self.of]
+        if sizes is None or not isinstance(words, list) or sum(sizes) == len(words):
+            return ""
+        return f"{self.name} do not add up to {self.of} (expected {len(words)}, got {sum(sizes)})"
 
 
 @dataclass(frozen=True)
@@ -272,10 +326,12 @@ class WordLabels(Column):
 
     Attributes:
         of: The name of the `Words` column that they label, one label per word.
+        unseen: Whether other splits may have labels that the training split lacks.
     """
 
     target: bool = field(default=True, kw_only=True)
     of: str = field(default="tokens", kw_only=True)
+    unseen: bool = field(default=False, kw_only=True)
     kind = "a list of labels"
 
     @property
@@ -326,45 +382,6 @@ class File(Column):
 def _path(cell: str) -> str:
     """Return a path for messages, unless it may be a document."""
     return repr(cell) if len(cell.split()) == 1 and len(cell) <= 255 else described(cell)
-
-
-def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
-    """Return the name of each column in the source, by the column's own name; several names are joined by commas.
-
-    Args:
-        columns: The columns to read.
-        config: The settings, with an attribute for the `setting` of each column.
-
-    Raises:
-        UserError: A setting is empty, or two settings name the same column.
-        ValueError: The columns do not fit together, which is a mistake in the task.
-    """
-    names = [column.name for column in columns]
-    if len(set(names)) < len(names) or set(names) & set(RESERVED):
-        raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, got {names}")
-    found: dict[str, str] = {}
-    settings: dict[str, str] = {}
-    for column in columns:
-        if isinstance(column, Text) and column.lines and len(columns) > 1:
-            raise ValueError(f"column {column.name!r} has lines of one document, and must be the only one: {names}")
-        if isinstance(column, WordLabels) and not any(
-            isinstance(other, Words) and other.name == column.of for other in columns
-        ):
-            raise ValueError(f"column {column.name!r} is for the words of {column.of!r}, which is not a Words column")
-        source = getattr(config, column.setting)
-        if not source:
-            raise UserError(
-                f"data.{column.setting} must be a name, got an empty text; leave it out to use the default."
-            )
-        for name in column.sources(source):
-            if name in settings and not column.shares:
-                raise UserError(
-                    f"data.{settings[name]} and data.{column.setting} must name two columns, got {name!r} for both; "
-                    "change one."
-                )
-            settings[name] = column.setting
-        found[column.name] = ", ".join(column.sources(source))
-    return found
 
 
 def _value(kind: str) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 from datasets import ClassLabel, Dataset, List, load_dataset
 from datasets.exceptions import DatasetsError
 
-from longspan.data.columns import File
+from longspan.data.columns import File, Words
+from longspan.data.conll import list_splits as list_columns
 from longspan.data.decoding import encoding_name, mend
 from longspan.data.encodings import AUTO
 from longspan.data.folders import (
@@ -97,11 +98,14 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     if objects := list_objects(path, schema):
         splits = list_splits(objects) or {"train": objects}
         return {split: _objects(path, found, schema) for split, found in splits.items()}
+    if schema.of(Words):
+        columns = list_columns([Path(file.path) for file in list_files(path)], SPLIT_NAMES)
+        return {split: _find_file(file, "data.path", schema) for split, file in columns.items()}
     _, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)
-        splits = list_splits(files_here) or {"train": files_here}
-        return {split: _files(path, list_texts(path, found), schema) for split, found in splits.items()}
+        by_split = list_splits(files_here) or {"train": files_here}
+        return {split: _files(path, list_texts(path, found), schema) for split, found in by_split.items()}
     names = sub_folders(path)
     if "train" in names or (names and SPLIT_NAMES.keys() >= set(names)):
         return {

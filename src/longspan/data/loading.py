@@ -71,6 +71,8 @@ def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], trainin
     for column in columns:
         if not isinstance(column, Label | Labels | Flags | WordLabels):
             continue
+        if isinstance(column, WordLabels) and column.unseen:
+            continue
         known = _labels(splits["train"], column)
         if training and isinstance(column, Label) and len(known) < 2:
             only = f"only {shown(min(known))} as a label" if known else "no labels"

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from longspan.data.columns import Column, Text, Words
+from longspan.data.conll import looks_like_columns
 from longspan.data.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
 from longspan.data.encodings import AUTO
 from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
 from longspan.data.notes import note_left_out, noting_encodings
 from longspan.data.objects import is_object, list_objects, read_objects
-from longspan.data.opening import examine, expand, packed_suffix, printable
+from longspan.data.opening import encoding_of, examine, expand, packed_suffix, printable, read_document
 from longspan.data.schema import Row, Schema, schema_of
 from longspan.data.tables import FORMATS, json_object, read_table
 
@@ -61,9 +62,25 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
         return read_files(found.files, schema)
     if is_object(path, schema):
         return read_objects([document_file(path, printable(path.name))], schema)
+    words = schema.of(Words)
+    if words and isinstance(words[0], Words) and words[0].raw and packed_suffix(path) not in FORMATS:
+        encoding = encoding_of(path, schema.encoding)
+        if not looks_like_columns(path, encoding):
+            return _read_raw(path, schema, words[0])
     if is_document(path, schema):
         return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)
+
+
+def _read_raw(path: Path, schema: Schema, column: Column) -> Iterator[Row]:
+    """Yield the text of a file, whose words are to be found."""
+    where = printable(path.name)
+    try:
+        text, encoding = read_document(path, schema.encoding)
+    except NotText as error:
+        yield Row({}, where, error.problem)
+        return
+    yield schema.row({schema.names[column.name]: text}, where, path.parent)._replace(encoding=encoding)
 
 
 def is_document(path: Path, schema: Schema) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.data.cells import BadCell, WrongColumn, is_name, listed, shown
-from longspan.data.columns import Column, Label, Text, source_names
+from longspan.data.columns import RESERVED, Column, Label, Text, WordLabels, Words
 from longspan.data.decoding import broken, nearest
 from longspan.errors import UserError
 
@@ -166,6 +166,45 @@ class Schema:
                 "file."
             )
         return texts[0], labels[0] if labels else None  # type: ignore[return-value]
+
+
+def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
+    """Return the name of each column in the source, by the column's own name; several names are joined by commas.
+
+    Args:
+        columns: The columns to read.
+        config: The settings, with an attribute for the `setting` of each column.
+
+    Raises:
+        UserError: A setting is empty, or two settings name the same column.
+        ValueError: The columns do not fit together, which is a mistake in the task.
+    """
+    names = [column.name for column in columns]
+    if len(set(names)) < len(names) or set(names) & set(RESERVED):
+        raise ValueError(f"columns must have different names, other than {' and '.join(RESERVED)}, got {names}")
+    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    for column in columns:
+        if isinstance(column, Text) and column.lines and len(columns) > 1:
+            raise ValueError(f"column {column.name!r} has lines of one document, and must be the only one: {names}")
+        if isinstance(column, WordLabels) and not any(
+            isinstance(other, Words) and other.name == column.of for other in columns
+        ):
+            raise ValueError(f"column {column.name!r} is for the words of {column.of!r}, which is not a Words column")
+        source = getattr(config, column.setting)
+        if not source:
+            raise UserError(
+                f"data.{column.setting} must be a name, got an empty text; leave it out to use the default."
+            )
+        for name in column.sources(source):
+            if name in settings and not column.shares:
+                raise UserError(
+                    f"data.{settings[name]} and data.{column.setting} must name two columns, got {name!r} for both; "
+                    "change one."
+                )
+            settings[name] = column.setting
+        found[column.name] = ", ".join(column.sources(source))
+    return found
 
 
 def schema_of(columns: Sequence[Column], config: Any) -> Schema:

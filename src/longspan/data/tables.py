@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.columns import Words
+from longspan.data.conll import RAGGED, read_conll
 from longspan.data.decoding import broken, is_damaged, open_text, other
 from longspan.data.encodings import AUTO
 from longspan.data.nested import read_nested
@@ -23,6 +25,7 @@ NESTED = ".json"
 NOT_JSON = "not a JSON object"
 MALFORMED = {
     NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
+    RAGGED: "give each word a line with the same columns",
     FIELDS: "quote fields that contain the separator or line breaks",
 }
 """The beginning of `Row.problem` for malformed rows, and how to fix them."""
@@ -30,6 +33,8 @@ MALFORMED = {
 
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory, or a whole json file.
+
+    If the schema has words, a file with any other suffix is read by `longspan.data.conll.read_conll`.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
     the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and
@@ -42,6 +47,8 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     kind, name = packed_suffix(path), printable(path.name)
     if kind == NESTED:
         return _not_empty(path, _read_text(path, schema, read_nested))
+    if kind not in FORMATS and schema.of(Words):
+        return _not_empty(path, _read_text(path, schema, read_conll))
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {name!r}; "

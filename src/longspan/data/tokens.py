@@ -277,12 +277,14 @@ def tokenize(
 
 def map_once(
     dataset: Dataset,
-    function: Callable[[Any], Any],
+    function: Callable[..., Any],
     features: Features,
     facts: list[Any],
     tokenizer: PreTrainedTokenizerBase,
     description: str,
     batch_size: int = 128,
+    *,
+    with_indices: bool = False,
 ) -> Dataset:
     """Apply a function to batches of documents, unless its result is in the cache of `datasets`.
 
@@ -294,11 +296,13 @@ def map_once(
         tokenizer: The tokenizer that the function uses.
         description: The label of the progress bar.
         batch_size: Documents read, encoded and written at a time; they may be long.
+        with_indices: Whether the function also gets the numbers of these documents.
     """
     processes = cores()
     facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
     return dataset.map(
         function,
+        with_indices=with_indices,
         batched=True,
         batch_size=batch_size,
         writer_batch_size=batch_size,

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from longspan.data.threads import backend_ids
 from longspan.errors import UserError
+from longspan.models.words import LETTERS
 
 _LETTERS = r"[\p{L}\p{M}\p{N}_]"
 #: What may hold the parts of a word together, as patterns of `re`: between letters or digits, and how raw text is split
@@ -157,3 +159,26 @@ def pattern_of(kept: Sequence[str], *, clitics: bool, abbreviations: bool) -> st
 
 PLAIN = pattern_of(["'", "."], clitics=True, abbreviations=True)
 """How raw text is split where nothing is known about its words."""
+
+
+def letters(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """Return the bytes that each token adds to its word in UTF-8, `(v, LETTERS)` uint8, 0 after the last.
+
+    Marks of where words begin or go on are none of them, and special tokens have none. What a longer token has beyond
+    is left out.
+    """
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    special = set(tokenizer.all_special_tokens)
+    bytewise = any((token or "").startswith("Ġ") for token in tokens if token not in special)
+    values = {character: byte for byte, character in bytes_to_unicode().items()}
+    result = np.zeros((len(tokens), LETTERS), dtype=np.uint8)
+    for row, token in enumerate(tokens):
+        if not token or token in special:
+            continue
+        if bytewise and all(character in values for character in token):
+            spelled = bytes(values[character] for character in token).strip()
+        else:
+            spelled = token.removeprefix("▁").removeprefix(_CONTINUES if token != _CONTINUES else "").encode()
+        found = np.frombuffer(spelled[:LETTERS], dtype=np.uint8)
+        result[row, : len(found)] = found
+    return result

@@ -7,6 +7,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
 
 from longspan.models.causal_lm import LongspanForCausalLM
@@ -17,6 +18,7 @@ from longspan.models.masked_lm import LongspanForMaskedLM
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.question_answering import LongspanForQuestionAnswering
 from longspan.models.states import MixerStates
+from longspan.models.token_classification import LongspanForTokenClassification
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
@@ -24,6 +26,7 @@ AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
+AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 
 __all__ = [
     "LongspanConfig",
@@ -32,6 +35,7 @@ __all__ = [
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSequenceClassification",
+    "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
     "MixerStates",

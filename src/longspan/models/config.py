@@ -1,6 +1,5 @@
 """The configuration of every longspan model."""
 
-import itertools
 import math
 from typing import Any, ClassVar
 
@@ -9,13 +8,15 @@ from transformers import PreTrainedConfig
 
 from longspan.errors import UserError, check_choice
 from longspan.models.backbone import ACTIVATIONS
+from longspan.models.checks import check_clusters, check_ngrams, check_words
 
 #: What the embeddings and the layers are made of; the other settings are those of heads, losses and training.
 SHAPE = (
     *("dim", "depth", "heads", "feed_forward_dim", "mixers", "mixer_options", "causal", "forget", "rotary"),
     *("short_convolution", "ngrams", "ngram_buckets", "position", "position_combine", "max_positions"),
     *("position_period", "embedding_dim", "cutoffs", "div_val", "scale_embeddings", "embedding_norm", "norm"),
-    *("residual", "share_layers", "activation"),
+    *("residual", "share_layers", "activation", "word_characters", "word_neighbours"),
+    "word_buckets",
 )
 POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 QUESTIONS = ("context", "front")
@@ -34,21 +35,24 @@ _SIZES = {
     "position_period": 1,
     "short_convolution": 0,
     "ngram_buckets": 2,
+    "word_neighbours": 0,
+    "word_buckets": 2,
     "wide_buckets": 1,
     "encoder_window": 1,
     "encoder_overlap": 0,
     "longest_answer": 1,
+    "features": 0,
 }
 _LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 _DEEPEST = 10_000
 #: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
 _MOST = {"depth": _DEEPEST, "part_depth": _DEEPEST, "short_convolution": 128}
-_LONGEST_NGRAM = 16
 #: What there is not beside a pretrained encoder, and why.
 _WITHOUT_ENCODER = {
     "causal": "it sees what follows a token, too",
     "ngrams": "its outputs know the neighbours of each token",
+    "word_characters": "its outputs take the place of word vectors",
     "cutoffs": "its outputs take the place of word vectors",
     "scale_embeddings": "its outputs take the place of word vectors",
 }
@@ -84,6 +88,12 @@ class LongspanConfig(PreTrainedConfig):
         ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
             end at; None or an empty list means none.
         ngram_buckets: number of vectors for n-grams; those with the same hash share one.
+        word_characters: whether what a word looks like is added to the embeddings of its tokens: its first and its last
+            1 to 5 characters, itself, and its shape, hashed. Not with causal=True, as a word's first token would show
+            the others.
+        word_neighbours: number of words on either side whose hashes are added, too, as pairs with the word for the next
+            ones.
+        word_buckets: number of vectors for these; those with the same hash share one.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
@@ -105,8 +115,15 @@ class LongspanConfig(PreTrainedConfig):
         activation: activation of the feed-forward networks, "gelu" or "relu".
         feed_forward_dropout: whether the feed-forward networks also apply dropout after the activation.
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
-        token_dropout: probability of zeroing a whole token in training, before positions are added.
+        token_dropout: probability of zeroing a whole token in training, before positions are added; with
+            word_characters, of the token and of the word as a whole, but not of its characters.
         classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
+        crf: whether a token classifier scores whole sequences of labels, with a score for each label after each other
+            one: a linear-chain conditional random field (Lafferty et al. 2001).
+        features: number of values of a further feature of words that a token classifier reads; 0 for none.
+        feature_values: the values of that feature, from 1 on; the model does not read them.
+        label_scheme: the scheme of the labels that a token classifier was trained with ("plain", "IOB1", "IOB2" or
+            "IOBES"); those it gives are in IOB2 unless they are plain. The model does not read it.
         pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
             after the other) or "first".
         wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
@@ -187,6 +204,9 @@ class LongspanConfig(PreTrainedConfig):
     short_convolution: int = 0
     ngrams: list[int] | None = None
     ngram_buckets: int = 1 << 16
+    word_characters: bool = False
+    word_neighbours: int = 0
+    word_buckets: int = 1 << 17
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096
@@ -206,6 +226,10 @@ class LongspanConfig(PreTrainedConfig):
     dropout: float | int = 0.1
     token_dropout: float | int = 0.0
     classifier_dropout: float | int | None = None
+    crf: bool = False
+    features: int = 0
+    feature_values: list[str] | None = None
+    label_scheme: str = "plain"
     pooling: str = "attention"
     wide: bool = False
     wide_buckets: int | None = None
@@ -246,8 +270,9 @@ class LongspanConfig(PreTrainedConfig):
                 "leave it out."
             )
         self._check_values()
-        self._check_clusters()
-        self._check_ngrams()
+        check_words(self)
+        check_clusters(self)
+        check_ngrams(self)
         self._check_encoder()
         super().__post_init__(**kwargs)
         self._check_targets()
@@ -317,22 +342,6 @@ class LongspanConfig(PreTrainedConfig):
                 "out."
             )
 
-    def _check_ngrams(self) -> None:
-        if self.ngrams == []:
-            # Of a recipe that has them, nothing else needs to be taken back.
-            self.ngrams, self.ngram_buckets = None, type(self).ngram_buckets
-        if self.ngrams is None:
-            if self.ngram_buckets != type(self).ngram_buckets:
-                raise UserError(
-                    f"ngram_buckets needs sizes of n-grams, got {self.ngram_buckets} without ngrams; set model.ngrams "
-                    "or leave it out."
-                )
-        elif len({*self.ngrams}) != len(self.ngrams) or not all(2 <= size <= _LONGEST_NGRAM for size in self.ngrams):
-            raise UserError(
-                f"expected ngrams of different sizes from 2 to {_LONGEST_NGRAM}, got {self.ngrams}; choose others, "
-                "such as [2, 3]."
-            )
-
     def _check_encoder(self) -> None:
         # A recipe cannot say None.
         self.encoder = self.encoder or None
@@ -351,35 +360,3 @@ class LongspanConfig(PreTrainedConfig):
                     f"expected model.{name} only without a pretrained encoder, as {why}, got {name}={value} with "
                     f"encoder={self.encoder!r}; leave one of them out."
                 )
-
-    def _check_clusters(self) -> None:
-        """Check the options of clusters of tokens, and set which projections are tied."""
-        if self.cutoffs is None:
-            for name, unset in (("div_val", 1), ("tie_projections", None)):
-                if getattr(self, name) != unset:
-                    raise UserError(
-                        f"{name} needs clusters of tokens, got {getattr(self, name)} without cutoffs; set "
-                        "model.cutoffs or leave it out."
-                    )
-            return
-        bounds = [0, *self.cutoffs, self.vocab_size]
-        if any(first >= end for first, end in itertools.pairwise(bounds)):
-            raise UserError(
-                f"expected increasing cutoffs between 0 and the vocabulary's {self.vocab_size} tokens, got "
-                f"{self.cutoffs}; choose others, or leave them out."
-            )
-        assert self.embedding_dim is not None
-        narrowest = self.embedding_dim // self.div_val ** len(self.cutoffs)
-        if narrowest < 1:
-            raise UserError(
-                f"expected at least one number per word vector, got none for the last cluster: embedding_dim="
-                f"{self.embedding_dim} is divided by div_val={self.div_val} {len(self.cutoffs)} times; choose a "
-                "smaller div_val or fewer cutoffs."
-            )
-        if self.tie_projections is None:
-            self.tie_projections = [False] + [True] * len(self.cutoffs)
-        if len(self.tie_projections) != len(self.cutoffs) + 1:
-            raise UserError(
-                f"expected one tie_projections for each of {len(self.cutoffs) + 1} clusters, got "
-                f"{len(self.tie_projections)}; give one more than cutoffs."
-            )

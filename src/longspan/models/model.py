@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -18,11 +19,12 @@ from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import WindowEncoder
-from longspan.models.ngrams import NOTHING, NgramEmbedding
+from longspan.models.ngrams import NOTHING, HashedEmbedding, NgramEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
 from longspan.models.short_convolution import ShortConvolution
 from longspan.models.states import MixerStates
+from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
 
 
@@ -56,7 +58,14 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     def tables(self) -> list[nn.Embedding]:
         """Return the embeddings of which a step of training reads few rows: those are all that it changes."""
-        return [module for module in self.modules() if isinstance(module, NgramEmbedding)]
+        return [module for module in self.modules() if isinstance(module, HashedEmbedding)]
+
+    def read_words(self, begins: Bool[Tensor, " v"], spelling: Int[Tensor, "v k"]) -> None:
+        """Take in which tokens begin words, and the bytes of each, 0 after the last: `longspan.data.words` has both."""
+        for module in self.modules():
+            if isinstance(module, WordCharacters):
+                module.begins.copy_(begins)
+                module.spelling.copy_(spelling)
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings or an encoder."""
@@ -71,10 +80,13 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 "vocab_size."
             )
         resized: nn.Module = super().resize_token_embeddings(*arguments, **options)
+        for module in self.modules():
+            if isinstance(module, WordCharacters):
+                module.resize(self.config.vocab_size)
         return resized
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (NgramEmbedding, ShortConvolution)):
+        if isinstance(module, (HashedEmbedding, ShortConvolution, WordCharacters)):
             module.reset_parameters()
         else:
             super()._init_weights(module)
@@ -144,9 +156,9 @@ class LongspanModel(LongspanPreTrainedModel):
     and returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
     then be that of the whole sequence: its last t columns count.
 
-    Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams, which are
-    made of ids, no tokens, states that do not fit, a context without `cross_mixers`, and `output_attentions=True`:
-    mixers return no attention maps, and most never form one.
+    Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams or characters
+    of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers`, and
+    `output_attentions=True`: mixers return no attention maps, and most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -174,6 +186,15 @@ class LongspanModel(LongspanPreTrainedModel):
         self.ngrams: NgramEmbedding | None = None
         if config.ngrams is not None:
             self.ngrams = NgramEmbedding(config.ngrams, config.ngram_buckets, width)
+        self.words: WordCharacters | None = None
+        if config.word_characters:
+            self.words = WordCharacters(
+                config.vocab_size,
+                width,
+                buckets=config.word_buckets,
+                neighbours=config.word_neighbours,
+                dropout=config.token_dropout,
+            )
         self.positions = Positions(
             config.position,
             width,
@@ -279,13 +300,17 @@ class LongspanModel(LongspanPreTrainedModel):
         if self.ngrams is not None:
             ids = _real_ids(input_ids, mask)
             embedded = embedded + self.ngrams(ids, document_ids, None if states is None else states.recent)
+        if self.training and self.words is not None:
+            # Its characters still tell what a word without a token is.
+            embedded = self._without_tokens(embedded)
+        if self.words is not None:
+            embedded = embedded + self.words(_given(input_ids, "word_characters"), mask).to(embedded.dtype)
         if added_embeds is not None:
             embedded = embedded + added_embeds
         if self.config.scale_embeddings:
             embedded = embedded * self.config.dim**0.5
-        if self.training and self.config.token_dropout:
-            kept = torch.rand(embedded.shape[:2], device=embedded.device) >= self.config.token_dropout
-            embedded = embedded * kept.unsqueeze(-1)
+        if self.training and self.words is None:
+            embedded = self._without_tokens(embedded)
         numbers = count_positions(torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask)
         if position_ids is not None:
             placed = self.positions.at(embedded, position_ids)
@@ -325,6 +350,13 @@ class LongspanModel(LongspanPreTrainedModel):
         embedded: Tensor = self.embeddings(input_ids if inputs_embeds is None else inputs_embeds)
         return embedded
 
+    def _without_tokens(self, embedded: Tensor) -> Tensor:
+        """Return the embeddings of training, some tokens replaced by zeros."""
+        if not self.config.token_dropout:
+            return embedded
+        kept = torch.rand(embedded.shape[:2], device=embedded.device) >= self.config.token_dropout
+        return embedded * kept.unsqueeze(-1)
+
     def _states(
         self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
     ) -> MixerStates | None:
@@ -348,9 +380,15 @@ class LongspanModel(LongspanPreTrainedModel):
 
 def _real_ids(input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
     """Return the ids that n-grams are made of."""
+    ids = _given(input_ids, "ngrams")
+    return ids if mask is None else ids.masked_fill(~mask, NOTHING)
+
+
+def _given(input_ids: Tensor | None, option: str) -> Tensor:
+    """Return the ids that an option of the configuration reads."""
     if input_ids is None:
         raise UserError(
-            "expected input_ids, as this model has n-grams of them, got inputs_embeds; give ids, or build the model "
-            "without ngrams."
+            f"expected input_ids, as this model has {option} of them, got inputs_embeds; give ids, or build the model "
+            f"without {option}."
         )
-    return input_ids if mask is None else input_ids.masked_fill(~mask, NOTHING)
+    return input_ids

@@ -18,7 +18,26 @@ _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
 
 
-class NgramEmbedding(nn.Embedding):
+class HashedEmbedding(nn.Embedding):
+    """Vectors for whatever has a hash; the first stands for nothing. They start at zero: the unseen adds nothing.
+
+    Args:
+        buckets: number of vectors.
+        dim: their width.
+
+    Raises:
+        UserError: if the vectors do not fit into the memory of this machine; nothing has been allocated then.
+    """
+
+    def __init__(self, buckets: int, dim: int) -> None:
+        _check_memory(buckets, dim)
+        super().__init__(buckets, dim, padding_idx=0)
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+
+class NgramEmbedding(HashedEmbedding):
     """Σ_n E[h(x_{t-n+1} ... x_t)] over the sizes n, for each position t.
 
     h is a polynomial of the token ids modulo the prime 2^31 - 1, and then modulo the number of buckets; n-grams that
@@ -33,21 +52,17 @@ class NgramEmbedding(nn.Embedding):
         dim: their width.
 
     Raises:
-        UserError: if the vectors do not fit into the memory of this machine; nothing has been allocated then.
+        UserError: from `HashedEmbedding`.
     """
 
     def __init__(self, sizes: Sequence[int], buckets: int, dim: int) -> None:
-        _check_memory(buckets, dim)
         self.sizes = tuple(sorted(sizes))
-        super().__init__(buckets, dim, padding_idx=0)
+        super().__init__(buckets, dim)
 
     @property
     def before(self) -> int:
         """How many tokens before a position its n-grams reach."""
         return self.sizes[-1] - 1
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.weight)
 
     def first(self, batch_size: int, device: torch.device) -> Int[Tensor, "b w"]:
         """Return the ids before the first token: none."""

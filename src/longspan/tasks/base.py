@@ -4,7 +4,7 @@ import abc
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from longspan.data.columns import Column
 from longspan.data.config import DataConfig
 from longspan.data.rows import Row
+from longspan.data.words import letters, word_starts
 from longspan.errors import UserError
-from longspan.models import LongspanConfig
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.encoder import STAND_IN
 from longspan.models.publishing import NAME
 from longspan.report import scores_table
@@ -183,6 +184,10 @@ class Task(abc.ABC, Generic[S]):
     def columns(self, data: DataConfig) -> Sequence[Column]:
         """Return the columns that are read, targets among them; predictions are made without these."""
 
+    def inputs(self, data: DataConfig) -> Sequence[Column]:
+        """Return the columns that predictions are made from: by default, all but the targets."""
+        return [column for column in self.columns(data) if not column.target]
+
     @abc.abstractmethod
     def prepare(self, recipe: Recipe) -> Prepared:
         """Read, split and process the data; whatever is learned from them is learned from the training split alone.
@@ -239,13 +244,15 @@ class Task(abc.ABC, Generic[S]):
         Raises:
             UserError: For sizes that do not fit together.
         """
-        encoder = recipe.model.get("encoder")
-        if not encoder:
-            return self.model_class(self.configure(recipe.model, prepared.config))
-        encoders.check_tokens(encoder, recipe.data.tokens)
-        found = encoders.settings(encoder, prepared.processor)
+        encoder, found = recipe.model.get("encoder"), {}
+        if encoder:
+            encoders.check_tokens(encoder, recipe.data.tokens)
+            found = encoders.settings(encoder, prepared.processor)
         model = self.model_class(self.configure(recipe.model, {**prepared.config, **found}))
-        encoders.fill(model.base_model.encoder, encoder)
+        if encoder:
+            encoders.fill(model.base_model.encoder, encoder)
+        if isinstance(model, LongspanPreTrainedModel) and prepared.processor.is_fast:
+            model.read_words(*map(torch.from_numpy, (word_starts(prepared.processor), letters(prepared.processor))))
         return model
 
     @abc.abstractmethod
@@ -285,6 +292,10 @@ class Task(abc.ABC, Generic[S]):
         The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
         was read before.
         """
+
+    def formats(self) -> Mapping[str, Callable[[Any], str]]:
+        """Return how predictions are written as something other than JSON lines, by name; by default nothing."""
+        return {}
 
     def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
         """Yield the text that continues `prompt`, in pieces, and fill in `statistics`.

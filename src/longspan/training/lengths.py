@@ -23,7 +23,7 @@ from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
 Rows: TypeAlias = Dataset | WithOutputs
 
 
-def _unmeasured(outputs: Tensor, labels: Tensor) -> Scores:
+def _unmeasured(outputs: Any, labels: Any) -> Scores:
     raise NotImplementedError("a LengthTrainer without `measure` needs a `score` of its own.")
 
 
@@ -55,7 +55,7 @@ class LengthTrainer(LongspanTrainer):
         *args: Any,
         batch_tokens: int,
         pad_id: int,
-        measure: Callable[[Tensor, Tensor], Scores] = _unmeasured,
+        measure: Callable[[Any, Any], Scores] = _unmeasured,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)

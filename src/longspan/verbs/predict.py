@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from longspan.data.paths import read_paths
 from longspan.data.rows import Row
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.results import Prediction
 from longspan.runs import as_run
 from longspan.tasks.base import Run
@@ -56,8 +56,7 @@ def predict(
     given: dict[str, Any] = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
-    columns = [column for column in loaded.task.columns(data) if not column.target]
-    return loaded.task.predict(loaded, read_paths(paths, columns, data, stdin=stdin))
+    return loaded.task.predict(loaded, read_paths(paths, loaded.task.inputs(data), data, stdin=stdin))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
@@ -69,25 +68,42 @@ def _paths(source: Any) -> list[Path | str] | None:
 
 
 def print_predictions(
-    run: Path | str, paths: Sequence[Path | str], out: TextIO, *, stdin: BinaryIO, **given: Any
+    run: Path | str,
+    paths: Sequence[Path | str],
+    out: TextIO,
+    *,
+    stdin: BinaryIO,
+    format: str = "json",
+    checkpoint: int | str | None = None,
+    **given: Any,
 ) -> None:
-    """Print one JSON line per example, in order; `given` are more arguments of `predict`.
+    """Print one JSON line per example, in order, or what another `format` of the task makes of it.
+
+    `given` are more arguments of `predict`.
 
     Raises:
-        UserError: See `predict`; what to set is told as flags. Or there are examples without a prediction.
+        UserError: See `predict`; what to set is told as flags. Or the task has no such format, or there are examples
+            without a prediction.
     """
+    loaded = as_run(run, checkpoint, ())
+    formats = {"json": _json_line, **loaded.task.formats()}
+    check_choice("--format", format, formats)
     failed = total = undecoded = 0
     try:
-        for prediction in predict(run, paths, stdin=stdin, **given):
+        for prediction in predict(loaded, paths, stdin=stdin, **given):
             total += 1
             failed += prediction.error is not None
             undecoded += (prediction.error or "").startswith("broken ")
-            print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=out, flush=True)
+            print(formats[format](prediction), file=out, flush=True)
     except UserError as error:
         raise UserError(_with_flags(str(error))) from None
     if failed:
         hint = ", and --encoding auto finds out encodings" if undecoded else ""
         raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why{hint}.")
+
+
+def _json_line(prediction: Prediction) -> str:
+    return json.dumps(prediction.to_dict(), ensure_ascii=False)
 
 
 def _with_flags(message: str) -> str:

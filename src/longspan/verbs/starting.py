@@ -18,7 +18,8 @@ from longspan.runs import load_run
 from longspan.tasks.base import Prepared, Run
 from longspan.tasks.recipe import Recipe
 
-_TOKENS = "embeddings.weight"
+_TOKENS = ("embeddings.weight", "words.begins", "words.spelling")
+"""What has a row for each token."""
 
 _FREE = {
     *("depth", "mixers", "mixer_options", "causal", "forget", "rotary", "short_convolution", "ngrams", "ngram_buckets"),
@@ -114,12 +115,14 @@ def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
         target, source = own[name].data, found[name]
         if target.shape != source.shape:
             # Special tokens that a task adds come last.
-            if name != f"{model.base_model_prefix}.{_TOKENS}" or target.shape[1:] != source.shape[1:]:
+            of_tokens = name.removeprefix(f"{model.base_model_prefix}.") in _TOKENS
+            if not of_tokens or target.shape[1:] != source.shape[1:]:
                 raise UserError(
                     f"expected {name} of shape {tuple(source.shape)} as in {str(run.folder)!r}, which the model is to "
                     f"start from, got {tuple(target.shape)}; leave out the [model] keys that change it."
                 )
-            grown.append(f"{name} of {len(target) - len(source)} tokens")
+            if target.is_floating_point():
+                grown.append(f"{name} of {len(target) - len(source)} tokens")
             target = target[: len(source)]
         target.copy_(source)
         size += source.numel()

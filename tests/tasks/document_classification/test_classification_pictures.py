@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from drawing import drawn
 
+from longspan.report.confusion import confusion
 from longspan.report.pictures import shortened
 from longspan.tasks.document_classification import pictures
 
@@ -13,7 +14,7 @@ from longspan.tasks.document_classification import pictures
 def test_confusion_grows_with_the_classes(tmp_path: Path, classes: int) -> None:
     names = [f"a class with a rather long name, the {number}th" for number in range(classes)]
     matrix = [[100 if row == column else row % 3 for column in range(classes)] for row in range(classes)]
-    pictures.confusion(matrix, names, tmp_path / "confusion.png")
+    confusion(matrix, names, tmp_path / "confusion.png")
     width, height = drawn(tmp_path / "confusion.png")
     assert width > 40 * min(classes, 30)
     assert height > 40 * min(classes, 30)
@@ -21,7 +22,7 @@ def test_confusion_grows_with_the_classes(tmp_path: Path, classes: int) -> None:
 
 def test_pictures_take_any_class_name(tmp_path: Path) -> None:
     names = ["$5 to $x_{", "日本語", "%d\n"]
-    pictures.confusion([[1, 0, 0], [0, 0, 0], [0, 1, 1]], names, tmp_path / "confusion.png")
+    confusion([[1, 0, 0], [0, 0, 0], [0, 1, 1]], names, tmp_path / "confusion.png")
     drawn(tmp_path / "confusion.png")
     assert shortened("one that differs at its very end: 1") != shortened("one that differs at its very end: 2")
 

@@ -21,6 +21,7 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.wide import spelled
 from longspan.report.card import CardParts
+from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
 from longspan.tasks.document_classification import baselines, pictures, report
@@ -115,7 +116,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
     def draw(
         self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        pictures.confusion(scores.confusion, labels(config), folder / "confusion.png")
+        confusion(scores.confusion, labels(config), folder / "confusion.png")
         pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:

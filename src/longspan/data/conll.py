@@ -1,0 +1,178 @@
+"""Reading columns of words as the shared tasks of CoNLL have them: a word per line, an empty line after a sentence."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from longspan.data.columns import Words
+from longspan.data.decoding import open_text
+from longspan.data.opening import open_packed, packed_suffix, printable
+from longspan.data.schema import Row, Schema
+from longspan.errors import UserError
+
+RAGGED = "ragged columns"
+"""The beginning of `Row.problem` where a line has another number of fields than the file's first."""
+
+UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+"""The columns of CoNLL-U, https://universaldependencies.org/format.html"""
+
+_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(\S+))?")
+_COMMENT = re.compile(r"#\s*(?:newdoc|newpar|sent_id|text|global\.columns)\b")
+_START = "-DOCSTART-"
+# Of CoNLL-U: several words written as one, and words that were left out.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+_SNIFFED = 50
+
+
+def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
+    """Read sentences, or the documents that they form, each a row with its words, labels and `sentences`.
+
+    A line holds the fields of a word, separated by tabs or else by white space; an empty one ends a sentence. Lines
+    that begin with "#" and do not have as many fields are comments. "# newdoc" and "-DOCSTART-" begin a document.
+    Columns are called by their numbers, counted from 1; "tokens" is the first and "labels" the last. Files ending in
+    .conllu have the names of `UNIVERSAL`, too, "tokens" being "form" and "labels" "upos".
+
+    The row of a word with more or fewer fields than the first has a problem.
+
+    Raises:
+        UserError: There is no column of a name.
+    """
+    words = schema.of(Words)[0]
+    assert isinstance(words, Words)
+    universal, name = packed_suffix(path) == ".conllu", printable(path.name)
+    indices: dict[str, int] = {}
+    width, first = 0, 0
+    document = _Document(name)
+    with open_packed(path) as raw, open_text(raw, name, schema.encoding, "\n") as lines:
+        for number, line in enumerate(itertools.chain(lines, [""]), 1):
+            line = line.rstrip("\r\n")
+            if not line.strip():
+                yield from document.end_sentence(schema, indices, path.parent, alone=not words.documents)
+                continue
+            fields = line.split("\t") if "\t" in line else line.split()
+            if line.startswith("#") and (universal or _COMMENT.match(line) or len(fields) != (width or 0)):
+                if found := _DOCUMENT.match(line):
+                    yield from document.end(schema, indices, path.parent)
+                    document.begin(found[1] or "", number)
+                continue
+            if fields[0] == _START:
+                yield from document.end(schema, indices, path.parent)
+                document.begin("", number)
+                continue
+            if universal and _NO_WORD.fullmatch(fields[0]):
+                continue
+            if not width:
+                width, first = len(fields), number
+                indices = _indices(schema, width, name, universal)
+            document.add(fields, number, width, first)
+        yield from document.end(schema, indices, path.parent)
+
+
+class _Document:
+    """The document that is being read."""
+
+    def __init__(self, name: str) -> None:
+        self.file = name
+        self.marked = False
+        self.begin("", 0, marked=False)
+
+    def begin(self, name: str, line: int, *, marked: bool = True) -> None:
+        self.name, self.line = name, line
+        self.marked = marked
+        self.words: list[list[str]] = []
+        self.sentences: list[int] = []
+        self.problem = ""
+        self.open = 0
+
+    def add(self, fields: list[str], number: int, width: int, first: int) -> None:
+        if not self.words:
+            self.line = number
+        if len(fields) != width:
+            expected = f"expected {width} fields as in line {first}, got {len(fields)} in line {number}"
+            self.problem = self.problem or f"{RAGGED} ({expected})"
+            fields = (fields + [""] * width)[:width]
+        self.words.append(fields)
+        self.open += 1
+
+    def end_sentence(self, schema: Schema, indices: dict[str, int], folder: Path, *, alone: bool) -> Iterator[Row]:
+        if self.open:
+            self.sentences.append(self.open)
+            self.open = 0
+            if alone or not self.marked:
+                # Without documents, each sentence is one.
+                yield from self.end(schema, indices, folder)
+
+    def end(self, schema: Schema, indices: dict[str, int], folder: Path) -> Iterator[Row]:
+        if self.open:
+            self.sentences.append(self.open)
+        if self.words:
+            where = f"{self.file}, line {self.line}"
+            cells = {source: [word[index] for word in self.words] for source, index in indices.items()}
+            row = schema.row({**cells, "sentences": list(self.sentences)}, where, folder)
+            yield row._replace(values={}, problem=self.problem) if self.problem else row
+        self.words, self.sentences, self.problem, self.open = [], [], "", 0
+
+
+def _indices(schema: Schema, width: int, name: str, universal: bool) -> dict[str, int]:
+    """Return the place of each column that is read."""
+    known = {str(number + 1): number for number in range(width)}
+    if universal:
+        known |= {column: number for number, column in enumerate(UNIVERSAL[:width])}
+    known |= {"tokens": known.get("form", 0), "labels": known.get("upos", width - 1)}
+    found = {}
+    for column in schema.columns:
+        for source in schema.sources_of(column):
+            if source in known:
+                found[source] = known[source]
+            elif column.required:
+                columns = ", ".join(UNIVERSAL) if universal else f"1 to {width}"
+                raise UserError(
+                    f"expected a column {source!r} in {name}, got the columns {columns}; set data.{column.setting} to "
+                    "one of them."
+                )
+    tokens, labels = (
+        [found[source] for column in schema.columns if column.target is target for source in schema.sources_of(column)
+         if source in found]
+        for target in (False, True)
+    )  # fmt: skip
+    if set(tokens) & set(labels):
+        raise UserError(
+            f"expected words and labels in {name}, got one column; write the label of each word beside it, or name the "
+            "columns with data.text_column and data.label_column."
+        )
+    return found
+
+
+def looks_like_columns(path: Path, encoding: str) -> bool:
+    """Say whether the first lines of a file have equally many fields, two or more, or its name says that they do."""
+    if packed_suffix(path) in (".conll", ".conllu", ".iob", ".bio"):
+        return True
+    with open_packed(path) as raw, open_text(raw, printable(path.name), encoding, "\n") as lines:
+        read = [line.rstrip("\r\n") for line in itertools.islice(lines, _SNIFFED)]
+    found = [line for line in read if line.strip() and not line.startswith("#")]
+    widths = {len(line.split("\t") if "\t" in line else line.split()) for line in found}
+    return len(found) > 1 and len(widths) == 1 and min(widths) > 1
+
+
+def list_splits(files: Sequence[Path], names: dict[str, str]) -> dict[str, Path]:
+    """Return the file of each split, by the split that its name speaks of, such as en_ewt-ud-dev.conllu.
+
+    Args:
+        files: Files of a folder.
+        names: Splits by what files are called.
+
+    Raises:
+        UserError: Two files are of one split.
+    """
+    found: dict[str, Path] = {}
+    for path in files:
+        parts = re.split(r"[^a-z]+", path.name.lower())
+        for split in dict.fromkeys(names[part] for part in parts if part in names):
+            if split in found:
+                raise UserError(
+                    f"expected one file for the {split} split, got {found[split].name!r} and {path.name!r}; name the "
+                    "files with data.train, data.validation and data.test."
+                )
+            found[split] = path
+    return found

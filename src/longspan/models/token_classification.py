@@ -1,0 +1,281 @@
+"""A token classifier: a label for each word, each by itself or all together as a conditional random field."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED, check_token_labels, mean_loss
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.states import MixerStates
+from longspan.models.words import Gathered, first_of_words, gathered
+from longspan.ops.crf import best_path, filtered, log_marginals, log_partition
+from longspan.ops.dropout import Dropout
+from longspan.ops.pooling import accumulation_dtype
+
+#: The score of labels that may not follow each other, and of a label that a token cannot have.
+_NEVER = -1e4
+
+
+@dataclass
+class TokenLabels(TokenClassifierOutput):
+    """What transformers' token classifiers return, and more.
+
+    Attributes:
+        tags: (b, t) the labels of the best sequence; only outside training.
+        past_key_values: the states after these tokens, if they were asked for.
+        chain_state: (b, labels) what a causal conditional random field goes on from.
+    """
+
+    tags: Tensor | None = None
+    past_key_values: MixerStates | None = None
+    chain_state: Tensor | None = None
+
+
+class LinearChain(nn.Module):
+    """The scores of a linear-chain conditional random field: of labels after each other, first, and last.
+
+    Labels that may not follow each other never do: in IOB2, I-X comes after B-X or I-X alone.
+
+    Args:
+        names: the labels.
+        learned: whether the scores are learned; otherwise those of all that is allowed are 0.
+    """
+
+    def __init__(self, names: list[str], *, learned: bool) -> None:
+        super().__init__()
+        self.names = names
+        self.learned = learned
+        if learned:
+            self.transitions = nn.Parameter(torch.zeros(len(names), len(names)))
+            self.start = nn.Parameter(torch.zeros(len(names)))
+            self.end = nn.Parameter(torch.zeros(len(names)))
+
+    def forward(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scores of transitions (l, l), starts (l,) and ends (l,), in the type of `like`."""
+        labels = len(self.names)
+        never = torch.tensor([[not follows(a, b) for b in self.names] for a in self.names], device=like.device)
+        first = torch.tensor([not follows("O", name) for name in self.names], device=like.device)
+        if not self.learned:
+            zeros = like.new_zeros(labels)
+            return zeros.expand(labels, labels).masked_fill(never, _NEVER), zeros.masked_fill(first, _NEVER), zeros
+        kind = like.dtype
+        return (
+            self.transitions.to(kind).masked_fill(never, _NEVER),
+            self.start.to(kind).masked_fill(first, _NEVER),
+            self.end.to(kind),
+        )
+
+
+def follows(before: str, label: str) -> bool:
+    """Say whether `label` may come after `before` in IOB2; any may follow any that are no such labels."""
+    return not label.startswith("I-") or before in (label, f"B-{label[2:]}")
+
+
+class LongspanForTokenClassification(LongspanPreTrainedModel):
+    """Label each word of a document.
+
+    `forward` takes the arguments of `LongspanModel` and `labels` (b, t): numbers of labels, -100 where there is none or
+    it is not known. It returns the `loss`, the mean over the labels of the negative log-likelihood (or its sum divided
+    by `num_items_in_batch`), `logits` (b, t, num_labels) and, outside training, the best `tags` (b, t).
+
+    A word's label is that of its first token: which tokens begin words is known from the tokenizer (`begins`), and all
+    do until it is told. Outside training, the other tokens of a word have the word's logits, of which B- has become I-,
+    so that a pipeline sees one span. Tags are those of the best sequence in which no I- begins a span.
+
+    With `config.crf` the labels of a sentence are those of a linear-chain conditional random field, whose chain begins
+    anew where `sentence_ids` (b, t) change, and the loss sums over the labels that are not known. Outside training,
+    logits are then log-probabilities: of a word's label given its sentence or, in a causal model, given what was read.
+
+    A causal model continues from `past_key_values` and `chain_state`; its tokens have logits of their own.
+
+    `feature_ids` (b, t), below `config.features`, are a further feature of words, such as their part of speech; 0 means
+    that it is not known.
+
+    Raises:
+        UserError: for labels that are not integers of (b, t).
+    """
+
+    begins: Tensor
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.longspan = LongspanModel(config)
+        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(dropout)
+        self.classifier = nn.Linear(config.dim, config.num_labels)
+        names = [config.id2label[number] for number in range(config.num_labels)]
+        self.chain = LinearChain(names, learned=config.crf)
+        self.features: nn.Embedding | None = None
+        if config.features:
+            width = config.dim if config.cutoffs is not None else config.embedding_dim
+            assert width is not None
+            self.features = nn.Embedding(config.features, width, padding_idx=0)
+        self.register_buffer("begins", torch.ones(config.vocab_size, dtype=torch.bool))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, LinearChain):
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+        elif module is self:
+            nn.init.constant_(self.begins, True)
+        else:
+            super()._init_weights(module)
+
+    def read_words(self, begins: Bool[Tensor, " v"], spelling: Int[Tensor, "v k"]) -> None:
+        super().read_words(begins, spelling)
+        self.begins.copy_(begins)
+
+    def resize_token_embeddings(self, *arguments: object, **options: object) -> nn.Module:
+        resized = super().resize_token_embeddings(*arguments, **options)
+        tokens = self.config.vocab_size
+        self.begins = nn.functional.pad(self.begins[:tokens], (0, max(0, tokens - len(self.begins))), value=True)
+        return resized
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        sentence_ids: Tensor | None = None,
+        feature_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        past_key_values: MixerStates | None = None,
+        chain_state: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> TokenLabels:
+        body = self.longspan(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            document_ids=document_ids,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            added_embeds=self._features(feature_ids),
+            return_dict=True,
+        )
+        hidden = body.last_hidden_state
+        scores = self.classifier(self.dropout(hidden))
+        scores = scores.to(accumulation_dtype(scores.dtype))
+        mask = None if attention_mask is None else attention_mask[:, -hidden.shape[1] :].bool()
+        first = self._first(input_ids, mask, scores)
+        loss = None
+        if labels is not None:
+            check_token_labels("labels", labels, hidden.shape[:2])
+            loss = self._loss(scores, labels, first, sentence_ids, num_items_in_batch)
+        tags = None
+        if not self.training:
+            scores, tags, chain_state = self._labelled(scores, first, sentence_ids, chain_state, mask)
+        return TokenLabels(
+            loss=loss,
+            logits=scores,
+            tags=tags,
+            hidden_states=body.hidden_states,
+            past_key_values=body.past_key_values,
+            chain_state=chain_state if self.config.crf and self.config.causal else None,
+        )
+
+    def _features(self, feature_ids: Tensor | None) -> Tensor | None:
+        return None if self.features is None or feature_ids is None else self.features(feature_ids)
+
+    def _first(self, ids: Tensor | None, mask: Tensor | None, scores: Tensor) -> Bool[Tensor, "b t"]:
+        """Return which tokens stand for words."""
+        if ids is not None and not self.config.causal:
+            return first_of_words(ids, self.begins, mask)
+        real = scores.new_ones(scores.shape[:2], dtype=torch.bool) if mask is None else mask
+        # Where a segment begins within a word, the word began before.
+        return real if ids is None else real & self.begins[ids]
+
+    def _loss(
+        self,
+        scores: Float[Tensor, "b t l"],
+        labels: Int[Tensor, "b t"],
+        first: Bool[Tensor, "b t"],
+        sentence_ids: Tensor | None,
+        num_items_in_batch: int | Tensor | None,
+    ) -> Tensor:
+        known = labels != IGNORED
+        if not self.config.crf:
+            losses = nn.functional.cross_entropy(
+                scores[known],
+                labels[known],
+                reduction="none",
+                label_smoothing=float(self.config.label_smoothing) if self.training else 0.0,
+            )
+            return mean_loss(losses, known.sum(), num_items_in_batch)
+        rows = gathered(first, sentence_ids)
+        free, gold = rows.rows(scores), rows.rows(torch.where(known, labels, -1))
+        numbers = torch.arange(self.num_labels, device=gold.device)
+        # Of a label that is not known, any will do: the sum is over all of them.
+        wrong = (gold.unsqueeze(-1) >= 0) & (gold.unsqueeze(-1) != numbers)
+        both = torch.cat((free, free.masked_fill(wrong, -torch.inf)))
+        total = log_partition(both, rows.lengths.repeat(2), *self.chain(free)).view(2, -1)
+        return mean_loss(total[0] - total[1], (known & first).sum(), num_items_in_batch)
+
+    @torch.no_grad()
+    def _labelled(
+        self,
+        scores: Float[Tensor, "b t l"],
+        first: Bool[Tensor, "b t"],
+        sentence_ids: Tensor | None,
+        chain_state: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return logits and tags of all tokens, and the state of a causal chain."""
+        rows = gathered(first, sentence_ids)
+        own = rows.rows(scores)
+        parts = self.chain(own)
+        if self.config.causal and self.config.crf:
+            # No label may depend on what comes later: each row is one chain.
+            rows = _by_row(first)
+            transitions, start, _ = parts
+            known, chain_state = filtered(rows.rows(scores), rows.lengths, transitions, start, chain_state)
+            scores = rows.back(scores, known)
+            return scores, scores.argmax(-1), chain_state
+        tags = scores.argmax(-1)
+        if self.config.causal:
+            return scores, tags, None
+        best = best_path(own, rows.lengths, *parts)
+        if self.config.crf:
+            scores = rows.back(scores, log_marginals(own, rows.lengths, *parts))
+        return self._continued(scores, rows.back(tags, best), first, mask)
+
+    def _continued(
+        self, scores: Tensor, tags: Tensor, first: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, None]:
+        """Give the tokens of a word but its first the word's scores and tags, B- being I- there."""
+        names = self.chain.names
+        numbers = {name: number for number, name in enumerate(names)}
+        inside = [numbers.get(f"I-{name[2:]}", own) if name[:2] == "B-" else own for own, name in enumerate(names)]
+        places = torch.arange(first.shape[1], device=first.device).expand_as(first)
+        source = torch.where(first, places, 0).cummax(1).values
+        later = ~first if mask is None else mask & ~first
+        there = tags.gather(1, source)
+        tags = torch.where(later, torch.tensor(inside, device=tags.device)[there], tags)
+        word = scores.gather(1, source.unsqueeze(-1).expand_as(scores))
+        for own, other in enumerate(inside):
+            if own != other:
+                word[..., other] = torch.logaddexp(word[..., other], word[..., own])
+                word[..., own] = word[..., other] + _NEVER
+        return torch.where(later.unsqueeze(-1), word, scores), tags, None
+
+
+def _by_row(first: Bool[Tensor, "b t"]) -> Gathered:
+    """Return the words of each row of tokens in a row, empty rows too."""
+    row = torch.arange(first.shape[0], device=first.device).unsqueeze(1).expand_as(first)[first]
+    return Gathered(first, row, (first.cumsum(1) - 1)[first], first.sum(1))

@@ -1,0 +1,109 @@
+"""Predictions of token classifiers: words in raw text, their labels and spans, as JSON and in columns."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from longspan.results import Prediction
+from longspan.tasks.token_classification.labels import spans
+
+_LINE = re.compile(r"[^\r\n]*[\r\n]*")
+
+
+@dataclass(frozen=True)
+class WordsPrediction(Prediction):
+    """The words of a document with their labels.
+
+    Attributes:
+        tokens: The words.
+        labels: The label of each, in IOB2 where labels are of spans.
+        scores: The probability that the model gives each label.
+        offsets: The first character of each word, and the one after its last, in the text; words that came without one
+            are joined by spaces.
+        sentences: How many words each sentence has.
+        spans: Each span with its `type`, its `text`, its `start` and `end` in characters, and the smallest `score` of
+            its words; None without such labels.
+    """
+
+    tokens: list[str] | None = None
+    labels: list[str] | None = None
+    scores: list[float] | None = None
+    offsets: list[list[int]] | None = None
+    sentences: list[int] | None = None
+    spans: list[dict[str, Any]] | None = None
+
+    def to_columns(self) -> str:
+        """Return a line for each word with its label, an empty line after each sentence; a comment for an error."""
+        if self.tokens is None or self.labels is None:
+            return f"# {self.where}: {self.error}\n"
+        lines, ends, total = [f"# {self.where}"], set(), 0
+        for size in self.sentences or [len(self.tokens)]:
+            total += size
+            ends.add(total)
+        for number, (word, label) in enumerate(zip(self.tokens, self.labels, strict=True), 1):
+            # A space within a word would be taken for what separates the columns.
+            lines.append(f"{word}\t{label}")
+            lines += [""] if number in ends else []
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text as words, with their offsets and how many each line of it has."""
+
+    tokens: list[str]
+    offsets: list[list[int]]
+    sentences: list[int]
+
+
+def split_text(tokenizer: PreTrainedTokenizerBase, text: str) -> Split:
+    """Return the words of raw text, as the tokenizer splits it; each line is a sentence."""
+    splitter = tokenizer.backend_tokenizer.pre_tokenizer
+    words: list[str] = []
+    offsets: list[list[int]] = []
+    sentences = []
+    for line in _LINE.finditer(text):
+        found = _words(splitter, line[0])
+        words += [line[0][start:end] for start, end in found]
+        offsets += [[line.start() + start, line.start() + end] for start, end in found]
+        sentences += [len(found)] if found else []
+    return Split(words, offsets, sentences)
+
+
+def _words(splitter: Any, line: str) -> list[tuple[int, int]]:
+    """Return where the words of a line are, without the space around them."""
+    if splitter is None:
+        return [found.span() for found in re.finditer(r"\S+", line)]
+    found = []
+    for _, (start, end) in splitter.pre_tokenize_str(line):
+        word = line[start:end]
+        start += len(word) - len(word.lstrip())
+        end -= len(word) - len(word.rstrip())
+        if start < end:
+            found.append((start, end))
+    return found
+
+
+def joined(tokens: Sequence[str], sentences: Sequence[int] | None) -> Split:
+    """Return words that came without a text, as if joined by spaces."""
+    offsets, start = [], 0
+    for token in tokens:
+        offsets.append([start, start + len(token)])
+        start += len(token) + 1
+    return Split(list(tokens), offsets, list(sentences or [len(tokens)]))
+
+
+def spans_of(words: Split, labels: Sequence[str], scores: Sequence[float], text: str | None) -> list[dict[str, Any]]:
+    """Return the spans of a document's labels in IOB2; none goes on into another sentence."""
+    found, begin = [], 0
+    source = " ".join(words.tokens) if text is None else text
+    for size in words.sentences:
+        for kind, first, last in spans(labels[begin : begin + size]):
+            start, end = words.offsets[begin + first][0], words.offsets[begin + last - 1][1]
+            least = min(scores[begin + first : begin + last])
+            found.append({"type": kind, "text": source[start:end], "start": start, "end": end, "score": least})
+        begin += size
+    return found

@@ -1,0 +1,107 @@
+"""The documents of a recipe with their labels, checked: what models and baselines learn from."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from datasets import Dataset
+
+from longspan.data.cells import shown
+from longspan.data.columns import Column, Sentences, WordLabels, Words
+from longspan.data.loading import Splits, load
+from longspan.errors import UserError
+from longspan.tasks.token_classification.labels import Scheme, label_names, scheme_of, to_iob2
+from longspan.tasks.token_classification.options import TokenData
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents with labels.
+
+    Attributes:
+        loaded: Their splits, with the labels as they were read.
+        scheme: That of the labels of the training split, which the others keep to.
+        names: The labels that a model is to give.
+    """
+
+    loaded: Splits
+    scheme: Scheme
+    names: list[str]
+
+
+def columns(data: TokenData, *, raw: bool = False) -> list[Column]:
+    """Return the columns that are read; `raw` words may be a text that is to be split."""
+    words = Words("tokens", "text_column", documents=data.unit == "document", strip=data.strip, raw=raw)
+    feature = [WordLabels("feature", "feature_column", target=False)] if data.feature_column else []
+    labels = WordLabels("labels", "label_column", unseen=True)
+    return [words, *feature, Sentences("sentences", "sentences_column"), labels]
+
+
+def read(data: TokenData) -> Documents:
+    """Read and split documents.
+
+    Raises:
+        UserError: See `longspan.data.loading.load`; or labels are of no scheme, do not keep to it, or are all the same.
+    """
+    loaded = load(data, columns(data))
+    scheme = scheme_of(_sentences(loaded.splits["train"]))
+    loaded = checked(loaded, scheme, data)
+    labels = (to_iob2(labels, scheme).labels for labels in _sentences(loaded.splits["train"]))
+    names = label_names(labels, scheme)
+    if len(names) < 2:
+        raise UserError(
+            f"expected at least two labels in the training data, got only {shown(names[0])}; check data.label_column."
+        )
+    return Documents(loaded, scheme, names)
+
+
+def checked(loaded: Splits, scheme: Scheme, data: TokenData) -> Splits:
+    """Return the rows whose labels keep to the scheme.
+
+    Raises:
+        UserError: Some do not, and are neither mended nor left out.
+    """
+    splits, skipped = dict(loaded.splits), Counter(loaded.skipped)
+    if data.mend_labels or scheme == "plain":
+        return loaded
+    for name, rows in loaded.splits.items():
+        good, first, broken = [], "", 0
+        for number, row in enumerate(rows.select_columns(["labels", "sentences", "where"])):
+            start = 0
+            own = 0
+            for labels in by_sentence(row["labels"], row["sentences"]):
+                wrong = to_iob2(labels, scheme).broken
+                if wrong and not first:
+                    word = start + wrong[0]
+                    first = f"{shown(row['labels'][word])} of word {word + 1} at {row['where']}"
+                own += len(wrong)
+                start += len(labels)
+            broken += own
+            good += [] if own else [number]
+        if not broken:
+            continue
+        if not data.skip_bad_rows:
+            what = "an I- that begins a span" if scheme == "IOB2" else "labels in another order"
+            raise UserError(
+                f"expected labels in {scheme}, got {what} {broken} times in the {name} data (first: {first}); correct "
+                "them, set data.mend_labels=true to have such spans begin there, or data.skip_bad_rows=true to drop "
+                "and count these rows."
+            )
+        if not good:
+            raise UserError(f"expected labels in {scheme} in the {name} data, got none; check data.label_column.")
+        skipped[f"labels not in {scheme}"] += len(rows) - len(good)
+        splits[name] = rows.select(good)
+    return replace(loaded, splits=type(loaded.splits)(splits), skipped=dict(skipped))
+
+
+def by_sentence(values: Sequence[str], sizes: Sequence[int] | None) -> list[list[str]]:
+    """Return the values of each sentence, given how many each has; None is one sentence."""
+    ends = [0, *accumulate(sizes or [len(values)])]
+    return [list(values[start:end]) for start, end in pairwise(ends) if start < end]
+
+
+def _sentences(rows: Dataset) -> Iterator[list[str]]:
+    """Yield the labels of each sentence."""
+    for labels, sizes in zip(rows["labels"][:], rows["sentences"][:], strict=True):
+        yield from by_sentence(labels, sizes)

@@ -1,0 +1,106 @@
+"""Results of token classifiers: tables, errors in their context, and what the model card says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from longspan.models.publishing import NAME
+from longspan.report import count, scores_table, share, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, TrainingResult
+from longspan.tasks.base import Task
+from longspan.tasks.recipe import Recipe
+from longspan.tasks.token_classification.scores import TokenScores
+from longspan.tasks.token_classification.trainer import Sentence
+
+#: Sentences with the most errors that are kept, and of which the report shows the first.
+_WORST, _SHOWN = 20, 5
+
+
+def worst(sentences: Sequence[Sentence], rows: Dataset) -> list[dict[str, Any]]:
+    """Return the sentences with the most wrong labels: where they are, how many there are, and their text."""
+    wrong = [(sum(a != b for a, b in zip(each.gold, each.given, strict=True)), each) for each in sentences]
+    most = sorted((pair for pair in wrong if pair[0]), key=lambda pair: -pair[0])[:_WORST]
+    found = []
+    for errors, sentence in most:
+        row = rows[sentence.document]
+        sizes = row["sentences"] or [len(row["tokens"])]
+        start = sum(sizes[: sentence.number])
+        words = row["tokens"][start : start + len(sentence.gold)]
+        told = f"{row['where']}, sentence {sentence.number + 1}" if len(sizes) > 1 else row["where"]
+        found.append({"where": told, "errors": errors, "words": len(words), "text": _marked(words, sentence)})
+    return found
+
+
+def _marked(words: Sequence[str], sentence: Sentence) -> str:
+    """Return the words, those with a wrong label in brackets with the right one and the one that was given."""
+    return " ".join(
+        word if gold == given else f"[{word} {gold} → {given}]"
+        for word, gold, given in zip(words, sentence.gold, sentence.given, strict=True)
+    )
+
+
+def errors_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return sentences with their errors for people."""
+    told = (f"{row['where']}: {row['errors']} of {row['words']} wrong\n{row['text']}" for row in found)
+    return "\n\n".join(told) + "\n"
+
+
+def evaluation_report(task: Task[TokenScores], evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores = evaluation.scores
+    assert isinstance(scores, TokenScores)
+    keys = ("precision", "recall", "f1")
+    types = ([name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items())
+    confused = ([str(label), str(given), count(float(number))] for label, given, number in scores.confused[:10])
+    worst = evaluation.details["worst"][:_SHOWN]
+    parts = [
+        task.data_table({evaluation.split: evaluation.details["data_summary"]}),
+        f"read by {evaluation.details['unit']}",
+        scores_table({evaluation.split: scores}),
+        table(["label", "precision", "recall", "F1", "support"], types),
+        table(["label", "taken for", "words"], confused),
+        *(
+            [f"Sentences with the most errors ([word right → given]):\n\n{errors_text(worst).rstrip()}"]
+            if worst
+            else []
+        ),
+        f"written to {evaluation.folder}",
+    ]
+    return "\n\n".join(parts)
+
+
+def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+    """Return what the model card says about a token classifier."""
+    labels = result.details["labels"]
+    named = ", ".join(f"`{name}`" for name in labels[:50])
+    more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
+    return CardParts(
+        description=f"A token classifier trained with the recipe `{recipe.name}`.",
+        made=f". It gives each word one of {named}{more}.",
+        results="A span is right if its type and both of its ends are (seqeval, strict).",
+        use=_USE.format(name=NAME),
+        limitations=_LIMITATIONS,
+        pipeline_tag="token-classification",
+        metrics=("accuracy", "f1"),
+    )
+
+
+_USE = """\
+```python
+import longspan.models  # makes the architecture known to transformers
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+{name}
+model = AutoModelForTokenClassification.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+label = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="simple")
+print(label("Some text."))
+```
+
+`longspan predict FOLDER FILE` labels whole files."""
+
+_LIMITATIONS = """\
+The scores apply to words like those it was trained on, split as there. Its labels for another kind of text, or another
+language, may be wrong without a sign of it. It shares the biases of its training data."""

@@ -1,0 +1,250 @@
+"""Token classification: `TokenClassification`."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.columns import Column
+from longspan.data.config import DataConfig
+from longspan.data.loading import Splits
+from longspan.data.rows import Row
+from longspan.data.tokens import build_tokenizer
+from longspan.data.words import WordEncoder, splitting
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForTokenClassification
+from longspan.models.limits import limits
+from longspan.report import count, table
+from longspan.report.card import CardParts
+from longspan.report.confusion import confusion
+from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.documents import windows
+from longspan.tasks.recipe import Recipe
+from longspan.tasks.token_classification import baselines, reading, report
+from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
+from longspan.tasks.token_classification.options import TokenData, TrainingOptions
+from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
+from longspan.tasks.token_classification.scores import TokenScores, token_scores
+from longspan.tasks.token_classification.trainer import TokenTrainer, labelled, tags_of
+from longspan.training.lengths import ragged_outputs, scoring_batches
+
+
+class TokenClassification(Task[TokenScores]):
+    """A label for each word of documents, of any length."""
+
+    data_config = TokenData
+    training_options = TrainingOptions
+    scores = TokenScores
+    model_class = LongspanForTokenClassification
+    data_hint: ClassVar[str] = (
+        "data.path=FILE (a file in columns such as CoNLL-U, a word per line, or a jsonl table with lists), or "
+        "data.train=FILE"
+    )
+
+    # What is read
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        assert isinstance(data, TokenData)
+        return reading.columns(data)
+
+    def inputs(self, data: DataConfig) -> Sequence[Column]:
+        assert isinstance(data, TokenData)
+        return [column for column in reading.columns(data, raw=True) if not column.target]
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        data = recipe.data
+        assert isinstance(data, TokenData)
+        found = reading.read(data)
+        loaded, names = found.loaded, found.names
+        training = loaded.splits["train"]
+        words = [word for row in training["tokens"][:] for word in row]
+        tokenizer = build_tokenizer(data, words, cache_key=training._fingerprint, splitting=splitting(words))
+        features = sorted({value for row in training["feature"][:] for value in row}) if data.feature_column else []
+        config = {
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "features": 1 + len(features) if features else 0,
+            "feature_values": features or None,
+            "label_scheme": found.scheme,
+        }
+        made = self.configure(recipe.model, config)
+        reader = _reader(tokenizer, made, _limit(made, data))
+        splits = {name: reader.tokens(split, f"Tokenising {name}") for name, split in loaded.splits.items()}
+        table: dict[str, Any] = {name: _summary(split, loaded.splits[name]) for name, split in splits.items()}
+        details = {"labels": names, "scheme": found.scheme}
+        return Prepared(
+            splits,
+            tokenizer,
+            config,
+            {**table, "skipped": loaded.skipped, "encodings": loaded.encodings},
+            details,
+        )
+
+    # What is trained
+
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> TokenTrainer:
+        assert isinstance(recipe.options, TrainingOptions)
+        if model.config.crf and arguments.label_smoothing_factor:
+            raise UserError(
+                "expected no smoothing of labels with model.crf=true, whose labels are not told one by one, got "
+                f"training.label_smoothing_factor={arguments.label_smoothing_factor}; leave one of them out."
+            )
+        return TokenTrainer(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            batch_tokens=recipe.options.batch_tokens,
+            pad_id=prepared.processor.pad_token_id,
+            names=_names(model.config),
+            measure=lambda gold, given: _score(gold, given, model.config),
+        )
+
+    # What a trained model does
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[TokenScores, dict[str, Any]]:
+        config, data = run.model.config, run.recipe.data
+        assert isinstance(data, TokenData)
+        loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.label_scheme, data)
+        rows = loaded.splits[split]
+        tokens = _reader(run.processor, config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
+        batches = _batches(run, tokens["length"][:])
+        tags = tags_of(run.model, tokens, batches, pad_id=run.processor.pad_token_id, progress=True)
+        sentences = labelled(tokens, tags, _names(config))
+        scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
+        confusion(scores.confusion, scores.labels, folder / "confusion.png")
+        worst = report.worst(sentences, rows)
+        (folder / "errors.txt").write_text(report.errors_text(worst), encoding="utf-8")
+        return scores, {
+            "data_summary": _summary(tokens, rows),
+            "unit": data.unit,
+            "labels": _names(config),
+            "skipped_labels": loaded.skipped,
+            "worst": worst,
+        }
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        encoder = WordEncoder(run.processor)
+        config, data = run.model.config, run.recipe.data
+        reader = _reader(run.processor, config, _limit(config, data))
+        for window in windows(rows, "tokens"):
+            yield from self._labelled(run, reader, encoder, window)
+
+    def _labelled(self, run: Run, reader: Reader, encoder: WordEncoder, window: Sequence[Row]) -> Iterator[Prediction]:
+        config = run.model.config
+        found: list[Any] = []
+        examples: list[dict[str, Any]] = []
+        for number, row in enumerate(window):
+            given = row.values.get("tokens")
+            words = split_text(run.processor, given) if isinstance(given, str) else None
+            if words is None and isinstance(given, list):
+                words = joined(given, row.values.get("sentences"))
+            problem = row.problem or ("" if words is not None and words.tokens else "no words")
+            found.append(problem or words)
+            if words is not None and not problem:
+                facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
+                examples += [{**example, "document": number} for example in reader.windows(encoder, facts)]
+        tags, scores = _outputs(run, examples)
+        labels: dict[int, list[tuple[str, float]]] = {}
+        start = 0
+        for example in examples:
+            end = start + example["length"]
+            own = [place for place, kept in enumerate(example["kept"], start) if kept]
+            labels.setdefault(example["document"], []).extend(
+                (config.id2label[int(tags[place])], round(float(scores[place]), 4)) for place in own
+            )
+            start = end
+        for number, (row, words) in enumerate(zip(window, found, strict=True)):
+            if isinstance(words, str):
+                yield WordsPrediction(row.where, words)
+                continue
+            names, shares = (list(column) for column in zip(*labels[number], strict=True))
+            text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
+            spans = None if config.label_scheme == "plain" else spans_of(words, names, shares, text)
+            yield WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
+
+    def formats(self) -> Mapping[str, Callable[[Any], str]]:
+        return {"conll": WordsPrediction.to_columns}
+
+    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+        reader = _reader(run.processor, run.model.config, 0)
+        return [list(ids) for ids in reader.tokens(examples, "Tokenising")["input_ids"]]
+
+    # What is reported
+
+    def baselines(self) -> Mapping[str, type[Baseline[TokenScores]]]:
+        return baselines_in(baselines)
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        splits = {name: row for name, row in data.items() if "words" in row}
+        keys = ("documents", "sentences", "words", "tokens", "longest", "windows")
+        rows = ([name, *(count(row[key]) for key in keys)] for name, row in splits.items())
+        return table(["split", "documents", "sentences", "words", "tokens", "longest", "windows"], rows, style)
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe, result)
+
+
+def _names(config: LongspanConfig) -> list[str]:
+    """Return the labels, in the order of the model's outputs."""
+    return [config.id2label[number] for number in range(config.num_labels)]
+
+
+def _score(gold: list[list[str]], given: list[list[str]], config: LongspanConfig) -> TokenScores:
+    return token_scores(gold, given, _names(config), plain=config.label_scheme == "plain")
+
+
+def _reader(tokenizer: Any, config: Any, limit: int) -> Reader:
+    features = {value: number for number, value in enumerate(config.feature_values or [], 1)}
+    labels = {name: number for number, name in enumerate(_names(config))}
+    return Reader(tokenizer, limit, config.label_scheme, labels, features)
+
+
+def _limit(config: LongspanConfig, data: DataConfig) -> int:
+    """Return how many tokens are read at once at most; 0 for no limit."""
+    with torch.device("meta"):
+        model = LongspanForTokenClassification(config)
+    return min([most for most in (data.max_length, *(limit.tokens for limit in limits(model))) if most], default=0)
+
+
+def _batches(run: Run, lengths: Sequence[int]) -> list[list[int]]:
+    assert isinstance(run.recipe.options, TrainingOptions)
+    return scoring_batches(lengths, run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens)
+
+
+def _outputs(run: Run, examples: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """Return the numbers of the labels of all tokens of examples, and their probabilities."""
+    lengths = [example["length"] for example in examples]
+    options: dict[str, Any] = {"pad_id": run.processor.pad_token_id, "per_token": PER_TOKEN}
+    batches = _batches(run, lengths)
+    tags = ragged_outputs(run.model, examples, batches, lengths, name="tags", dtype=torch.int64, **options)
+    logits = ragged_outputs(
+        run.model, examples, batches, lengths, name="logits", shape=(run.model.config.num_labels,), **options
+    )
+    return tags, logits.softmax(-1).gather(1, tags.unsqueeze(1)).squeeze(1)
+
+
+def _summary(tokens: Dataset, rows: Dataset) -> dict[str, Any]:
+    lengths = np.asarray(tokens["length"][:])
+    return {
+        "documents": len(rows),
+        "sentences": sum(len(sizes or [0]) for sizes in rows["sentences"][:]),
+        "words": sum(map(len, rows["tokens"][:])),
+        "tokens": int(lengths.sum()),
+        "longest": int(lengths.max(initial=0)),
+        "windows": len(tokens),
+    }

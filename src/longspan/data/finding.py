@@ -22,12 +22,14 @@ from longspan.data.folders import (
     Documents,
     Listed,
     document_file,
+    is_folder,
     list_classes,
     list_files,
     list_splits,
     list_texts,
     read_files,
     sub_folders,
+    visible,
 )
 from longspan.data.objects import is_object, list_objects, read_objects
 from longspan.data.opening import examine, expand, printable
@@ -95,12 +97,12 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     path = expand(config.path)
     if not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
+    if schema.of(Words):
+        columns = list_columns([Path(entry.path) for entry in visible(path) if not is_folder(entry)], SPLIT_NAMES)
+        return {split: _find_file(file, "data.path", schema) for split, file in columns.items()}
     if objects := list_objects(path, schema):
         splits = list_splits(objects) or {"train": objects}
         return {split: _objects(path, found, schema) for split, found in splits.items()}
-    if schema.of(Words):
-        columns = list_columns([Path(file.path) for file in list_files(path)], SPLIT_NAMES)
-        return {split: _find_file(file, "data.path", schema) for split, file in columns.items()}
     _, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)

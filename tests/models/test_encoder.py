@@ -14,6 +14,8 @@ from torch import Tensor
 from transformers import (
     AutoModel,
     BertConfig,
+    CanineConfig,
+    ConvBertConfig,
     DistilBertConfig,
     GPT2Config,
     ModernBertConfig,
@@ -367,6 +369,16 @@ def test_what_does_not_read_text_is_no_encoder() -> None:
         described(T5Config())
     with pytest.raises(UserError, match="expected an encoder of text, got a model of type 'vit'"):
         described(ViTConfig())
+    with pytest.raises(UserError, match="for which padding changes nothing, got a model of type 'convbert', whose"):
+        described(ConvBertConfig())
+    with pytest.raises(UserError, match="takes input_ids and attention_mask, got a model of type 'canine'"):
+        described(CanineConfig())
+    reformer = {"model_type": "reformer", "hidden_size": 12}
+    with pytest.raises(UserError, match="an encoder that can be built, got the settings of 'bert', which cannot"):
+        LongspanModel(settings("bert", encoder_config=reformer))
+    xlnet = {"model_type": "xlnet", "vocab_size": 32, "d_model": 16, "n_head": 2, "n_layer": 1, "d_inner": 16}
+    with pytest.raises(UserError, match="which names no longest input, got none; set model.encoder_window, such as"):
+        LongspanModel(settings("bert", encoder_config=xlnet))
 
 
 @pytest.mark.parametrize("name", ENCODERS)

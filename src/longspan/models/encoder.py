@@ -33,6 +33,8 @@ KEPT = torch.float16
 _VERSION = 1
 #: Models that have compiled code downloaded when they are built on a machine with a GPU.
 _COMPILED = ("mra", "yoso")
+#: Models whose outputs at real tokens depend on how much padding there is beside them.
+_PADDED = ("convbert", "funnel", "nystromformer")
 #: More layers than any model has take minutes to build, even without weights.
 _MOST_LAYERS = 1000
 #: The settings of an encoder that is not known yet, for a model that is built to check the rest of its own.
@@ -107,8 +109,13 @@ def _check(config: PreTrainedConfig) -> None:
     known = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING and type(config) in MODEL_MAPPING
     if not known or config.sub_configs or config.model_type in _COMPILED:
         raise UserError(f"expected an encoder of text, got {what}; {advice}")
+    if config.model_type in _PADDED:
+        raise UserError(
+            f"expected an encoder for which padding changes nothing, got {what}, whose outputs depend on it; {advice}"
+        )
     reads = inspect.signature(_model_class(config).forward).parameters
-    if not {"input_ids", "attention_mask"} <= reads.keys():
+    sizes = [getattr(config, name, None) for name in ("vocab_size", "hidden_size")]
+    if not {"input_ids", "attention_mask"} <= reads.keys() or None in sizes:
         raise UserError(f"expected an encoder that takes input_ids and attention_mask, got {what}; {advice}")
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > _MOST_LAYERS:
@@ -164,10 +171,19 @@ class WindowEncoder(nn.Module):
             )
         encoder_config = configured(config.encoder_config)
         encoder_config.use_cache = False
-        with warnings.catch_warnings():
-            # About settings that pretrained models come with, such as dropout between the layers of one.
-            warnings.simplefilter("ignore")
-            self.model = _model_class(encoder_config)._from_config(encoder_config, **extras(encoder_config))
+        try:
+            with warnings.catch_warnings():
+                # About settings that pretrained models come with, such as dropout between the layers of one.
+                warnings.simplefilter("ignore")
+                self.model = _model_class(encoder_config)._from_config(encoder_config, **extras(encoder_config))
+        except (UserError, MemoryError):
+            raise
+        # Sizes that do not fit each other raise anything.
+        except Exception as error:
+            raise UserError(
+                f"expected an encoder that can be built, got the settings of {config.encoder!r}, which cannot "
+                f"({_first_line(error)}); use another."
+            ) from error
         self.width = int(encoder_config.hidden_size)
         self.tokens = int(encoder_config.vocab_size)
         self.trained = config.train_encoder
@@ -245,6 +261,10 @@ class WindowEncoder(nn.Module):
         return digest.hexdigest()
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
 def kept(outputs: Tensor) -> Tensor:
     """Return outputs as they are kept on disk; what is too large becomes the largest number."""
     most = torch.finfo(KEPT).max
@@ -254,7 +274,8 @@ def kept(outputs: Tensor) -> Tensor:
 def longest(model: PreTrainedModel) -> int | None:
     """Return how many tokens a model can read at once, None if it has no limit that its configuration names."""
     most = getattr(model.config, "max_position_embeddings", None)
-    sizes = [] if most is None else [int(most)]
+    # XLNet says -1.
+    sizes = [int(most)] if most and most > 0 else []
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
             # RoBERTa and others begin to count after the number of the padding token.

@@ -111,9 +111,14 @@ def fill(encoder: WindowEncoder, name: str) -> None:
             f"expected the weights of a {model_class.__name__} in {name!r}, got none of the right shape for {wrong[0]} "
             f"({len(wrong)} in all); use another encoder, or restore its files."
         )
-    encoder.model.load_state_dict(
-        {key: value for key, value in model.state_dict().items() if key in needed}, strict=False
-    )
+    weights = {key: value for key, value in model.state_dict().items() if key in needed}
+    encoder.model.load_state_dict(weights, strict=False)
+    try:
+        with torch.no_grad():
+            encoder(torch.zeros(1, 1, dtype=torch.long))
+    # For example, a model of many languages that needs to be told which one it reads.
+    except Exception as error:
+        raise _unreadable(name, error) from error
 
 
 def _place(name: str) -> str:

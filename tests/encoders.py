@@ -27,8 +27,9 @@ def make_encoder(folder: Path, config: PreTrainedConfig, *, special: bool = True
     model = AutoModel.from_config(config)
     with torch.no_grad():
         for weight in model.parameters():
-            # So large that neighbours matter to what is said of a token.
-            weight.normal_(0, 0.3)
+            # So large that neighbours matter to what is said of a token; norms stay as they are.
+            if weight.ndim > 1:
+                weight.normal_(0, 0.3)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

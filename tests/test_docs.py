@@ -16,7 +16,7 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"
 
 
-@pytest.mark.parametrize(("page", "number"), [("labels.md", 7), ("encoder.md", 3), ("question-answering.md", 3)])
+@pytest.mark.parametrize(("page", "number"), [("labels.md", 7), ("encoder.md", 5), ("question-answering.md", 3)])
 def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("longspan train")]

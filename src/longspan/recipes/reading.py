@@ -8,7 +8,10 @@ from longspan.errors import UserError
 from longspan.recipes.starting import TOKENS, Tables
 from longspan.training import encoders
 
-_VECTORS = ("ngrams", "ngram_buckets", "cutoffs", "div_val", "tie_projections", "scale_embeddings", "embedding_dim")
+_VECTORS = (
+    *("ngrams", "ngram_buckets", "cutoffs", "div_val", "tie_projections", "scale_embeddings", "embedding_dim"),
+    *("word_characters", "word_neighbours", "word_buckets"),
+)
 
 
 def give_way(tables: Tables) -> None:

@@ -30,7 +30,7 @@ from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
-from longspan.tasks.token_classification.trainer import TokenTrainer, labelled, tags_of
+from longspan.tasks.token_classification.trainer import READ, TokenTrainer, labelled, tags_of
 from longspan.training.lengths import ragged_outputs, scoring_batches
 
 
@@ -119,8 +119,9 @@ class TokenClassification(Task[TokenScores]):
         loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.label_scheme, data)
         rows = loaded.splits[split]
         tokens = _reader(run.processor, config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
-        batches = _batches(run, tokens["length"][:])
-        tags = tags_of(run.model, tokens, batches, pad_id=run.processor.pad_token_id, progress=True)
+        lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")
+        batches = _batches(run, lengths)
+        tags = tags_of(run.model, read, lengths, batches, pad_id=run.processor.pad_token_id, progress=True)
         sentences = labelled(tokens, tags, _names(config))
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
         confusion(scores.confusion, scores.labels, folder / "confusion.png")

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from longspan.scores import Scores
 from longspan.tasks.token_classification.examples import PER_TOKEN
-from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches
+from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
+
+#: What models read.
+READ = ["input_ids", "sentence_ids", "feature_ids"]
 
 
 class TokenTrainer(LengthTrainer):
@@ -46,7 +49,8 @@ class TokenTrainer(LengthTrainer):
         lengths = dataset["length"][:]
         return tags_of(
             self.model,
-            dataset,
+            self.rows(dataset, READ),
+            lengths,
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
             pad_id=self.pad_id,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
@@ -54,13 +58,21 @@ class TokenTrainer(LengthTrainer):
         )
 
 
-def tags_of(model: Any, examples: Dataset, batches: Sequence[Sequence[int]], *, pad_id: int, **options: Any) -> Tensor:
-    """Return the numbers of the labels that a model gives to the tokens of examples, one after the other."""
+def tags_of(
+    model: Any,
+    rows: Rows,
+    lengths: Sequence[int],
+    batches: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    **options: Any,
+) -> Tensor:
+    """Return the numbers of the labels that a model gives to the tokens of rows with `READ`, one after the other."""
     return ragged_outputs(
         model,
-        examples.select_columns(["input_ids", "sentence_ids", "feature_ids"]).with_format("numpy"),
+        rows,
         batches,
-        examples["length"][:],
+        lengths,
         name="tags",
         pad_id=pad_id,
         per_token=PER_TOKEN,

@@ -1,10 +1,14 @@
 """Tiny pretrained encoders with their tokenizers, as folders, for tests of models that read with them."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, PreTrainedConfig, PreTrainedTokenizerFast, set_seed
+
+from longspan.models.encoder import WindowEncoder
 
 WORDS = tuple("the quick brown fox jumps over a lazy dog and barks at good bad films with joy or dread".split())  # noqa: SIM905
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
@@ -33,3 +37,14 @@ def make_encoder(folder: Path, config: PreTrainedConfig, *, special: bool = True
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where an encoder reads documents, as after what it says was kept; one token tries whether it can."""
+    original = WindowEncoder.forward
+
+    def forward(self: WindowEncoder, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+        assert ids.numel() == 1, "the encoder reads documents"
+        return original(self, ids, *rest)
+
+    monkeypatch.setattr(WindowEncoder, "forward", forward)

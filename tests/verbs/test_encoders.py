@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders import WORDS, make_encoder
+from encoders import WORDS, forbid_reading, make_encoder
 from interruptions import interrupted, same_result
 from transformers import BertConfig
 
@@ -83,10 +83,6 @@ def run(place: Path) -> Path:
     return place / "run"
 
 
-def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WindowEncoder, "forward", lambda *_: pytest.fail("the encoder computed"))
-
-
 def test_a_run_learns_and_needs_nothing_else(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     result = json.loads((run / "metrics.json").read_text())
     # Neither the encoder's folder nor a network: a run is moved as a whole.
@@ -107,7 +103,7 @@ def test_a_run_learns_and_needs_nothing_else(place: Path, run: Path, tmp_path: P
 
 
 def test_epochs_and_other_runs_find_what_was_kept(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    forbid(monkeypatch)
+    forbid_reading(monkeypatch)
     again = train(recipe(place), run=tmp_path / "again", progress=False)
     assert again.scores["test"].to_dict() == json.loads((run / "metrics.json").read_text())["test"]
     # Other mixers and seeds read the same, and a time budget is planned by it.
@@ -118,7 +114,7 @@ def test_epochs_and_other_runs_find_what_was_kept(place: Path, run: Path, tmp_pa
 
 @pytest.mark.usefixtures("compared_here")
 def test_comparing_mixers(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    forbid(monkeypatch)
+    forbid_reading(monkeypatch)
     overrides = [f"data.path={place / 'data.jsonl'}", f"model.encoder={place / 'bert'}", *SETTINGS]
     result = compare("classify", ["additive", "softmax"], 1, overrides, tmp_path / "compared")
     assert [each.error for each in result.runs] == [None, None]
@@ -179,7 +175,7 @@ def test_questions(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
     result = train(made, run=tmp_path / "run", progress=False)
     scores = evaluate(tmp_path / "run", split="validation").scores.to_dict()
     assert scores["loss"] == pytest.approx(result.scores["validation"].to_dict()["loss"], rel=2e-3)
-    forbid(monkeypatch)
+    forbid_reading(monkeypatch)
     planned = recipes.load("question-answering", [*named, "training.max_minutes=1", "training.num_train_epochs=1"])
     train(planned, run=tmp_path / "planned", progress=False)
 

@@ -56,6 +56,23 @@ def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{name}:\nSpeak, number {i}.\n" for i in range(120) for name in ("ROMEO", "JULIET")]
     (folder / "input.txt").write_text("\n".join(lines))
     (folder / "new.jsonl").write_text('{"text": "purr meow"}\n{"text": "bark"}\n')
+    (folder / "places").mkdir()
+    for split, number in (("train", 30), ("dev", 5), ("test", 5)):
+        words = "".join(f"I O\nsaw O\n{place} B-LOC\n\n" for place in ("Rome", "Kyoto") * number)
+        (folder / f"places/{split}.txt").write_text(words)
+    (folder / "letter.txt").write_text("I saw Rome.\n")
+    meetings = [
+        {"parts": ["Good morning.", f"The {word} costs {n}.", "Fine."], "question": f"What is said of the {word}?",
+         "evidence": [1]}
+        for n in range(20) for word in ("boat", "roof")
+    ]  # fmt: skip
+    (folder / "meetings.jsonl").write_text("\n".join(map(json.dumps, meetings)))
+    asked = [
+        {"context": f"The code is {n}.", "question": "What is the code?",
+         "answers": {"text": [f"{n}"], "answer_start": [12]}}
+        for n in range(40)
+    ]  # fmt: skip
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
     for block in blocks("toml"):
         (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
     return folder

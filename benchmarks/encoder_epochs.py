@@ -1,6 +1,7 @@
 """Seconds of an epoch on a frozen encoder: with its outputs kept on disk, and with the encoder in each step.
 
-    python benchmarks/encoder_epochs.py DATA [--encoder NAME] [--documents 200] [--window 256] [--repeats 3] [--json F]
+    python benchmarks/encoder_epochs.py DATA [KEY=VALUE ...] [--encoder NAME] [--documents 200] [--window 256]
+                                           [--repeats 3] [--json FILE]
 
 DATA is a folder with one sub-folder of text files per class, of which the first documents of each are read. Without a
 name, the encoder is a random BERT of 4 layers of width 256: what its outputs are worth does not matter to the time.
@@ -59,6 +60,7 @@ def epoch(trainer: LengthTrainer) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path)
+    parser.add_argument("overrides", nargs="*", help="of the recipe classify, such as model.dim=256")
     parser.add_argument("--encoder", default="", help="folder or name; by default a random BERT")
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--window", type=int, default=256)
@@ -77,7 +79,7 @@ def main() -> None:
             make_encoder(Path(place, "encoder"), [row["text"] for row in rows])
         named = [f"model.encoder={arguments.encoder or Path(place, 'encoder')}"]
         named += [f"model.encoder_window={arguments.window}", "model.wide=false", f"data.path={file}"]
-        recipe = recipes.load("classify", named)
+        recipe = recipes.load("classify", [*named, *arguments.overrides])
         prepared = recipe.task.prepare(recipe)
         start = time.perf_counter()
         model = recipe.task.build_model(recipe, prepared)

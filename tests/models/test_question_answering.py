@@ -23,7 +23,7 @@ def build(**changes: Any) -> LongspanForQuestionAnswering:
 
 def batch(side: str = "right") -> dict[str, Tensor]:
     rows = [
-        {"input_ids": torch.randint(1, 30, (length,)), "token_type_ids": torch.tensor([0] * 3 + [1] * (length - 3))}
+        {"input_ids": torch.randint(1, 30, (length,)).tolist(), "token_type_ids": [0] * 3 + [1] * (length - 3)}
         for length in (19, 8, 4)
     ]
     return pad(rows, 0, side, per_token={"token_type_ids": 0})

@@ -12,6 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from longspan import LongspanConfig, UserError, models
 from longspan.models import (
     LongspanForCausalLM,
+    LongspanForEvidence,
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
@@ -21,12 +22,13 @@ from longspan.models import (
 from longspan.models.losses import mean_loss
 from longspan.models.model import LongspanPreTrainedModel
 
+# Those that read rows of tokens and nothing else; evidence, which reads questions, too, has tests of its own.
 HEADS = [
     head
     for head in vars(models).values()
     if isinstance(head, type)
     and issubclass(head, LongspanPreTrainedModel)
-    and head not in (LongspanPreTrainedModel, LongspanModel)
+    and head not in (LongspanPreTrainedModel, LongspanModel, LongspanForEvidence)
 ]
 every_head = pytest.mark.parametrize("head", HEADS)
 ROWS, LENGTH, LABELS = 16, 9, 3

@@ -115,3 +115,26 @@ def test_a_model_sees_the_same_word_however_it_was_cut() -> None:
         model(inputs_embeds=torch.zeros(1, 2, 8))
     model.resize_token_embeddings(9)
     assert model(torch.tensor([[8, 1]])).last_hidden_state.shape == (1, 2, 8)
+
+
+def test_neighbours_count_within_a_row_and_by_their_place() -> None:
+    torch.manual_seed(0)
+    made = WordCharacters(len(PIECES), 4, buckets=9973, neighbours=2)
+    torch.nn.init.normal_(made.table.weight)
+    plain = module()
+    made.begins.copy_(plain.begins)
+    made.spelling.copy_(plain.spelling)
+    # Words of one token each: 1, 3 and 6.
+    rows = torch.tensor([[1, 3, 6, 1, 3], [3, 3, 6, 1, 3], [1, 3, 6, 6, 3], [3, 1, 6, 1, 3]])
+    found = made(rows)
+    # Two places away a word counts, three away it does not.
+    assert not torch.allclose(found[0, 2], found[1, 2])
+    torch.testing.assert_close(found[0, 3:], found[1, 3:])
+    torch.testing.assert_close(found[0, 0], found[2, 0])
+    assert not torch.allclose(found[0, 1], found[2, 1])
+    # The same neighbours in another order are others.
+    assert not torch.allclose(found[0, 2], found[3, 2])
+    for pads in ((2, 0), (0, 3)):
+        ids = torch.nn.functional.pad(rows, pads)
+        mask = torch.nn.functional.pad(torch.ones_like(rows), pads).bool()
+        torch.testing.assert_close(made(ids, mask)[mask], found.flatten(0, 1))

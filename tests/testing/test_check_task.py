@@ -193,7 +193,21 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
         check_task(Undocumented, animals, SMALL)
 
 
-@pytest.mark.parametrize("name", tasks.names())
+#: Tasks that read other data than a table of documents, and what checks them on those.
+ELSEWHERE = {
+    "evidence": "evidence/test_evidence_task.py",
+    "masked_words": "masked_words/test_masked_words_task.py",
+    "token_classification": "token_classification/test_token_task.py",
+}
+
+
+@pytest.mark.parametrize(("name", "file"), ELSEWHERE.items())
+def test_the_others_are_checked_on_data_of_their_own(name: str, file: str) -> None:
+    written = (Path(__file__).parents[1] / "tasks" / file).read_text(encoding="utf-8")
+    assert f'check_task("{name}", ' in written
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.names() if name not in ELSEWHERE])
 def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path, tmp_path: Path) -> None:
     header, *rows = animals.read_text(encoding="utf-8").splitlines()
     # A number, two labels of which either may apply, and a question for each, which the first word answers.

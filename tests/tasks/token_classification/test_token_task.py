@@ -11,7 +11,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 
 from longspan import cli, evaluate, predict, recipes, train
 from longspan.errors import UserError
-from longspan.testing.tasks import task_checks
+from longspan.testing import check_task
 
 PLACES = ["Rome", "Lisbon", "Kyoto", "New York", "Port Said"]
 SMALL = [
@@ -79,10 +79,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 def test_what_the_verbs_rely_on(tmp_path: Path) -> None:
     table = write_table(tmp_path / "rows.jsonl", 60)
-    for _, check in task_checks(
-        "token_classification", table, tmp_path, [*SMALL, "model.crf=true", "model.word_characters=true"]
-    ):
-        check()
+    check_task("token_classification", table, [*SMALL, "model.crf=true", "model.word_characters=true"])
 
 
 def test_it_learns_scores_and_shows_its_errors(run: Path, command: Command) -> None:

@@ -17,7 +17,7 @@ RAGGED = "ragged columns"
 UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U, https://universaldependencies.org/format.html"""
 
-_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(\S+))?")
+_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _COMMENT = re.compile(r"#\s*(?:newdoc|newpar|sent_id|text|global\.columns)\b")
 _START = "-DOCSTART-"
 # Of CoNLL-U: several words written as one, and words that were left out.
@@ -52,13 +52,13 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
                 continue
             fields = line.split("\t") if "\t" in line else line.split()
             if line.startswith("#") and (universal or _COMMENT.match(line) or len(fields) != (width or 0)):
-                if found := _DOCUMENT.match(line):
+                if _DOCUMENT.match(line):
                     yield from document.end(schema, indices, path.parent)
-                    document.begin(found[1] or "", number)
+                    document.begin(number)
                 continue
             if fields[0] == _START:
                 yield from document.end(schema, indices, path.parent)
-                document.begin("", number)
+                document.begin(number)
                 continue
             if universal and _NO_WORD.fullmatch(fields[0]):
                 continue
@@ -74,12 +74,10 @@ class _Document:
 
     def __init__(self, name: str) -> None:
         self.file = name
-        self.marked = False
-        self.begin("", 0, marked=False)
+        self.begin(0, marked=False)
 
-    def begin(self, name: str, line: int, *, marked: bool = True) -> None:
-        self.name, self.line = name, line
-        self.marked = marked
+    def begin(self, line: int, *, marked: bool = True) -> None:
+        self.line, self.marked = line, marked
         self.words: list[list[str]] = []
         self.sentences: list[int] = []
         self.problem = ""

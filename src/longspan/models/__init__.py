@@ -17,6 +17,7 @@ from longspan.models.evidence import LongspanForEvidence
 from longspan.models.masked_lm import LongspanForMaskedLM
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.question_answering import LongspanForQuestionAnswering
+from longspan.models.recommendation import LongspanForRecommendation
 from longspan.models.states import MixerStates
 from longspan.models.token_classification import LongspanForTokenClassification
 
@@ -34,6 +35,7 @@ __all__ = [
     "LongspanForEvidence",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
+    "LongspanForRecommendation",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",

@@ -1,14 +1,22 @@
 """The configuration of every longspan model."""
 
-import math
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from longspan.errors import UserError, check_choice
+from longspan.models import recommenders
 from longspan.models.backbone import ACTIVATIONS
-from longspan.models.checks import check_clusters, check_ngrams, check_words
+from longspan.models.checks import (
+    check_clusters,
+    check_encoder,
+    check_ngrams,
+    check_recommendation,
+    check_targets,
+    check_values,
+    check_words,
+)
 
 #: What the embeddings and the layers are made of; the other settings are those of heads, losses and training.
 SHAPE = (
@@ -20,42 +28,6 @@ SHAPE = (
 )
 POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 QUESTIONS = ("context", "front")
-
-#: The smallest value of each size.
-_SIZES = {
-    "dim": 1,
-    "depth": 0,
-    "part_depth": 0,
-    "heads": 1,
-    "vocab_size": 1,
-    "max_positions": 1,
-    "div_val": 1,
-    "feed_forward_dim": 0,
-    "embedding_dim": 1,
-    "position_period": 1,
-    "short_convolution": 0,
-    "ngram_buckets": 2,
-    "word_neighbours": 0,
-    "word_buckets": 2,
-    "wide_buckets": 1,
-    "encoder_window": 1,
-    "encoder_overlap": 0,
-    "longest_answer": 1,
-    "features": 0,
-}
-_LARGEST = 2**31 - 1
-#: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
-_DEEPEST = 10_000
-#: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
-_MOST = {"depth": _DEEPEST, "part_depth": _DEEPEST, "short_convolution": 128}
-#: What there is not beside a pretrained encoder, and why.
-_WITHOUT_ENCODER = {
-    "causal": "it sees what follows a token, too",
-    "ngrams": "its outputs know the neighbours of each token",
-    "word_characters": "its outputs take the place of word vectors",
-    "cutoffs": "its outputs take the place of word vectors",
-    "scale_embeddings": "its outputs take the place of word vectors",
-}
 
 
 @strict
@@ -100,7 +72,7 @@ class LongspanConfig(PreTrainedConfig):
         position_period: number of tokens after which position numbers restart at 0, for endless streams; None means
             never.
         embedding_dim: width of the word vectors if it is not that of the model (a linear map connects the two). None
-            means dim, or dim / 2 if positions are concatenated.
+            means dim, or dim / 2 if positions are concatenated, and with a `recommender` from a paper the paper's.
         cutoffs: first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single
             cluster, None plain embeddings and softmax.
         div_val: factor by which each cluster's word vectors are narrower than those of the previous cluster.
@@ -144,6 +116,23 @@ class LongspanConfig(PreTrainedConfig):
         longest_answer: the most tokens of a document that answer a question.
         answer_threshold: log-odds, against that there is none, from which an answer to a question is given; None means
             that one always is. The model does not apply it.
+        recommender: what reads items and users in models that recommend: "longspan", "fastformer", "nrms", "naml",
+            "lstur", "npa", or a dotted path. `dim`, `depth`, `mixers` and what else shapes layers is for the first
+            alone: the others have the sizes of their papers.
+        recommender_options: options of the recommender, such as {"combination": "con"} for lstur.
+        recommendation_loss: "softmax" (each clicked candidate against those of its impression that were not clicked),
+            "binary" (each candidate for itself) or "pairwise" (each clicked one against each that was not).
+        user_mixers: names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`.
+        user_depth: number of layers over the clicks.
+        user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
+        user_position: how clicks are numbered, counting back from the newest: "none", "sinusoidal", "learned" or
+            "fourier"; from `max_positions` on all are equally far with "learned".
+        users: number of known users, 1 to `users`; 0 is one who is not known, as for the next three.
+        categories: number of categories of items.
+        subcategories: number of subcategories.
+        entities: number of entities that items name.
+        entity_dim: width of the vectors of entities.
+        abstracts: whether items have abstracts.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
         encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word
@@ -241,6 +230,19 @@ class LongspanConfig(PreTrainedConfig):
     target_scale: float | int = 1.0
     longest_answer: int = 30
     answer_threshold: float | int | None = None
+    recommender: str = "longspan"
+    recommender_options: dict[str, Any] | None = None
+    recommendation_loss: str = "softmax"
+    user_mixers: list[str] | None = None
+    user_depth: int = 1
+    user_causal: bool = False
+    user_position: str = "none"
+    users: int = 0
+    categories: int = 0
+    subcategories: int = 0
+    entities: int = 0
+    entity_dim: int = 0
+    abstracts: bool = False
     use_cache: bool | None = None
     encoder: str | None = None
     encoder_window: int | None = None
@@ -258,7 +260,8 @@ class LongspanConfig(PreTrainedConfig):
         if self.feed_forward_dim is None:
             self.feed_forward_dim = 4 * self.dim
         if self.embedding_dim is None:
-            self.embedding_dim = self.dim // 2 if self.position_combine == "concat" else self.dim
+            own = recommenders.word_dim(self.recommender)
+            self.embedding_dim = own or (self.dim // 2 if self.position_combine == "concat" else self.dim)
         if self.embedding_norm is None:
             self.embedding_norm = self.norm == "post"
         check_choice("pooling", self.pooling, POOLINGS)
@@ -269,13 +272,14 @@ class LongspanConfig(PreTrainedConfig):
                 "wide_characters needs a wide part, got wide_characters=True with wide=False; set model.wide=true or "
                 "leave it out."
             )
-        self._check_values()
+        check_values(self)
         check_words(self)
         check_clusters(self)
         check_ngrams(self)
-        self._check_encoder()
+        check_encoder(self)
+        check_recommendation(self)
         super().__post_init__(**kwargs)
-        self._check_targets()
+        check_targets(self)
 
     def _take_usual_names(self, given: dict[str, Any]) -> None:
         """Move what is given by the names of `attribute_map` to its own fields, before others are derived from them."""
@@ -291,72 +295,3 @@ class LongspanConfig(PreTrainedConfig):
                 )
             setattr(self, name, value)
             taken[name] = alias
-
-    def _check_values(self) -> None:
-        """Check sizes, whose upper limit is larger than any tensor, and probabilities."""
-        for name, least in _SIZES.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} must be at least {least}, got {value}; choose a larger one.")
-            most = _MOST.get(name, _LARGEST)
-            if value is not None and value > most:
-                raise UserError(f"{name} must be at most {most}, got {value}; choose a smaller one.")
-        for name in ("dropout", "token_dropout", "classifier_dropout", "label_smoothing"):
-            value = getattr(self, name)
-            # This also refuses NaN.
-            if value is not None and not 0 <= value <= 1:
-                raise UserError(f"{name} must be from 0 to 1, got {value}; choose another.")
-        if not 0 <= self.initializer_range < math.inf:
-            raise UserError(f"initializer_range must be at least 0, got {self.initializer_range}; choose another.")
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise UserError(
-                f"pad_token_id must be one of the {self.vocab_size} tokens, got {self.pad_token_id}; choose another or "
-                "None."
-            )
-
-    def _check_targets(self) -> None:
-        """Check what the data decide about the loss and the meaning of outputs."""
-        for name, most in (("class_weights", math.inf), ("thresholds", 1)):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if len(values) != self.num_labels:
-                raise UserError(
-                    f"{name} must have a number for each of {self.num_labels} labels, got {len(values)}; give one for "
-                    "each, or None."
-                )
-            # This also refuses NaN.
-            if not all(0 <= value <= most and value < math.inf for value in values):
-                limits = "at least 0 and finite" if most > 1 else "from 0 to 1"
-                raise UserError(f"{name} must be {limits}, got {values}; choose others.")
-        if self.answer_threshold is not None and not math.isfinite(self.answer_threshold):
-            raise UserError(f"answer_threshold must be finite or None, got {self.answer_threshold}; choose another.")
-        if not (math.isfinite(self.target_mean) and 0 < self.target_scale < math.inf):
-            raise UserError(
-                f"target_mean must be finite and target_scale positive, got {self.target_mean} and "
-                f"{self.target_scale}; choose others."
-            )
-        if (self.target_mean, self.target_scale) != (0, 1) and self.problem_type != "regression":
-            raise UserError(
-                f"target_mean and target_scale are for regression, got problem_type={self.problem_type!r}; leave them "
-                "out."
-            )
-
-    def _check_encoder(self) -> None:
-        # A recipe cannot say None.
-        self.encoder = self.encoder or None
-        if self.encoder is None:
-            for name in ("encoder_window", "encoder_overlap", "train_encoder", "encoder_config", "encoder_special_ids"):
-                if getattr(self, name) != getattr(type(self), name):
-                    raise UserError(
-                        f"{name} needs a pretrained encoder, got {getattr(self, name)} without one; set model.encoder "
-                        "or leave it out."
-                    )
-            return
-        for name, why in _WITHOUT_ENCODER.items():
-            value = getattr(self, name)
-            if value:
-                raise UserError(
-                    f"expected model.{name} only without a pretrained encoder, as {why}, got {name}={value} with "
-                    f"encoder={self.encoder!r}; leave one of them out."
-                )

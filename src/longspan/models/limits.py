@@ -18,12 +18,13 @@ class Limit(NamedTuple):
 
 def limits(model: PreTrainedModel) -> list[Limit]:
     """Return the parts that limit the length of a document: learned positions, and mixers with a `max_length`."""
-    config = model.config
+    body = model.base_model
+    config = body.config
     found = []
     # Numbers that restart early enough never reach the end of the table.
     if config.position == "learned" and not 0 < (config.position_period or 0) <= config.max_positions:
         found.append(Limit("learned positions", config.max_positions, "model.max_positions"))
-    for name, block in zip(itertools.cycle(config.mixers), model.base_model.backbone.blocks, strict=False):
+    for name, block in zip(itertools.cycle(config.mixers), body.backbone.blocks, strict=False):
         most = block.mixer.max_length
         if most is not None:
             found.append(Limit(f"rows of {name}", most, f"model.mixer_options.{name}.max_length"))

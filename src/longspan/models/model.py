@@ -17,6 +17,7 @@ from longspan.errors import UserError
 from longspan.imports import named_in
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
+from longspan.models.checks import check_attentions
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import WindowEncoder
 from longspan.models.ngrams import NOTHING, HashedEmbedding, NgramEmbedding
@@ -262,10 +263,7 @@ class LongspanModel(LongspanPreTrainedModel):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> BaseModelOutputWithPast:
-        if output_attentions or (output_attentions is None and self.config.output_attentions):
-            raise UserError(
-                "expected output_attentions=False, as mixers return no attention maps, got True; leave it out."
-            )
+        check_attentions(self.config, output_attentions)
         both = input_ids is not None and inputs_embeds is not None
         if (input_ids is None and inputs_embeds is None) or (both and self.encoder is None):
             raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")

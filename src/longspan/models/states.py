@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,8 +10,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from longspan.errors import UserError
-from longspan.models.backbone import Backbone, Block
+from longspan.models.backbone import Backbone
 from longspan.models.ngrams import NOTHING
+
+
+class Resettable(Protocol):
+    """What a state belongs to."""
+
+    def reset(self, state: Any, rows: Tensor) -> Any:
+        """Return `state` with the rows where `rows` is True as before the first position."""
 
 
 class MixerStates:
@@ -38,7 +45,7 @@ class MixerStates:
         layers: Sequence[Any],
         seen: Tensor,
         length: int,
-        blocks: Sequence[Block],
+        blocks: Sequence[Resettable],
         recent: Int[Tensor, "b w"] | None = None,
     ) -> None:
         self.layers = tuple(layers)

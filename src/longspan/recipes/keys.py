@@ -26,6 +26,7 @@ FROM_DATA = (
     *("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"),
     *("class_weights", "thresholds", "target_mean", "target_scale", "encoder_config", "encoder_special_ids"),
     *("features", "feature_values", "label_scheme"),
+    *("users", "categories", "subcategories", "entities", "entity_dim", "abstracts"),
 )
 """Keys of `LongspanConfig` that the data or the encoder decide."""
 

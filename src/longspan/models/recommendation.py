@@ -1,0 +1,301 @@
+"""A model that recommends items: which of several candidates a user clicks, after all they clicked before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError
+from longspan.imports import named_in
+from longspan.models import recommenders
+from longspan.models.checks import check_attentions
+from longspan.models.config import LongspanConfig
+from longspan.models.losses import IGNORED
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.ranking import count_items, ranking_loss
+from longspan.models.recommenders._parts import Published
+from longspan.models.recommenders.base import News
+from longspan.models.states import MixerStates
+from longspan.ops.packing import zero_padding
+
+#: By what says how many there are, what the model must be told of items.
+_FIELDS = {
+    "abstracts": "abstract_ids",
+    "categories": "category_ids",
+    "subcategories": "subcategory_ids",
+    "entities": "entity_ids",
+}
+
+
+@dataclass
+class RecommendationOutput(ModelOutput):
+    """What `LongspanForRecommendation` returns.
+
+    Attributes:
+        loss: a scalar, if there are labels.
+        logits: (b, c), the scores of candidates; 0 where there is none.
+        user_vectors: (b, dim).
+        history_weights: (b, h), how much each click weighs in the last mean over clicks, 0 where there is none; None
+            where there is no such mean, as with lstur.
+        hidden_states: of the layers over titles, (n, t, w) each, if asked for.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    user_vectors: Tensor | None = None
+    history_weights: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class LongspanForRecommendation(LongspanPreTrainedModel):
+    """A score for each candidate that a user is shown: the dot product of the user's vector and the item's.
+
+    Items are called news here, as in the literature. `config.recommender` names what makes the vectors
+    (`longspan.models.recommenders`). News of a batch are read once, however often they occur: `forward` takes
+
+    - the n news of the batch: `input_ids` (n, t), the titles' tokens, with an `attention_mask`; and, where the
+      configuration says that there are any and the recommender reads them, `abstract_ids` (n, s) with an
+      `abstract_mask`, `category_ids` (n), `subcategory_ids` (n) and `entity_ids` (n, e), 0 for none. In place of all of
+      these, `news_vectors`, which `encode_news` returned;
+    - the b users: `history` (b, h), the news that they clicked, oldest first, and `candidates` (b, c), all as numbers
+      from 0 to n - 1, each with a mask (`history_mask`, `candidate_mask`) that is 1 where there is one; `user_ids` (b),
+      0 for an unknown user, which they all are if it is left out;
+    - `labels` (b, c): 1 where a candidate was clicked, 0 where not, -100 where it does not count.
+
+    It returns a `RecommendationOutput`. The loss is that of `config.recommendation_loss` (`ranking_loss`), in float32:
+    a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.
+
+    Clicks that come one by one: `init_user_state`, then `step`.
+
+    Raises:
+        UserError: for an unknown recommender or option, a causal configuration, news given in both ways or neither, no
+            candidates, and fields of news that are missing or that the configuration does not know.
+    """
+
+    def __init__(self, config: LongspanConfig) -> None:
+        if config.causal:
+            raise UserError(
+                "LongspanForRecommendation expected causal=False, as words see each other, got causal=True; for clicks "
+                "that come one by one set user_causal=True."
+            )
+        super().__init__(config)
+        with named_in(config.name_or_path):
+            self.recommender = recommenders.build(config)
+        self.longspan = LongspanModel(self.recommender.reader)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Published):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+    @property
+    def personal(self) -> bool:
+        """Whether an item's vector depends on the user; see `encode_news`."""
+        return self.recommender.personal
+
+    def tables(self) -> list[nn.Embedding]:
+        """Return those of n-grams, and the vectors of users and entities, of which a step reads few."""
+        own = {"users", "entities"}
+        found = [
+            module
+            for name, module in self.recommender.named_modules()
+            if isinstance(module, nn.Embedding) and own & {*name.split(".")}
+        ]
+        return super().tables() + found
+
+    def encode_news(
+        self,
+        input_ids: Int[Tensor, "n t"],
+        attention_mask: Tensor | None = None,
+        abstract_ids: Tensor | None = None,
+        abstract_mask: Tensor | None = None,
+        category_ids: Tensor | None = None,
+        subcategory_ids: Tensor | None = None,
+        entity_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return what `news_vectors` may be: a vector for each of the news, (n, dim).
+
+        Where they depend on the user (`personal`), it is what can be said without one, (n, t, k), padded to the longest
+        title of the batch. Raises UserError for missing fields, and for those that the configuration does not know.
+        """
+        given = {
+            "abstract_ids": abstract_ids,
+            "category_ids": category_ids,
+            "subcategory_ids": subcategory_ids,
+            "entity_ids": entity_ids,
+        }
+        title, mask, _ = self._read(input_ids, attention_mask)
+        return self._encode(title, mask, abstract_mask, given)
+
+    def encode_users(
+        self,
+        news_vectors: Tensor,
+        history: Int[Tensor, "b h"],
+        history_mask: Tensor | None = None,
+        user_ids: Tensor | None = None,
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b h"] | None]:
+        """Return the vectors of users and how much each click weighs in them, if there is a mean over clicks.
+
+        `history` are rows of `news_vectors`, as in `forward`.
+        """
+        users = self._users(user_ids, history)
+        clicked, mask = self._select(news_vectors, history, history_mask, users)
+        return self.recommender.encode_user(clicked, mask, users)
+
+    def select(
+        self,
+        news_vectors: Tensor,
+        indices: Int[Tensor, "b m"],
+        mask: Tensor | None = None,
+        user_ids: Tensor | None = None,
+    ) -> Float[Tensor, "b m d"]:
+        """Return the vectors of these rows of `news_vectors`, as each user sees them; zeros where `mask` is 0."""
+        return self._select(news_vectors, indices, mask, self._users(user_ids, indices))[0]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        abstract_ids: Tensor | None = None,
+        abstract_mask: Tensor | None = None,
+        category_ids: Tensor | None = None,
+        subcategory_ids: Tensor | None = None,
+        entity_ids: Tensor | None = None,
+        history: Tensor | None = None,
+        history_mask: Tensor | None = None,
+        candidates: Tensor | None = None,
+        candidate_mask: Tensor | None = None,
+        user_ids: Tensor | None = None,
+        news_vectors: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> RecommendationOutput:
+        check_attentions(self.config, output_attentions)
+        if (input_ids is None) == (news_vectors is None):
+            raise UserError("expected either input_ids or news_vectors, got both or neither; give exactly one.")
+        if candidates is None:
+            raise UserError(
+                "expected candidates to score, got none; give the numbers of news, or call encode_users for vectors of "
+                "users alone."
+            )
+        given = {
+            "abstract_ids": abstract_ids,
+            "category_ids": category_ids,
+            "subcategory_ids": subcategory_ids,
+            "entity_ids": entity_ids,
+        }
+        hidden_states = None
+        if news_vectors is None:
+            title, mask, hidden_states = self._read(input_ids, attention_mask, output_hidden_states)
+            news_vectors = self._encode(title, mask, abstract_mask, given)
+        elif left := [name for name, field in given.items() if field is not None]:
+            raise UserError(f"expected news_vectors in place of all fields of news, got {left[0]} too; leave it out.")
+        if history is None:
+            history = candidates[:, :0]
+        users = self._users(user_ids, candidates)
+        clicked, read = self._select(news_vectors, history, history_mask, users)
+        user_vectors, weights = self.recommender.encode_user(clicked, read, users)
+        shown, there = self._select(news_vectors, candidates, candidate_mask, users)
+        logits = (shown @ user_vectors.unsqueeze(-1)).squeeze(-1).masked_fill(~there, 0)
+        loss = None
+        if labels is not None:
+            labels = labels.masked_fill(~there, IGNORED) if labels.shape == there.shape else labels
+            loss = ranking_loss(self.config.recommendation_loss, logits, labels, num_items_in_batch)
+        return RecommendationOutput(
+            loss=loss,
+            logits=logits,
+            user_vectors=user_vectors,
+            history_weights=weights,
+            hidden_states=hidden_states,
+        )
+
+    def count_items(self, labels: Tensor) -> Tensor:
+        """Return how many items the loss of these labels is a mean over, as `num_items_in_batch` counts them."""
+        return count_items(self.config.recommendation_loss, labels)
+
+    def init_user_state(self, batch_size: int, user_ids: Int[Tensor, " b"] | None = None) -> MixerStates:
+        """Return the state of users before their first click, all unknown unless `user_ids` says who they are.
+
+        It can be detached, saved (`tensors`, and `user_states_from`), moved and reordered. Rows that are `reset` become
+        unknown users.
+
+        Raises:
+            UserError: for a recommender whose clicks see each other, such as nrms.
+        """
+        users = torch.zeros(batch_size, dtype=torch.long, device=self.device) if user_ids is None else user_ids
+        state = self.recommender.init_state(users, self.dtype)
+        return MixerStates([state], torch.zeros_like(users), 0, [self.recommender])
+
+    def user_states_from(self, tensors: Mapping[str, Tensor]) -> MixerStates:
+        """Return the states whose tensors `MixerStates.tensors` returned. Raises UserError if another model's."""
+        return self.init_user_state(1).filled(tensors)
+
+    def step(
+        self,
+        news_vectors: Float[Tensor, "b n d"],
+        state: MixerStates,
+        mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b d"], MixerStates]:
+        """Read `n` more clicks of each user, those where `mask` is False left out; return users and the state after.
+
+        The vectors are those of the news they clicked, each row's own: `select` returns them. `state` is not changed.
+        Whatever the steps, the vectors of users are those of the whole history, to rounding.
+        """
+        if not news_vectors.shape[1]:
+            raise UserError("expected at least one click to read, got none; keep the vectors of before.")
+        real = torch.ones_like(news_vectors[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+        (clicks,) = state.layers
+        vectors, reading = self.recommender.advance(
+            zero_padding(news_vectors, real), real, clicks.reading, clicks.user_ids
+        )
+        return vectors, state.after([clicks._replace(reading=reading)], real.sum(1), news_vectors.shape[1], None)
+
+    def _read(
+        self, input_ids: Tensor | None, mask: Tensor | None, output_hidden_states: bool | None = False
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
+        """Return what the reader says of words, which of them are real, and its hidden states."""
+        assert input_ids is not None
+        real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask.bool()
+        found = self.longspan(
+            input_ids=input_ids, attention_mask=real, output_hidden_states=output_hidden_states, return_dict=True
+        )
+        return zero_padding(found.last_hidden_state, real), real, found.hidden_states
+
+    def _encode(
+        self, title: Tensor, mask: Tensor, abstract_mask: Tensor | None, given: Mapping[str, Tensor | None]
+    ) -> Tensor:
+        fields = {}
+        for setting, name in _FIELDS.items():
+            known, field = bool(getattr(self.config, setting)), given[name]
+            if name not in self.recommender.reads:
+                continue
+            if known != (field is not None):
+                wanted, got, todo = ("no ", "some", "leave them out") if not known else ("", "none", "give them")
+                raise UserError(
+                    f"expected {wanted}{name} with {setting}={getattr(self.config, setting)}, got {got}; {todo}."
+                )
+            if field is not None:
+                fields[name] = field
+        abstract = fields.pop("abstract_ids", None)
+        read = (None, None) if abstract is None else self._read(abstract, abstract_mask)[:2]
+        return self.recommender.encode_news(News(title, mask, *read, **fields))
+
+    def _select(
+        self, vectors: Tensor, indices: Tensor, mask: Tensor | None, users: Tensor
+    ) -> tuple[Tensor, Bool[Tensor, "b m"]]:
+        real = torch.ones_like(indices, dtype=torch.bool) if mask is None else mask.bool()
+        # Whatever number padding has.
+        chosen = self.recommender.select(vectors, indices.masked_fill(~real, 0), users)
+        return zero_padding(chosen, real), real
+
+    def _users(self, user_ids: Tensor | None, rows: Tensor) -> Tensor:
+        return torch.zeros_like(rows[:, 0] if rows.shape[1] else rows.sum(1)) if user_ids is None else user_ids

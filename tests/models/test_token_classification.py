@@ -11,6 +11,7 @@ from transformers import AutoModelForTokenClassification
 
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.token_classification import follows
+from longspan.models.words import LETTERS
 from longspan.ops.crf import naive_paths
 
 NAMES = ["O", "B-A", "I-A"]
@@ -24,8 +25,10 @@ def build(crf: bool = True, **changes: Any) -> LongspanForTokenClassification:
     if crf:
         for parameter in model.chain.parameters():
             torch.nn.init.normal_(parameter)
-    # Tokens from 6 on continue words.
-    model.begins[6:] = False
+    # Tokens from 6 on continue words; each is a letter.
+    begins, letters = torch.arange(9) < 6, torch.zeros(9, LETTERS, dtype=torch.uint8)
+    letters[1:, 0] = torch.arange(97, 105)
+    model.read_words(begins, letters)
     return model.eval()
 
 
@@ -157,3 +160,19 @@ def test_a_feature_counts() -> None:
     torch.nn.init.normal_(model.features.weight)
     plain = model(IDS, feature_ids=torch.zeros_like(IDS)).logits
     assert not torch.allclose(model(IDS, feature_ids=torch.full_like(IDS, 2)).logits, plain)
+
+
+def test_features_of_neighbours_count_as_far_as_asked() -> None:
+    # Without layers, a word sees what is hashed for it and nothing else.
+    model = build(False, word_characters=True, features=3, feature_neighbours=1, depth=0)
+    assert model.longspan.words is not None
+    torch.nn.init.normal_(model.longspan.words.table.weight)
+    features = torch.ones_like(IDS)
+    plain = model(IDS, feature_ids=features).logits[0, FIRST]
+    # The feature of the third word of five; that of a word's other tokens does not count.
+    features[0, 3] = 2
+    found = model(IDS, feature_ids=features).logits[0, FIRST]
+    assert (found != plain).any(-1).tolist() == [False, True, True, True, False]
+    # Unlike that of a neighbour, which words there are in a row matters: those of the other two come in one order.
+    features[0, [2, 3]] = torch.tensor([2, 1])
+    assert not torch.allclose(model(IDS, feature_ids=features).logits[0, 3], found[2])

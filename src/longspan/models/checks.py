@@ -27,6 +27,7 @@ _SIZES = {
     "short_convolution": 0,
     "ngram_buckets": 2,
     "word_neighbours": 0,
+    "feature_neighbours": 0,
     "word_buckets": 2,
     "wide_buckets": 1,
     "encoder_window": 1,
@@ -80,7 +81,7 @@ def check_words(config: Any) -> None:
             "word_characters show a word's first token the others, got word_characters=True with causal=True; "
             "leave one of them out."
         )
-    for name in ("word_neighbours", "word_buckets"):
+    for name in ("word_neighbours", "feature_neighbours", "word_buckets"):
         if not config.word_characters and getattr(config, name) != getattr(type(config), name):
             raise UserError(
                 f"{name} needs characters of words, got {getattr(config, name)} with word_characters=False; set "

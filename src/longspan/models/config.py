@@ -65,6 +65,8 @@ class LongspanConfig(PreTrainedConfig):
             the others.
         word_neighbours: number of words on either side whose hashes are added, too, as pairs with the word for the next
             ones.
+        feature_neighbours: number of words on either side whose further feature (`features`) is hashed, too, alone and
+            with those next to it.
         word_buckets: number of vectors for these; those with the same hash share one.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
@@ -195,6 +197,7 @@ class LongspanConfig(PreTrainedConfig):
     ngram_buckets: int = 1 << 16
     word_characters: bool = False
     word_neighbours: int = 0
+    feature_neighbours: int = 0
     word_buckets: int = 1 << 17
     position: str = "sinusoidal"
     position_combine: str = "add"

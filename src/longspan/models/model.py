@@ -194,6 +194,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 width,
                 buckets=config.word_buckets,
                 neighbours=config.word_neighbours,
+                feature_neighbours=config.feature_neighbours,
                 dropout=config.token_dropout,
             )
         self.positions = Positions(
@@ -260,6 +261,7 @@ class LongspanModel(LongspanPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         added_embeds: Tensor | None = None,
+        feature_ids: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> BaseModelOutputWithPast:
@@ -302,7 +304,8 @@ class LongspanModel(LongspanPreTrainedModel):
             # Its characters still tell what a word without a token is.
             embedded = self._without_tokens(embedded)
         if self.words is not None:
-            embedded = embedded + self.words(_given(input_ids, "word_characters"), mask).to(embedded.dtype)
+            looks = self.words(_given(input_ids, "word_characters"), mask, feature_ids)
+            embedded = embedded + looks.to(embedded.dtype)
         if added_embeds is not None:
             embedded = embedded + added_embeds
         if self.config.scale_embeddings:

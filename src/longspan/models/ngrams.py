@@ -36,6 +36,11 @@ class HashedEmbedding(nn.Embedding):
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
 
+    def summed(self, buckets: Int[Tensor, "*n k"]) -> Float[Tensor, "*n d"]:
+        """Return the sum of the vectors of k buckets."""
+        found: Tensor = nn.functional.embedding(buckets, self.weight, self.padding_idx, sparse=self.sparse).sum(-2)
+        return found
+
 
 class NgramEmbedding(HashedEmbedding):
     """Σ_n E[h(x_{t-n+1} ... x_t)] over the sizes n, for each position t.
@@ -76,10 +81,7 @@ class NgramEmbedding(HashedEmbedding):
     ) -> Float[Tensor, "b n d"]:
         """Return the sums for ids that are NOTHING at padding, after those in `before`, whose last ones count."""
         before = self.first(ids.shape[0], ids.device) if before is None else before[:, before.shape[1] - self.before :]
-        buckets = self.buckets(torch.cat((before, ids), 1), document_ids)
-        found = nn.functional.embedding(buckets, self.weight, self.padding_idx, sparse=self.sparse)
-        total: Tensor = found.sum(2)
-        return total
+        return self.summed(self.buckets(torch.cat((before, ids), 1), document_ids))
 
     def buckets(
         self, seen: Int[Tensor, "b m"], document_ids: Int[Tensor, "b n"] | None = None

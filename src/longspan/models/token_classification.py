@@ -167,6 +167,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             added_embeds=self._features(feature_ids),
+            feature_ids=feature_ids,
             return_dict=True,
         )
         hidden = body.last_hidden_state

@@ -1,5 +1,6 @@
 """Words among tokens: where they begin, what their characters say, and tokens gathered word by word."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,9 @@ _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
 #: Bytes of a token that are known; `longspan.data.words.letters` gives so many.
 LETTERS = 24
+#: What tells the kinds of n-grams of features from those of words, of which there are fewer.
+_SALT_OF_FEATURES = 1000
+_FEATURES_IN_A_ROW = 3
 
 
 def first_of_words(
@@ -36,6 +40,9 @@ class WordCharacters(nn.Module):
     out with a probability, so that rare words are told by their parts, and so is each that depends on a neighbour.
     Vectors start at zero, and those of equal hash are shared.
 
+    Words may have a further feature, such as their part of speech. With `feature_neighbours`, the features of one, two
+    and three words in a row are hashed, too, for all such rows among so many words on either side.
+
     Source: the features are those of Ratnaparkhi 1996, "A Maximum Entropy Model for Part-Of-Speech Tagging",
     https://aclanthology.org/W96-0213
 
@@ -44,6 +51,7 @@ class WordCharacters(nn.Module):
         dim: width of the vectors.
         buckets: number of vectors.
         neighbours: number of words on either side that count.
+        feature_neighbours: number of words on either side whose features count; 0 for none.
         dropout: probability of leaving out what depends on the word as a whole, or on a neighbour.
 
     Attributes:
@@ -54,9 +62,19 @@ class WordCharacters(nn.Module):
     begins: Tensor
     spelling: Tensor
 
-    def __init__(self, tokens: int, dim: int, *, buckets: int, neighbours: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        dim: int,
+        *,
+        buckets: int,
+        neighbours: int = 0,
+        feature_neighbours: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.neighbours = neighbours
+        self.feature_neighbours = feature_neighbours
         self.table = HashedEmbedding(buckets, dim)
         self.dropout = dropout
         self.register_buffer("begins", torch.empty(tokens, dtype=torch.bool))
@@ -74,19 +92,33 @@ class WordCharacters(nn.Module):
         self.begins = nn.functional.pad(self.begins[:tokens], (0, more), value=True)
         self.spelling = nn.functional.pad(self.spelling[:tokens], (0, 0, 0, more))
 
-    def forward(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t d"]:
-        """Return v of the word of each token, 0 at padding."""
+    def forward(
+        self,
+        ids: Int[Tensor, "b t"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        feature_ids: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """Return v of the word of each token, 0 at padding.
+
+        Args:
+            ids: the tokens.
+            mask: which of them are real.
+            feature_ids: the further feature of each token's word.
+        """
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
         first = first_of_words(ids, self.begins, mask)
         # Row after row, the number of each real token's word.
         numbers = (first.flatten().cumsum(0) - 1)[real.flatten()]
-        buckets = self._buckets(ids[real], numbers, first.sum(1))
+        by_row = first.sum(1)
+        buckets = self._buckets(ids[real], numbers, by_row)
         if self.training and self.dropout:
             own = 3 + 2 * AFFIX
             dropped = torch.rand(len(buckets), 1 + buckets.shape[1] - own, device=ids.device) < self.dropout
             parts = (buckets[:, :2].masked_fill(dropped[:, :1], 0), buckets[:, 2:own])
             buckets = torch.cat((*parts, buckets[:, own:].masked_fill(dropped[:, 1:], 0)), 1)
-        found = nn.functional.embedding(buckets, self.table.weight, 0, sparse=self.table.sparse).sum(1)
+        if self.feature_neighbours and feature_ids is not None:
+            buckets = torch.cat((buckets, self._of_features(feature_ids[first], by_row)), 1)
+        found = self.table.summed(buckets)
         y = found.new_zeros(*ids.shape, found.shape[1])
         y[real] = found[numbers]
         return y
@@ -124,11 +156,8 @@ class WordCharacters(nn.Module):
                 key = (key * _FACTOR + (lower[at] if len(lower) else at) + 1) % _PRIME
                 keys.append(key)
                 known.append(inside)
-        row = torch.repeat_interleave(torch.arange(len(by_row), device=ids.device), by_row)
         for offset in [side * step for step in range(1, self.neighbours + 1) for side in (-1, 1)]:
-            number = torch.arange(words, device=ids.device) + offset
-            near = number.clamp(0, max(0, words - 1))
-            there = (number == near) & (row[near] == row)
+            near, there = _neighbours(by_row, words, offset)
             whole, shape, ending = keys[1][near], keys[2][near], keys[3 + AFFIX + 2][near]
             found_here = [(whole, there)]
             if abs(offset) == 1:
@@ -137,10 +166,28 @@ class WordCharacters(nn.Module):
             for key, has in found_here:
                 keys.append(key)
                 known.append(has)
-        places = self.table.num_embeddings - 1
-        # A salt for each feature keeps them apart.
-        found = [(key * _SPREAD + salt) % _PRIME % places + 1 for salt, key in enumerate(keys)]
+        found = self._places(keys, 0)
         return torch.stack([bucket * there for bucket, there in zip(found, known, strict=True)], 1)
+
+    def _of_features(self, features: Int[Tensor, " w"], by_row: Int[Tensor, " b"]) -> Int[Tensor, "w f"]:
+        """Return the buckets of the features of one, two and three words in a row around each word."""
+        reach, words = self.feature_neighbours, len(features)
+        around = {offset: _neighbours(by_row, words, offset) for offset in range(-reach, reach + 1)}
+        # 0 is what is beyond the row.
+        values = {offset: (features[near] + 1) * there for offset, (near, there) in around.items()}
+        keys = []
+        for size in range(1, _FEATURES_IN_A_ROW + 1):
+            for start in range(-reach, reach + 2 - size):
+                key = torch.zeros_like(features)
+                for offset in range(start, start + size):
+                    key = (key * _FACTOR + values[offset] + 1) % _PRIME
+                keys.append(key)
+        return torch.stack(self._places(keys, _SALT_OF_FEATURES), 1)
+
+    def _places(self, keys: Sequence[Tensor], salt: int) -> list[Tensor]:
+        """Return the bucket of each key; a salt for each kind keeps them apart."""
+        places = self.table.num_embeddings - 1
+        return [(key * _SPREAD + number) % _PRIME % places + 1 for number, key in enumerate(keys, salt)]
 
     def _shapes(self, characters: Tensor, word: Tensor, place: Tensor, words: int) -> Tensor:
         """Return a number for which kinds of characters each word has."""
@@ -158,6 +205,14 @@ class WordCharacters(nn.Module):
             has = torch.zeros_like(shape).index_add_(0, word, kind.long()) > 0
             shape = shape + (has.long() << number)
         return shape
+
+
+def _neighbours(by_row: Int[Tensor, " b"], words: int, offset: int) -> tuple[Tensor, Tensor]:
+    """Return the word so far from each of `words` words, and whether there is one in its row."""
+    row = torch.repeat_interleave(torch.arange(len(by_row), device=by_row.device), by_row)
+    number = torch.arange(words, device=by_row.device) + offset
+    near = number.clamp(0, max(0, words - 1))
+    return near, (number == near) & (row[near] == row)
 
 
 def _hashes(values: Tensor, word: Tensor, place: Tensor, words: int) -> Tensor:

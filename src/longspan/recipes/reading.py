@@ -10,7 +10,7 @@ from longspan.training import encoders
 
 _VECTORS = (
     *("ngrams", "ngram_buckets", "cutoffs", "div_val", "tie_projections", "scale_embeddings", "embedding_dim"),
-    *("word_characters", "word_neighbours", "word_buckets"),
+    *("word_characters", "word_neighbours", "feature_neighbours", "word_buckets"),
 )
 
 

@@ -15,6 +15,7 @@ from longspan.models import (
     LongspanForEvidence,
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
+    LongspanForRecommendation,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanModel,
@@ -22,13 +23,14 @@ from longspan.models import (
 from longspan.models.losses import mean_loss
 from longspan.models.model import LongspanPreTrainedModel
 
-# Those that read rows of tokens and nothing else; evidence, which reads questions, too, has tests of its own.
+# Those that read rows of tokens and nothing else; evidence, which reads questions, too, and recommendation, which reads
+# users, have tests of their own.
 HEADS = [
     head
     for head in vars(models).values()
     if isinstance(head, type)
     and issubclass(head, LongspanPreTrainedModel)
-    and head not in (LongspanPreTrainedModel, LongspanModel, LongspanForEvidence)
+    and head not in (LongspanPreTrainedModel, LongspanModel, LongspanForEvidence, LongspanForRecommendation)
 ]
 every_head = pytest.mark.parametrize("head", HEADS)
 ROWS, LENGTH, LABELS = 16, 9, 3
@@ -121,7 +123,7 @@ def test_accumulated_batches_are_one_large_batch(
             torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@every_head
+@pytest.mark.parametrize("head", [*HEADS, LongspanForEvidence, LongspanForRecommendation])
 def test_heads_name_what_they_take(head: Any) -> None:
     parameters = inspect.signature(head.forward).parameters
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())

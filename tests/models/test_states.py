@@ -1,12 +1,10 @@
 """States of models: going on in any segments, resets, saving, what they must not change, and what is refused."""
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import checkpointing
-import jaxtyping
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -187,14 +185,6 @@ def test_bfloat16_states_follow_float64(form: str) -> None:
         parts.append(output.last_hidden_state)
     # Normalised outputs of size 1, from two layers of eight bits.
     torch.testing.assert_close(torch.cat(parts, 1).double(), expected, rtol=0.1, atol=0.1)
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Users compile without the checks the suite adds, and the compiler cannot trace them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize("name", ["additive", "relative", "neighbours"])

@@ -114,8 +114,8 @@ class Lstur(Recommender):
 
     def _read(self, clicked: Tensor, mask: Tensor, state: RecurrentState) -> RecurrentState:
         def step(real: Tensor, there: Tensor) -> tuple[Tensor, RecurrentState]:
-            y, after = self.clicks(real, state, there)
-            return y, after
+            # Of what it puts out, the last is in the state, and the rest is not needed.
+            return real, self.clicks(real, state, there)[1]
 
         return left_aligned_step(step, clicked, mask)[1]
 

@@ -141,7 +141,7 @@ def test_models_are_saved_with_all_that_makes_them(form: str, tmp_path: Path) ->
 @torch.no_grad()
 def test_the_model_compiles_in_one_piece() -> None:
     torch._dynamo.reset()
-    model = build("longspan", torch.float32, mixers=["softmax"])
+    model = build("nrms", torch.float32)
     expected = model(**batch(model), labels=LABELS)
     compiled: Any = torch.compile(model, backend="aot_eager", fullgraph=True)
     found = compiled(**batch(model), labels=LABELS)
@@ -200,9 +200,12 @@ def test_positions_count_back_from_the_newest() -> None:
     long = torch.tensor([[1, 2, 3, 4, 5, 6]])
     users, _ = model.encode_users(vectors, long)
     # The oldest two share what the last number has.
-    expected = vectors[long[0]] + table.weight[torch.tensor([3, 3, 3, 2, 1, 0])]
-    pooled = model.recommender.pooling(expected.unsqueeze(0), torch.ones(1, 6).bool())[0]
-    torch.testing.assert_close(users, model.recommender.user(pooled), rtol=1e-6, atol=1e-7)
+    items, own = vectors[long], model.recommender
+    y = items + table.weight[torch.tensor([3, 3, 3, 2, 1, 0])]
+    mean = own.pooling(y, torch.ones(1, 6).bool(), values=items)[0]
+    outputs = own.pooling(y, torch.ones(1, 6).bool())[0]
+    unknown = torch.zeros(1).long()
+    torch.testing.assert_close(users, own.user_vector(mean, outputs, unknown), rtol=1e-6, atol=1e-7)
 
 
 def test_mixers_have_their_own_options() -> None:

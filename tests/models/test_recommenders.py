@@ -130,16 +130,33 @@ def longspan(model: Any, which: int, user: int) -> Tensor:
             there.append(module.weight[index])
     if own.entities is not None and len(known := NEWS["entity_ids"][which][NEWS["entity_ids"][which] > 0]):
         there.append(own.entity.weight @ own.entities.weight[known].mean(0))
-    return linear(own.news, torch.stack(there).sum(0)) if there else torch.zeros(own.dim).double()
+    return linear(own.item.linear, torch.stack(there).sum(0)) if there else torch.zeros(own.dim).double()
+
+
+def over_clicks(own: Any, clicked: Tensor) -> tuple[Tensor, Tensor]:
+    """The means over the items clicked and over what the layers say of them."""
+    if not len(clicked):
+        return torch.zeros(own.dim).double(), torch.zeros(own.dim).double()
+    numbers = torch.arange(len(clicked) - 1, -1, -1).unsqueeze(0)
+    y = own.clicks(own.positions(clicked.unsqueeze(0), numbers))[0]
+    logits = torch.tanh(linear(own.pooling.hidden, y)) @ own.pooling.query.weight[0]
+    return logits.softmax(0) @ clicked, logits.softmax(0) @ y
 
 
 def longspan_user(model: Any, clicked: Tensor, user: int) -> Tensor:
-    own, total = model.recommender, torch.zeros(model.recommender.dim).double()
-    if len(clicked):
-        numbers = torch.arange(len(clicked) - 1, -1, -1).unsqueeze(0)
-        total = pooled(own.pooling, own.clicks(own.positions(clicked.unsqueeze(0), numbers))[0])
-    vector = linear(own.user, total)
+    own = model.recommender
+    items, outputs = over_clicks(own, clicked)
+    vector = items + linear(own.user, outputs)
     return vector if own.users is None else vector + own.users.vectors.weight[user]
+
+
+def fastformer(model: Any, which: int, user: int) -> Tensor:
+    own = model.recommender
+    return pooled(own.title, words_of(model, which)) / own.dim**0.25
+
+
+def fastformer_user(model: Any, clicked: Tensor, user: int) -> Tensor:
+    return over_clicks(model.recommender, clicked)[1] / model.recommender.dim**0.25
 
 
 NAIVE: dict[str, Any] = {
@@ -148,7 +165,7 @@ NAIVE: dict[str, Any] = {
     "lstur": (lstur, lstur_user),
     "npa": (npa, npa_user),
     "longspan": (longspan, longspan_user),
-    "fastformer": (longspan, longspan_user),
+    "fastformer": (fastformer, fastformer_user),
 }
 
 

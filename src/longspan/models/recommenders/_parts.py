@@ -24,6 +24,8 @@ class Published(nn.Module):
 class AdditivePooling(Published):
     """Σ_t α_t x_t with α = softmax_t(q·tanh(V x_t + v)), over real positions; zeros where there are none.
 
+    Where `values` are given, the mean is of them and not of x.
+
     Args:
         dim: width of x.
         query_dim: width of the query q.
@@ -37,16 +39,23 @@ class AdditivePooling(Published):
         self.query = None if asked else nn.Linear(query_dim, 1, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"], query: Float[Tensor, "b q"] | None = None
-    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b t"]]:
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"],
+        query: Float[Tensor, "b q"] | None = None,
+        values: Float[Tensor, "b t e"] | None = None,
+    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "b t"]]:
         """Return the means and the weights; `query` is each row's own."""
         x = zero_padding(x, mask)
+        values = x if values is None else zero_padding(values, mask)
         weights = softmax_weights(self._logits(x, query), mask)
-        return (weights.to(x.dtype).transpose(1, 2) @ x).squeeze(1), weights.squeeze(-1)
+        return (weights.to(values.dtype).transpose(1, 2) @ values).squeeze(1), weights.squeeze(-1)
 
-    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> PrefixMean:
-        """Return the state of a mean over nothing."""
-        return empty_prefix(batch_size, 1, self.dim, dtype, device)
+    def empty_state(
+        self, batch_size: int, dtype: torch.dtype, device: torch.device, width: int | None = None
+    ) -> PrefixMean:
+        """Return the state of a mean over nothing, of values of a `width`, by default that of x."""
+        return empty_prefix(batch_size, 1, self.dim if width is None else width, dtype, device)
 
     def advance(
         self,
@@ -54,11 +63,13 @@ class AdditivePooling(Published):
         mask: Bool[Tensor, "b n"],
         state: PrefixMean,
         query: Float[Tensor, "b q"] | None = None,
-    ) -> tuple[Float[Tensor, "b d"], PrefixMean]:
+        values: Float[Tensor, "b n e"] | None = None,
+    ) -> tuple[Float[Tensor, "b e"], PrefixMean]:
         """Return the means over `n` more positions and all before, and the state after them."""
         x = zero_padding(x, mask)
-        state = merge(state, softmax_pool_state(x, self._logits(x, query), mask))
-        return state.mean.squeeze(1).to(x.dtype), state
+        values = x if values is None else zero_padding(values, mask)
+        state = merge(state, softmax_pool_state(values, self._logits(x, query), mask))
+        return state.mean.squeeze(1).to(values.dtype), state
 
     def _logits(self, x: Tensor, query: Tensor | None) -> Tensor:
         hidden = torch.tanh(self.hidden(x))

@@ -62,7 +62,7 @@ def build(form: str, dtype: torch.dtype = torch.float64, **changes: Any) -> Long
     torch.manual_seed(1)
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "embedding_dim": 6}
     settings |= SIZES | {"initializer_range": 0.4, "dropout": 0.0} | FORMS[form] | changes
-    name = settings.get("recommender", "longspan")
+    name = changes.get("recommender", form.partition("-")[0])
     options = SMALL.get(name, {}) | ({"dropout": 0.0} if name in ("lstur", "naml", "npa", "nrms") else {})
     chosen = [each.get("recommender_options", {}) for each in (FORMS[form], changes)]
     settings["recommender_options"] = options | chosen[0] | chosen[1]

@@ -1,19 +1,21 @@
 """The model that recommends: padding, batches, vectors kept, saving, compiling, and what it refuses."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from recommending import FORMS, LABELS, NEWS, SIZES, STREAMING, USERS, batch, build, news, padded
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan import LongspanConfig, LongspanForRecommendation, UserError
+from longspan.models import recommenders
 from longspan.models.limits import limits
+from longspan.models.recommenders.naml import Naml
 from longspan.models.word_vectors import load_word_vectors
 
 every = pytest.mark.parametrize("form", FORMS)
-NAMES = ["fastformer", "longspan", "lstur", "naml", "npa", "nrms"]
 
 
 def close(found: Any, expected: Any) -> None:
@@ -149,7 +151,7 @@ def test_the_model_compiles_in_one_piece() -> None:
     torch.testing.assert_close(found.loss, expected.loss)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", recommenders.names())
 def test_word_vectors_are_the_input_embeddings(name: str, tmp_path: Path) -> None:
     class Words:
         """As much of a tokenizer as is asked."""
@@ -268,6 +270,57 @@ def test_memory_is_linear_in_clicks() -> None:
         kept.append(total)
     assert kept[1] < 2.1 * kept[0]
     assert kept[1] < 10_000 * 8 * 4 * 100
+
+
+def test_what_the_page_shows_works(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "recommenders.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code, {})
+    assert "tensor([[" in capsys.readouterr().out
+    assert all(f"| `{name}` |" in page.read_text(encoding="utf-8") for name in recommenders.names())
+
+
+class Scores(nn.Module):
+    """A program that scores: news that were read, users by what they clicked."""
+
+    def __init__(self, model: LongspanForRecommendation) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, vectors: Tensor, history: Tensor, history_mask: Tensor, candidates: Tensor) -> Tensor:
+        users = {"history": history, "history_mask": history_mask, "candidates": candidates}
+        logits: Tensor = self.model(news_vectors=vectors, **users).logits
+        return logits
+
+
+@pytest.mark.parametrize("name", ["longspan", "lstur"])
+@pytest.mark.usefixtures("no_shape_checks")
+@torch.no_grad()
+def test_scores_are_exported_for_any_number_of_users_clicks_and_news(name: str) -> None:
+    model = build(name, torch.float32)
+    columns = [USERS[name].clamp_min(0) for name in ("history", "history_mask", "candidates")]
+    given = (model.encode_news(**news(model)), *columns)
+    b, h, n = (torch.export.Dim(size, min=2, max=1000) for size in "bhn")
+    program = torch.export.export(Scores(model), given, dynamic_shapes=({0: n}, {0: b, 1: h}, {0: b, 1: h}, {0: b}))
+    fewer = (given[0][:5], *(column[:3, :3].clamp_max(4) for column in columns))
+    torch.testing.assert_close(program.module()(*fewer), Scores(model)(*fewer), rtol=1e-5, atol=1e-6)
+
+
+class Mine(Naml):
+    """What somebody else wrote."""
+
+    def __init__(self, config: LongspanConfig, *, wider: int = 2) -> None:
+        super().__init__(config, filters=3 * wider)
+
+
+def test_anybody_can_write_one(tmp_path: Path) -> None:
+    model = build("longspan", recommender=f"{__name__}.Mine", recommender_options={"wider": 3}, dtype=torch.float32)
+    assert (type(model.recommender), model.recommender.dim) == (Mine, 9)
+    model.save_pretrained(tmp_path)
+    again = LongspanForRecommendation.from_pretrained(tmp_path).eval()
+    close(again(**batch(model)), model(**batch(model)))
+    with pytest.raises(UserError, match=r"has no option 'wide'; did you mean 'wider'"):
+        build("longspan", recommender=f"{__name__}.Mine", recommender_options={"wide": 3})
 
 
 def test_streaming_forms_are_those_that_say_so() -> None:

@@ -176,7 +176,7 @@ class LongspanConfig(PreTrainedConfig):
         "num_heads": "heads",
         "d_ff": "feed_forward_dim",
     }
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses", "user_vectors", "history_weights"]
 
     vocab_size: int = 16000
     dim: int = 256

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 from recommending import FORMS, NEWS, USERS, batch, build
-from torch import Tensor
+from torch import Tensor, nn
 
-from longspan import LongspanForRecommendation, UserError
+from longspan import LongspanConfig, LongspanForRecommendation, UserError
 from longspan.models import recommenders
 
 
@@ -81,7 +81,7 @@ def naml(model: Any, which: int, user: int) -> Tensor:
             views.append(text(module, words))
     for module, field in ((own.category, "category_ids"), (own.subcategory, "subcategory_ids")):
         if index := number(field, which):
-            views.append(linear(module.dense.linear, module.vectors.weight[index]).relu())
+            views.append(linear(module.dense, module.vectors.weight[index]).relu())
     return pooled(own.view_pooling, torch.stack(views) if views else torch.zeros(0, own.dim).double())
 
 
@@ -111,13 +111,13 @@ def lstur_user(model: Any, clicked: Tensor, user: int) -> Tensor:
 
 def npa(model: Any, which: int, user: int) -> Tensor:
     own = model.recommender
-    query = linear(own.word_query.linear, own.users.weight[user]).relu()
+    query = linear(own.word_query, own.users.weight[user]).relu()
     return pooled(own.word_pooling, convolved(own.words, words_of(model, which)), query)
 
 
 def npa_user(model: Any, clicked: Tensor, user: int) -> Tensor:
     own = model.recommender
-    return pooled(own.click_pooling, clicked, linear(own.click_query.linear, own.users.weight[user]).relu())
+    return pooled(own.click_pooling, clicked, linear(own.click_query, own.users.weight[user]).relu())
 
 
 def longspan(model: Any, which: int, user: int) -> Tensor:
@@ -130,7 +130,7 @@ def longspan(model: Any, which: int, user: int) -> Tensor:
             there.append(module.weight[index])
     if own.entities is not None and len(known := NEWS["entity_ids"][which][NEWS["entity_ids"][which] > 0]):
         there.append(own.entity.weight @ own.entities.weight[known].mean(0))
-    return linear(own.item.linear, torch.stack(there).sum(0)) if there else torch.zeros(own.dim).double()
+    return linear(own.item, torch.stack(there).sum(0)) if there else torch.zeros(own.dim).double()
 
 
 def over_clicks(own: Any, clicked: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,6 +198,21 @@ def test_published_sizes_are_the_defaults() -> None:
     assert recommenders.options("lstur")["hidden"] == 0.5
     assert recommenders.options("npa")["user_dim"] == 50
     assert [recommenders.word_dim(name) for name in recommenders.names()] == [300, None, 300, 300, 300, 300]
+
+
+def test_new_layers_begin_as_published() -> None:
+    """With weights by the width of layers, not those of `initializer_range`, by which they hardly begin to learn."""
+    for name in ("nrms", "naml", "npa"):
+        config = LongspanConfig(vocab_size=30, users=3, categories=3, recommender=name)
+        model = LongspanForRecommendation(config)
+        for module in model.recommender.modules():
+            if isinstance(module, (nn.Linear, nn.Conv1d)) and module.weight.numel() > 1000:
+                fan = (module.weight.shape[0] + module.weight.shape[1]) * module.weight[0, 0].numel()
+                assert module.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.1)
+                assert module.bias is None or not module.bias.any()
+        assert model.longspan.embeddings.weight[1:].std().item() == pytest.approx(0.02, rel=0.1)
+    item = LongspanForRecommendation(LongspanConfig(vocab_size=30)).recommender.item
+    assert item.weight.square().sum(1).mean().item() == pytest.approx(256**-0.5, rel=0.1)
 
 
 def test_users_are_hidden_in_training_alone() -> None:

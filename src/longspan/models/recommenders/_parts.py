@@ -10,7 +10,7 @@ from longspan.ops.pooling import PrefixMean, empty_prefix, merge, softmax_pool_s
 
 
 class Published(nn.Module):
-    """A part that begins as published (Glorot's weights, no biases) and not as the layers of a `LongspanModel`."""
+    """A layer that begins as published (Glorot's weights, no biases) and not as those of a `LongspanModel`."""
 
     def reset_parameters(self) -> None:
         """Begin anew."""
@@ -21,7 +21,15 @@ class Published(nn.Module):
                 nn.init.zeros_(parameter)
 
 
-class AdditivePooling(Published):
+class Dense(Published, nn.Linear):
+    """A linear layer."""
+
+
+class WordConvolution(Published, nn.Conv1d):
+    """A convolution over words."""
+
+
+class AdditivePooling(nn.Module):
     """Σ_t α_t x_t with α = softmax_t(q·tanh(V x_t + v)), over real positions; zeros where there are none.
 
     Where `values` are given, the mean is of them and not of x.
@@ -35,8 +43,8 @@ class AdditivePooling(Published):
     def __init__(self, dim: int, query_dim: int, *, asked: bool = False) -> None:
         super().__init__()
         self.dim = dim
-        self.hidden = nn.Linear(dim, query_dim)
-        self.query = None if asked else nn.Linear(query_dim, 1, bias=False)
+        self.hidden = Dense(dim, query_dim)
+        self.query = None if asked else Dense(query_dim, 1, bias=False)
 
     def forward(
         self,
@@ -80,7 +88,7 @@ class AdditivePooling(Published):
         return logits
 
 
-class Convolution(Published):
+class Convolution(nn.Module):
     """ReLU(W [x_{t-k} ... x_{t+k}] + b) at each word, of words with dropout; zeros lie around a text, and at padding.
 
     Args:
@@ -92,7 +100,7 @@ class Convolution(Published):
 
     def __init__(self, dim: int, filters: int, window: int, dropout: float) -> None:
         super().__init__()
-        self.convolution = nn.Conv1d(dim, filters, window, padding="same")
+        self.convolution = WordConvolution(dim, filters, window, padding="same")
         self.dropout = Dropout(dropout)
 
     def forward(self, words: Float[Tensor, "n t w"], mask: Bool[Tensor, "n t"]) -> Float[Tensor, "n t f"]:

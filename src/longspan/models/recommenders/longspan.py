@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from longspan.models.recommenders._layered import Layered
-from longspan.models.recommenders._parts import AdditivePooling, Published
+from longspan.models.recommenders._parts import AdditivePooling, Dense
 from longspan.models.recommenders.base import News, Recommender, UserTable, table
 from longspan.ops.dropout import Dropout
 
@@ -13,20 +13,12 @@ if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
 
-class ItemMap(Published):
+class ItemMap(Dense):
     """A linear map whose outputs begin with a square of about √dim, so that the first dot products are about 1."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        nn.init.xavier_uniform_(self.linear.weight, self.linear.in_features**-0.25)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear(x)
-        return y
+        nn.init.xavier_uniform_(self.weight, self.in_features**-0.25)
 
 
 class Longspan(Layered):
@@ -66,7 +58,7 @@ class Longspan(Layered):
         self.subcategory = table(config.subcategories, dim) if config.subcategories else None
         self.entities = table(config.entities, config.entity_dim) if config.entities else None
         self.entity = nn.Linear(config.entity_dim, dim, bias=False) if config.entities else None
-        self.item = ItemMap(dim)
+        self.item = ItemMap(dim, dim)
         self.user = nn.Linear(dim, dim)
         self.users = UserTable(config.users, dim, hidden) if user_embedding and config.users else None
         self.dropout = Dropout(config.dropout)

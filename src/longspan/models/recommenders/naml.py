@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from longspan.models.recommenders._parts import AdditivePooling, Published, Text
+from longspan.models.recommenders._parts import AdditivePooling, Dense, Text
 from longspan.models.recommenders.base import News, Recommender, table, words_alone
 from longspan.ops.pooling import PrefixMean
 
@@ -19,20 +19,11 @@ class Category(nn.Module):
     def __init__(self, count: int, width: int, dim: int) -> None:
         super().__init__()
         self.vectors = table(count, width)
-        self.dense = _Dense(width, dim)
+        self.dense = Dense(width, dim)
 
     def forward(self, ids: Tensor) -> Tensor:
-        view: Tensor = self.dense(self.vectors(ids))
+        view: Tensor = self.dense(self.vectors(ids)).relu()
         return view
-
-
-class _Dense(Published):
-    def __init__(self, width: int, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x).relu()
 
 
 class Naml(Recommender):

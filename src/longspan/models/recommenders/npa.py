@@ -3,25 +3,14 @@
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from longspan.models.recommenders._parts import AdditivePooling, Convolution, Published
+from longspan.models.recommenders._parts import AdditivePooling, Convolution, Dense
 from longspan.models.recommenders.base import News, Recommender, table, words_alone
 from longspan.ops.pooling import PrefixMean
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
-
-
-class Query(Published):
-    """ReLU(W u + b) of the vector of a user."""
-
-    def __init__(self, dim: int, query_dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, query_dim)
-
-    def forward(self, users: Tensor) -> Tensor:
-        return self.linear(users).relu()
 
 
 class Npa(Recommender):
@@ -69,7 +58,7 @@ class Npa(Recommender):
         self.dim = filters
         self.words = Convolution(self.reader.dim, filters, window, dropout)
         self.users = table(config.users, user_dim)
-        self.word_query, self.click_query = Query(user_dim, query_dim), Query(user_dim, query_dim)
+        self.word_query, self.click_query = Dense(user_dim, query_dim), Dense(user_dim, query_dim)
         self.word_pooling = AdditivePooling(filters, query_dim, asked=True)
         self.click_pooling = AdditivePooling(filters, query_dim, asked=True)
 
@@ -79,7 +68,7 @@ class Npa(Recommender):
         return torch.cat((seen, news.title_mask.unsqueeze(-1).to(seen.dtype)), -1)
 
     def select(self, vectors: Tensor, indices: Tensor, user_ids: Tensor) -> Tensor:
-        asked = self.word_query(self.users(user_ids)).repeat_interleave(indices.shape[1], 0)
+        asked = self.word_query(self.users(user_ids)).relu().repeat_interleave(indices.shape[1], 0)
         words = vectors[indices.flatten()]
         pooled = self.word_pooling(words[..., :-1], words[..., -1] > 0, asked)[0]
         return pooled.view(*indices.shape, self.dim)
@@ -99,5 +88,5 @@ class Npa(Recommender):
         return self.click_pooling.advance(clicked, mask, state, self._asked(user_ids))
 
     def _asked(self, user_ids: Tensor) -> Tensor:
-        asked: Tensor = self.click_query(self.users(user_ids))
+        asked: Tensor = self.click_query(self.users(user_ids)).relu()
         return asked

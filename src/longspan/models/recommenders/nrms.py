@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from longspan.models.recommenders._parts import AdditivePooling, Published
+from longspan.models.recommenders._parts import AdditivePooling, Dense
 from longspan.models.recommenders.base import News, Recommender, words_alone
 from longspan.ops.attention import attention
 from longspan.ops.dropout import Dropout
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
 
-class SelfAttention(Published):
+class SelfAttention(nn.Module):
     """softmax(QKᵀ/√e)V of each of `heads` heads of width `head_dim`, one beside the other, without biases."""
 
     def __init__(self, dim: int, heads: int, head_dim: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value = (nn.Linear(dim, heads * head_dim, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (Dense(dim, heads * head_dim, bias=False) for _ in range(3))
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t e"]:
         query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))

@@ -1,0 +1,81 @@
+"""Options of recommendation."""
+
+from dataclasses import dataclass
+
+from longspan.data.config import DataConfig
+from longspan.errors import UserError
+from longspan.tasks.options import EvaluationOptions, TrainingOptions
+
+__all__ = ["EvaluationOptions", "RecommendationData", "TrainingOptions"]
+
+
+@dataclass(frozen=True)
+class RecommendationData(DataConfig):
+    """What users were shown, and what they clicked on.
+
+    Attributes:
+        path: A folder of MIND, unpacked (https://msnews.github.io): one with news.tsv and behaviors.tsv, or one whose
+            sub-folders have them and are called train, valid or dev, and test, or end so, such as MINDsmall_dev. Or a
+            table (csv, tsv, jsonl, parquet, or "hub:NAME") with a row for each impression, which has the columns of
+            behaviors.tsv, its news being those of `news`; or a click log, a table with a row for each item that a user
+            was shown: user, text, whether it was clicked and, if known, when. A .txt file is a log without header,
+            whose fields are separated by tabs. Text formats may be compressed: .gz, .xz, .zst or .zip.
+        news: The table of news (or other items) for a table of impressions, with an identifier and a title each:
+            news.tsv of MIND, or csv, tsv, jsonl or parquet with a header. If empty, the file called news beside the
+            impressions. For a click log, what its identifiers stand for, if its rows do not have the texts.
+        user_column: The column with the user.
+        text_column: The column with the text of an item: its title.
+        clicked_column: The column of a click log that says whether the item was clicked, 1 or 0.
+        time_column: The column with the time, if there is one: a number, or text such as "2019-11-11 09:05:58" or
+            "11/11/2019 9:05:58 AM". The rows of each user are in its order; without it, in order of time.
+        impression_column: The column with the identifier of an impression, if there is one. Rows of a click log with
+            the same user and impression were shown together; so, without it, were those with the same user and time.
+        item_column: The column with the identifier of an item, which tables of news need. Items of a click log without
+            it are told apart by their texts.
+        history_column: The column of a table of impressions with the items clicked before, oldest first: identifiers in
+            a list, or separated by spaces.
+        candidates_column: The column of a table of impressions with the items shown, as in `history_column`, each
+            followed by -1 if it was clicked and by -0 if not.
+        category_column: The column with the category of an item, if there is one.
+        subcategory_column: The column with its subcategory, if there is one.
+        abstract_column: The column with its abstract, if there is one.
+        entities_column: The column with the entities in it, if there is one: a list of identifiers; MIND's list of
+            objects with "WikidataId"; or text such as "331:Bruce Springsteen;36136:Tautog", of which the numbers
+            count.
+        entity_vectors: A file with a vector for each entity, its identifier first (entity_embedding.vec of MIND), or a
+            folder, in which all files of this name are read; empty for none.
+        history: How many clicks of a user count, the most recent ones; 0 is all.
+        negatives: How many items that were shown and not clicked a clicked one is told from in training.
+        max_length: Maximum number of tokens of a title; 0 keeps all.
+        max_abstract_length: Maximum number of tokens of an abstract; 0 leaves abstracts out.
+        max_entities: Maximum number of entities of an item; 0 leaves entities out.
+    """
+
+    text_column: str = "title"
+    tokens: str = "words"
+    news: str = ""
+    user_column: str = "user"
+    clicked_column: str = "clicked"
+    time_column: str = "time"
+    impression_column: str = "impression"
+    item_column: str = "item"
+    history_column: str = "history"
+    candidates_column: str = "candidates"
+    category_column: str = "category"
+    subcategory_column: str = "subcategory"
+    abstract_column: str = "abstract"
+    entities_column: str = "entities"
+    entity_vectors: str = ""
+    history: int = 50
+    negatives: int = 4
+    max_length: int = 30
+    max_abstract_length: int = 0
+    max_entities: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("history", "max_abstract_length", "max_entities"):
+            if getattr(self, name) < 0:
+                raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
+        if self.negatives < 1:
+            raise UserError(f"data.negatives must be at least 1, got {self.negatives}; 4 is usual.")

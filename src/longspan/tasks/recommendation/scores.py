@@ -5,7 +5,11 @@ from typing import Literal
 
 import numpy as np
 
+from longspan.errors import UserError
 from longspan.scores import Scores, score
+
+#: How many items a list of recommendations has.
+_LONGEST_LIST = 10
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def recommendation_scores(
     Args:
         logits: Higher where a click is likelier, `(n,)`.
         clicked: Which were clicked, `(n,)` 1 or 0.
-        offsets: `(impressions + 1,)`, from 0 to n, as `longspan.tasks.recommendation.reading.ragged` returns them.
+        offsets: `(impressions + 1,)`, from 0 to n, as `longspan.tasks.recommendation.ragged.ragged` returns them.
         users: The user of each impression, `(impressions,)`, as numbers or names.
         items: The catalogue number of each candidate, `(n,)`.
         popularity: How often each item of the catalogue was clicked in training, `(catalogue,)`.
@@ -63,7 +67,33 @@ def recommendation_scores(
     Raises:
         UserError: No group has both a clicked and another candidate, or logits are not finite.
     """
-    raise NotImplementedError
+    ranked = _ranked(logits, clicked, offsets, users)
+    first = ranked.rank <= _LONGEST_LIST
+    shown = items[ranked.order][first]
+    shares = (popularity + 1) / (popularity.sum() + len(popularity))
+    bits = _sums(ranked.group[first], -np.log2(shares[shown]), ranked.groups)
+    discounts = 1 / np.log2(ranked.rank + 1)
+    reciprocal = _sums(ranked.group, ranked.clicked / ranked.rank, ranked.groups)
+    scored, positives = ranked.scored, ranked.positives
+
+    def ndcg(k: int) -> float:
+        gained = _sums(ranked.group, ranked.clicked * discounts * (ranked.rank <= k), ranked.groups)
+        ideal = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
+        return float((gained[scored] / ideal[np.minimum(positives[scored], k) - 1]).mean())
+
+    everything = np.array([0, len(logits)])
+    return RecommendationScores(
+        grouped_by=ranked.grouped_by,
+        groups=int(scored.sum()),
+        left_out=int((~scored).sum()),
+        auc=float(ranked.auc.mean()),
+        mrr=float((reciprocal[scored] / positives[scored]).mean()),
+        ndcg_5=ndcg(5),
+        ndcg_10=ndcg(_LONGEST_LIST),
+        pooled_auc=float(_ranked(logits, clicked, everything, np.zeros(1)).auc[0]),
+        coverage=len(np.unique(shown)) / len(popularity),
+        novelty=float((bits / np.minimum(ranked.sizes, _LONGEST_LIST)).mean()),
+    )
 
 
 def auc_interval(
@@ -79,12 +109,103 @@ def auc_interval(
     """Return a bootstrap interval of `RecommendationScores.auc`: groups are drawn with replacement.
 
     Args:
-        logits: As above.
+        logits: As for `recommendation_scores`.
         clicked: As above.
         offsets: As above.
         users: As above.
         share: How much of the draws' means lies in it; the rest is halved.
         draws: How many draws.
         seed: Their seed.
+
+    Raises:
+        UserError: As above.
     """
-    raise NotImplementedError
+    values = _ranked(logits, clicked, offsets, users).auc
+    random = np.random.default_rng(seed)
+    means = [values[random.integers(len(values), size=len(values))].mean() for _ in range(draws)]
+    low, high = np.quantile(means, [(1 - share) / 2, (1 + share) / 2])
+    return float(low), float(high)
+
+
+def grouped_by(offsets: np.ndarray) -> Literal["impression", "user"]:
+    """Return by what candidates are grouped: by users where no impression has two candidates to compare."""
+    return "impression" if (np.diff(offsets) > 1).any() else "user"
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Candidates group by group, the highest score first.
+
+    Attributes:
+        order: The candidate at each place, `(n,)`.
+        group: Its group, from 0, and its `rank` there, from 1.
+        rank: `(n,)`.
+        clicked: Whether it was clicked, `(n,)`.
+        sizes: How many candidates each group has, `(groups,)`, and how many `positives`, clicked ones.
+        positives: `(groups,)`.
+        scored: Which groups have both kinds, `(groups,)`.
+        auc: The AUC of these, `(scored groups,)`.
+        grouped_by: What groups are.
+    """
+
+    order: np.ndarray
+    group: np.ndarray
+    rank: np.ndarray
+    clicked: np.ndarray
+    sizes: np.ndarray
+    positives: np.ndarray
+    scored: np.ndarray
+    auc: np.ndarray
+    grouped_by: Literal["impression", "user"]
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return len(self.sizes)
+
+
+def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users: np.ndarray) -> _Ranked:
+    """Rank the candidates of each group; of equal scores, earlier ones come first.
+
+    Raises:
+        UserError: No group has both a clicked and another candidate, or logits are not finite.
+    """
+    if not np.isfinite(logits).all():
+        raise UserError(
+            "expected finite outputs of the model, got some that are not, as after a training run that diverged; lower "
+            "training.learning_rate."
+        )
+    kind = grouped_by(offsets)
+    group = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    if kind == "user":
+        group = np.unique(users, return_inverse=True)[1][group]
+    groups = int(group.max(initial=-1)) + 1 if kind == "user" else len(offsets) - 1
+    # In float64 even neighbouring float32 scores stay apart, and -0 equals 0.
+    scores = logits.astype(np.float64)
+    order = np.lexsort((-scores, group))
+    group, scores, hits = group[order], scores[order], clicked[order].astype(bool)
+    sizes = np.bincount(group, minlength=groups)
+    begins = np.cumsum(sizes) - sizes
+    rank = np.arange(1, len(group) + 1) - begins[group]
+    positives = np.bincount(group[hits], minlength=groups)
+    scored = (positives > 0) & (positives < sizes)
+    if not scored.any():
+        raise UserError(
+            f"expected {'an impression' if kind == 'impression' else 'a user'} with a candidate that was clicked and "
+            "one that was not to score, got none; choose data with both."
+        )
+    # Equal scores share the mean of their ranks (Mann and Whitney 1947).
+    new = np.ones(len(group), dtype=bool)
+    new[1:] = (np.diff(group) != 0) | (np.diff(scores) != 0)
+    ties = np.cumsum(new) - 1
+    mean_rank = (np.bincount(ties, weights=rank) / np.bincount(ties))[ties]
+    below = _sums(group[hits], sizes[group[hits]] + 1 - mean_rank[hits], groups)[scored]
+    above, all_of = positives[scored], sizes[scored]
+    auc = (below - above * (above + 1) / 2) / (above * (all_of - above))
+    return _Ranked(order, group, rank, hits, sizes, positives, scored, auc, kind)
+
+
+def _sums(group: np.ndarray, values: np.ndarray, groups: int) -> np.ndarray:
+    """Return the sum of the values in each group, `(groups,)`."""
+    found: np.ndarray = np.bincount(group, weights=values, minlength=groups)
+    return found

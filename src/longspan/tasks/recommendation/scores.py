@@ -81,7 +81,6 @@ def recommendation_scores(
         ideal = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
         return float((gained[scored] / ideal[np.minimum(positives[scored], k) - 1]).mean())
 
-    everything = np.array([0, len(logits)])
     return RecommendationScores(
         grouped_by=ranked.grouped_by,
         groups=int(scored.sum()),
@@ -90,7 +89,7 @@ def recommendation_scores(
         mrr=float((reciprocal[scored] / positives[scored]).mean()),
         ndcg_5=ndcg(5),
         ndcg_10=ndcg(_LONGEST_LIST),
-        pooled_auc=float(_ranked(logits, clicked, everything, np.zeros(1)).auc[0]),
+        pooled_auc=_pooled_auc(logits, clicked),
         coverage=len(np.unique(shown)) / len(popularity),
         novelty=float((bits / np.minimum(ranked.sizes, _LONGEST_LIST)).mean()),
     )
@@ -180,10 +179,11 @@ def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users:
     if kind == "user":
         group = np.unique(users, return_inverse=True)[1][group]
     groups = int(group.max(initial=-1)) + 1 if kind == "user" else len(offsets) - 1
-    # In float64 even neighbouring float32 scores stay apart, and -0 equals 0.
-    scores = logits.astype(np.float64)
-    order = np.lexsort((-scores, group))
-    group, scores, hits = group[order], scores[order], clicked[order].astype(bool)
+    # One number per candidate orders groups, scores, and by a stable sort places: the levels are those of all scores.
+    levels = np.unique(-logits, return_inverse=True)[1]
+    key = group * (int(levels.max(initial=0)) + 1) + levels
+    order = np.argsort(key, kind="stable")
+    group, key, hits = group[order], key[order], clicked[order].astype(bool)
     sizes = np.bincount(group, minlength=groups)
     begins = np.cumsum(sizes) - sizes
     rank = np.arange(1, len(group) + 1) - begins[group]
@@ -195,14 +195,21 @@ def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users:
             "one that was not to score, got none; choose data with both."
         )
     # Equal scores share the mean of their ranks (Mann and Whitney 1947).
-    new = np.ones(len(group), dtype=bool)
-    new[1:] = (np.diff(group) != 0) | (np.diff(scores) != 0)
-    ties = np.cumsum(new) - 1
+    ties = np.cumsum(np.diff(key, prepend=-1) != 0) - 1
     mean_rank = (np.bincount(ties, weights=rank) / np.bincount(ties))[ties]
     below = _sums(group[hits], sizes[group[hits]] + 1 - mean_rank[hits], groups)[scored]
     above, all_of = positives[scored], sizes[scored]
     auc = (below - above * (above + 1) / 2) / (above * (all_of - above))
     return _Ranked(order, group, rank, hits, sizes, positives, scored, auc, kind)
+
+
+def _pooled_auc(logits: np.ndarray, clicked: np.ndarray) -> float:
+    """Return the AUC of all candidates, some of which were clicked and some not."""
+    levels = np.unique(logits, return_inverse=True)[1]
+    hits = np.bincount(levels[clicked.astype(bool)], minlength=levels.max() + 1)
+    others = np.bincount(levels) - hits
+    right = (hits * (np.cumsum(others) - others / 2)).sum()
+    return float(right / (hits.sum() * others.sum()))
 
 
 def _sums(group: np.ndarray, values: np.ndarray, groups: int) -> np.ndarray:

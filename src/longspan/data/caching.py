@@ -1,4 +1,4 @@
-"""Rows cached as Arrow files by `datasets`: `cached`.
+"""Rows cached as Arrow files: `cached`, and `cached_tables` for what is read many rows at a time.
 
 A cache file is named after a fingerprint of everything the rows depend on (paths, sizes, times, columns). So a second
 run looks only at the dates of the source files, and reads a file again only if it has changed.
@@ -8,14 +8,18 @@ import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, Features, NamedSplit, Value
+from datasets import Dataset, DatasetInfo, Features, NamedSplit, Value, config
 from datasets.exceptions import DatasetGenerationError
+from datasets.table import MemoryMappedTable
+from filelock import FileLock
 
 import longspan
 from longspan.data.columns import Column
@@ -30,10 +34,10 @@ _PLACES = {"where": Value("string"), "problem": Value("string"), "encoding": Val
 
 
 @functools.cache
-def _rows_version() -> str:
+def _rows_version(package: str = "longspan.data") -> str:
     """Return a hash of the code that reads rows: other code may give other rows or problems for the same files."""
     digest = hashlib.sha256(f"{longspan.__version__} {detector()}".encode())
-    for file in sorted(resources.files("longspan.data").iterdir(), key=lambda file: file.name):
+    for file in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".py"):
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -63,7 +67,7 @@ def read_splits(sources: dict[str, Source], schema: Schema, skip: bool) -> ReadS
     splits: dict[str, Dataset] = {}
     encodings: Counter[str] = Counter()
     for split, source in sorted(sources.items(), key=lambda item: SPLITS.index(item[0])):
-        rows = _without_bad_rows(cached(source, split, schema.columns), source, schema, skip, skipped)
+        rows = without_bad_rows(cached(source, split, schema.columns), source, schema, skip, skipped)
         if schema.encoding == AUTO:
             encodings.update(rows["encoding"])
         rows = rows.remove_columns("encoding")
@@ -112,7 +116,48 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
         raise
 
 
-def _without_bad_rows(dataset: Dataset, source: Source, schema: Schema, skip: bool, skipped: dict[str, int]) -> Dataset:
+def cached_tables(
+    tables: Callable[[], Iterable[pa.Table]], features: Features, facts: Sequence[Any], package: str
+) -> Dataset:
+    """Return tables, one below the other, from the cache, writing them there first if necessary.
+
+    Args:
+        tables: Makes them.
+        features: Their columns.
+        facts: Everything they depend on besides code, as JSON.
+        package: The package with the code that makes them, besides that which reads files.
+
+    Raises:
+        UserError: The cache cannot be written; or what `tables` raises.
+    """
+    versions = [_rows_version(), _rows_version(package)]
+    name = hashlib.sha256(json.dumps([versions, str(features), *facts]).encode()).hexdigest()[:32]
+    file = Path(config.HF_DATASETS_CACHE, "longspan_tables", f"{name}.arrow")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # One of several processes makes them, and the others find them.
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                part = file.with_suffix(".part")
+                schema = features.arrow_schema
+                with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+                    for table in tables():
+                        writer.write_table(table.cast(schema))
+                part.replace(file)
+    except OSError as error:
+        raise UserError(
+            f"expected to write what was read to {str(file.parent)!r}, but writing failed ({error.strerror or error}); "
+            "free some space, or set HF_DATASETS_CACHE to a folder on another disk."
+        ) from error
+    return Dataset(MemoryMappedTable.from_file(str(file)), DatasetInfo(features=features), fingerprint=name)
+
+
+def without_bad_rows(dataset: Dataset, source: Source, schema: Schema, skip: bool, skipped: dict[str, int]) -> Dataset:
+    """Return the rows without a problem, and count the others in `skipped`, by reason.
+
+    Raises:
+        UserError: There are others, and `skip` is False.
+    """
     problems = dataset.data.column("problem")
     counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(problems).to_pylist() if entry["values"]}
     if not counts:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from longspan.data.cells import is_name
 from longspan.data.decoding import LONGEST_LINE, encoding_name, is_damaged, mend, open_text
@@ -24,6 +25,8 @@ _SNIFFED = 20
 def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv or tsv file row by row; a row with another number of fields than the first has a problem.
 
+    In files with another suffix, quotation marks are characters like others.
+
     Raises:
         UserError: It lacks a column, is in another encoding, or has a quotation mark that is never closed.
     """
@@ -31,7 +34,7 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_LINE)
     name, delimiter = printable(path.name), _delimiter(path, schema)
     with open_packed(path) as raw, open_text(raw, name, schema.encoding, "") as lines:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=_quoting(path))
         indices: dict[str, int] | None = None
         width = number = 0
         while True:
@@ -66,6 +69,10 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
             yield schema.row(cells, f"{name}, row {number}", path.parent)
 
 
+def _quoting(path: Path) -> Literal[0, 3]:
+    return csv.QUOTE_MINIMAL if packed_suffix(path) in (".csv", ".tsv") else csv.QUOTE_NONE
+
+
 def _delimiter(path: Path, schema: Schema) -> str:
     if schema.delimiter != "auto":
         return schema.delimiter
@@ -80,6 +87,11 @@ def _names(fields: list[str], place: str, schema: Schema) -> list[str]:
             f"{place}: expected {encoding_name(schema.encoding)}, got another encoding; {mend(schema.encoding)}."
         )
     return names if schema.header else [str(number) for number in range(1, len(fields) + 1)]
+
+
+def first_row(path: Path, schema: Schema) -> list[str]:
+    """Return the fields of the first row: with a header, the names of the columns."""
+    return _first_rows(path, schema, _delimiter(path, schema))[0]
 
 
 def _hint(path: Path, schema: Schema, delimiter: str, fields: list[str]) -> str:
@@ -119,7 +131,7 @@ def _no_header(fields: list[str], schema: Schema) -> str:
 def _first_rows(path: Path, schema: Schema, delimiter: str) -> list[list[str]]:
     with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
         try:
-            rows = islice(csv.reader(lines, delimiter=delimiter), _SNIFFED)
+            rows = islice(csv.reader(lines, delimiter=delimiter, quoting=_quoting(path)), _SNIFFED)
             return [[field.strip() for field in row] for row in rows if row] or [[]]
         except csv.Error:
             return [[]]

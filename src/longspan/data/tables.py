@@ -16,12 +16,14 @@ from longspan.data.encodings import AUTO
 from longspan.data.nested import read_nested
 from longspan.data.opening import encoding_of, open_packed, packed_suffix, printable
 from longspan.data.schema import Row, Schema
-from longspan.data.separated import FIELDS, read_separated
+from longspan.data.separated import FIELDS, first_row, read_separated
 from longspan.errors import UserError
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 NESTED = ".json"
 """One JSON text, which may be a document too: tables of several columns alone are read from it."""
+PLAIN = ".txt"
+"""A document, or fields whose separator is known."""
 NOT_JSON = "not a JSON object"
 MALFORMED = {
     NOT_JSON: 'write one such as {"text": "...", "label": "..."} per line',
@@ -34,7 +36,8 @@ MALFORMED = {
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory, or a whole json file.
 
-    If the schema has words, a file with any other suffix is read by `longspan.data.conll.read_conll`.
+    If the schema has words, a file with any other suffix is read by `longspan.data.conll.read_conll`. So is a .txt file
+    by `longspan.data.separated.read_separated`, if the schema says what separates its fields.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
     the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and
@@ -49,6 +52,8 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
         return _not_empty(path, _read_text(path, schema, read_nested))
     if kind not in FORMATS and schema.of(Words):
         return _not_empty(path, _read_text(path, schema, read_conll))
+    if kind == PLAIN and schema.delimiter != "auto":
+        return _not_empty(path, _read_text(path, schema, read_separated))
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {name!r}; "
@@ -57,6 +62,25 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     if kind == ".parquet":
         return _not_empty(path, _read_parquet(path, replace(schema, encoding="utf-8")))
     return _not_empty(path, _read_text(path, schema, read_separated if kind in (".csv", ".tsv") else _read_json))
+
+
+def column_names(path: Path, schema: Schema) -> list[str]:
+    """Return the names of a table's columns, of JSON lines those in the first line; none where they cannot be told.
+
+    What is wrong with the file is for those to say who read it.
+    """
+    kind = packed_suffix(path)
+    if kind == ".parquet":
+        try:
+            return list(pq.read_schema(path).names)
+        except (pa.ArrowException, OSError):
+            return []
+    schema = replace(schema, encoding=encoding_of(path, schema.encoding))
+    if kind in (".csv", ".tsv"):
+        return first_row(path, schema)
+    with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "\n") as lines:
+        line = next((line for line in lines if line.strip()), "")
+    return list(json_object(line, schema.encoding)[0] or ())
 
 
 def _read_text(path: Path, schema: Schema, read: Callable[[Path, Schema], Iterator[Row]]) -> Iterator[Row]:

@@ -21,8 +21,8 @@ class RecommendationData(DataConfig):
             was shown: user, text, whether it was clicked and, if known, when. A .txt file is a log without header,
             whose fields are separated by tabs. Text formats may be compressed: .gz, .xz, .zst or .zip.
         news: The table of news (or other items) for a table of impressions, with an identifier and a title each:
-            news.tsv of MIND, or csv, tsv, jsonl or parquet with a header. If empty, the file called news beside the
-            impressions. For a click log, what its identifiers stand for, if its rows do not have the texts.
+            news.tsv of MIND, or csv, tsv, jsonl or parquet with a header. A file called news beside the impressions is
+            read without being named. For a click log, what its identifiers stand for, instead of what its rows say.
         user_column: The column with the user.
         text_column: The column with the text of an item: its title.
         clicked_column: The column of a click log that says whether the item was clicked, 1 or 0.

@@ -1,15 +1,27 @@
 """What was shown to users and clicked, and the catalogue of it: what models and baselines learn from."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict
 
+from longspan.data.caching import read_splits
+from longspan.data.finding import SPLITS, Source, find
+from longspan.data.notes import note_encodings
+from longspan.data.opening import packed_suffix, printable
+from longspan.data.schema import Schema, schema_of
+from longspan.data.tables import PLAIN
+from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
+from longspan.tasks.recommendation.clicks import draw, impressions_of
+from longspan.tasks.recommendation.columns import log_columns
+from longspan.tasks.recommendation.finding import HUB, Found, Kind, find_recorded, plain, table_schema
+from longspan.tasks.recommendation.impressions import read_impressions
 from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.ragged import Ragged, ragged
 
-Kind = Literal["mind", "impressions", "log"]
-"""Where impressions come from: MIND's files, a table with a row for each, or a click log."""
+__all__ = ["Kind", "Ragged", "Recorded", "ragged", "read"]
 
 
 @dataclass(frozen=True)
@@ -37,29 +49,14 @@ class Recorded:
 
     def users(self) -> list[str]:
         """Return the users of the training split, in order of their first impression."""
-        raise NotImplementedError
+        found: list[str] = pc.unique(self.splits["train"].with_format("arrow")[:]["user"]).to_pylist()
+        return found
 
     def popularity(self) -> np.ndarray:
         """Return how often each item of the catalogue was clicked in the training split's impressions, `(n,)` int64."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """A column of lists as two arrays: row `i` is `values[offsets[i] : offsets[i + 1]]`.
-
-    Attributes:
-        values: All items, `(n,)`.
-        offsets: Where the rows begin and the last one ends, `(rows + 1,)` int64.
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray
-
-
-def ragged(rows: Dataset, column: str) -> Ragged:
-    """Return a column of lists of numbers without a copy of each row."""
-    raise NotImplementedError
+        items, clicked = (ragged(self.splits["train"], name) for name in ("candidates", "clicked"))
+        told = np.repeat(clicked.sizes > 0, items.sizes)
+        return np.bincount(items.values[told][clicked.values == 1], minlength=len(self.catalogue))
 
 
 def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset | None = None) -> Recorded:
@@ -79,4 +76,63 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
             has no candidates or, in training, no clicks; an item is not in the catalogue; the rows of a user are not in
             the order of time; identifiers recur with other contents; or see `longspan.data.loading.load`.
     """
-    raise NotImplementedError
+    found = find_recorded(data, training)
+    counts = Counts()
+    kind = next(iter(found.splits.values())).kind
+    if kind == "log":
+        items, splits = _read_log(found, data, training, catalogue, counts)
+    else:
+        # What training needs also decides which impressions others are drawn from.
+        clicks = training or data.validation_fraction + data.test_fraction > 0
+        items = read_catalogue(found.news, data, catalogue, counts)
+        news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news))
+        splits = {
+            split: read_impressions(location, data, items, counts, news=news, clicks=clicks and split == "train")
+            for split, location in found.splits.items()
+        }
+        splits |= _drawn(splits, data)
+    note_encodings(counts.encodings, sum(map(len, splits.values())))
+    ordered = DatasetDict({split: splits[split] for split in SPLITS if split in splits})
+    return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings))
+
+
+def _read_log(
+    found: Found, data: RecommendationData, training: bool, known: Dataset | None, counts: Counts
+) -> tuple[Dataset, dict[str, Dataset]]:
+    sources: dict[str, tuple[Source, Schema]] = {}
+    for split, location in found.splits.items():
+        if str(location.path).startswith(HUB):
+            schema = schema_of(log_columns(data), data)
+            sources |= {name: (source, schema) for name, source in find(data, schema, training).items()}
+            continue
+        own = replace(data, path="", train=str(location.path), validation="", test="")
+        own = plain(own) if packed_suffix(Path(location.path)) == PLAIN else own
+        schema = table_schema(log_columns(own), own, location.path)
+        sources[split] = find(own, schema, training=True)["train"], schema
+    logs: dict[str, Dataset] = {}
+    for split, (source, schema) in sources.items():
+        rows, skipped, encodings = read_splits({split: source}, schema, data.skip_bad_rows)
+        logs |= rows
+        counts.encodings.update(encodings)
+        for reason, count in skipped.items():
+            counts.skipped[reason] = counts.skipped.get(reason, 0) + count
+    logs = {split: logs[split] for split in SPLITS if split in logs}
+    if found.news:
+        catalogue = read_catalogue(found.news, data, known, counts)
+    else:
+        catalogue = log_catalogue(list(logs.values()), data, known, counts)
+    return catalogue, impressions_of(logs, data, catalogue, counts)
+
+
+def _drawn(splits: dict[str, Dataset], data: RecommendationData) -> dict[str, Dataset]:
+    """Return the training split and those that are drawn from it.
+
+    Raises:
+        UserError: There are too few impressions.
+    """
+    wanted = {"validation": data.validation_fraction, "test": data.test_fraction}
+    fractions = {split: share for split, share in wanted.items() if share and split not in splits}
+    if not fractions or "train" not in splits:
+        return {}
+    parts = draw(list(range(len(splits["train"]))), fractions, data.split_seed)
+    return {split: splits["train"].select(sorted(numbers)) for split, numbers in parts.items()}

@@ -1,0 +1,66 @@
+"""Columns of lists as flat arrays: `Ragged`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists as two arrays: list `i` is `values[offsets[i] : offsets[i + 1]]`.
+
+    Attributes:
+        values: What is in them, `(n,)`.
+        offsets: Where the lists begin and the last one ends, `(lists + 1,)` int64.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How long each list is, `(lists,)`."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Which list each value is in, `(n,)`."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
+
+
+def ragged(rows: Dataset, column: str) -> Ragged:
+    """Return a column of lists of numbers, without a Python object for each row."""
+    chunks = rows.select_columns([column]).with_format("arrow")[:][column].chunks
+    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
+    sizes = [np.diff(chunk.offsets.to_numpy()) for chunk in chunks]
+    none = np.zeros(0, dtype=np.int64)
+    return Ragged(np.concatenate(values or [none]), offsets_of(np.concatenate(sizes or [none])))
+
+
+def offsets_of(sizes: np.ndarray) -> np.ndarray:
+    """Return where lists of these sizes begin, and where the last one ends, `(lists + 1,)` int64."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def last(values: np.ndarray, rows: np.ndarray, lists: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the last so many values of each list and how many each list now has; 0 keeps all.
+
+    Args:
+        values: The values, `(n,)`.
+        rows: Which list each is in, in order, `(n,)`.
+        lists: How many lists there are.
+        most: How many values to keep of each.
+    """
+    sizes = np.bincount(rows, minlength=lists)
+    if not most:
+        return values, sizes
+    from_end = np.cumsum(sizes)[rows] - np.arange(len(rows))
+    return values[from_end <= most], np.minimum(sizes, most)
+
+
+def as_lists(values: np.ndarray, sizes: np.ndarray, kind: pa.DataType) -> pa.ListArray:
+    """Return lists of these sizes as an Arrow array."""
+    offsets = pa.array(offsets_of(sizes), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(values, kind))

@@ -29,14 +29,23 @@ class Ragged:
         """Which list each value is in, `(n,)`."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
+    def take(self, numbers: np.ndarray) -> "Ragged":
+        """Return some of the lists."""
+        sizes = self.sizes[numbers]
+        offsets = offsets_of(sizes)
+        places = np.repeat(self.offsets[numbers] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return Ragged(self.values[places], offsets)
+
 
 def ragged(rows: Dataset, column: str) -> Ragged:
     """Return a column of lists of numbers, without a Python object for each row."""
-    chunks = rows.select_columns([column]).with_format("arrow")[:][column].chunks
+    chunks = rows.data.column(column).chunks
     values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
     sizes = [np.diff(chunk.offsets.to_numpy()) for chunk in chunks]
     none = np.zeros(0, dtype=np.int64)
-    return Ragged(np.concatenate(values or [none]), offsets_of(np.concatenate(sizes or [none])))
+    found = Ragged(np.concatenate(values or [none]), offsets_of(np.concatenate(sizes or [none])))
+    # Rows that were selected are told by their numbers.
+    return found if rows._indices is None else found.take(rows._indices.column(0).to_numpy())
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:

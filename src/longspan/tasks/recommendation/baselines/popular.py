@@ -1,0 +1,18 @@
+"""What others clicked most."""
+
+import numpy as np
+
+from longspan.tasks.recommendation.baselines._ranking import Impressions, Ranking, Scorer
+from longspan.tasks.recommendation.reading import Recorded
+
+
+class Popular(Ranking):
+    """Items by how often they were clicked in training, those never clicked last."""
+
+    def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
+        clicks = recorded.popularity()
+
+        def score(shown: Impressions) -> np.ndarray:
+            return clicks[shown.candidates.values]
+
+        return Scorer(score, len(clicks))

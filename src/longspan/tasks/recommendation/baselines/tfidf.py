@@ -1,0 +1,44 @@
+"""What is like what the user clicked on."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from longspan.tasks.recommendation.baselines._ranking import Impressions, Ranking, Scorer
+from longspan.tasks.recommendation.ragged import Ragged
+from longspan.tasks.recommendation.reading import Recorded
+
+#: How many impressions are scored together.
+_AT_ONCE = 4096
+
+
+class Tfidf(Ranking):
+    """Cosine of a candidate's title and the mean of the titles clicked before, as TF-IDF of words (scikit-learn)."""
+
+    packages: ClassVar[tuple[str, ...]] = ("sklearn",)
+
+    def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
+        from scipy import sparse
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.preprocessing import normalize
+
+        vectorizer = TfidfVectorizer(sublinear_tf=True)
+        try:
+            titles = vectorizer.fit_transform(recorded.catalogue["title"][:])
+        except ValueError:
+            # No title has a word.
+            titles = sparse.csr_matrix((len(recorded.catalogue), 1))
+
+        def cosines(history: Ragged, candidates: Ragged) -> np.ndarray:
+            shape = (len(history.sizes), titles.shape[0])
+            clicked = sparse.csr_matrix((np.ones(len(history.values)), history.values, history.offsets), shape)
+            users = normalize(clicked @ titles)
+            found: np.ndarray = users[candidates.rows].multiply(titles[candidates.values]).sum(axis=1)
+            return np.asarray(found).ravel()
+
+        def score(shown: Impressions) -> np.ndarray:
+            starts = range(0, len(shown.time), _AT_ONCE)
+            parts = [np.arange(start, min(start + _AT_ONCE, len(shown.time))) for start in starts]
+            return np.concatenate([cosines(shown.history.take(part), shown.candidates.take(part)) for part in parts])
+
+        return Scorer(score, titles.shape[1])

@@ -10,11 +10,12 @@ are on news of these topics, by weight, and the others on any. A candidate is cl
 nothing else, are drawn again. The best possible AUC ranks candidates by these probabilities.
 
 With `--distance D`, only the click that is D back matters: of 20 topics ten are never anybody's interest, all other
-clicks of the history are on news of these, and the user's interest is the topic of that one click, with a weight of 0.6.
+clicks of the history are on news of these, and the user's interest is the topic of that one click, with a weight of
+0.6. `data.history=0` has histories read whole.
 
 FOLDER gets MIND_train and MIND_dev, with news.tsv, behaviors.tsv and entity_embedding.vec each, and best.json with the
-best possible AUC of either. A tenth of the impressions are MIND_dev's, later ones; a fifth of the news is only there, as
-candidates, and so are a tenth of the users. `data.path=FOLDER` trains on them.
+best possible AUC of either. MIND_dev has the last tenth of the impressions, and all of a tenth of the users; a fifth of
+the news is only there, as candidates. `data.path=FOLDER` trains on them.
 """
 
 import argparse
@@ -174,7 +175,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.news < 5 * TOPICS or args.candidates > args.news * 4 // 5 or args.candidates < 2 or args.users < 10:
         raise UserError(
-            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, and no more of these than news, got "
+            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, and fewer of these than news, got "
             f"{args.users}, {args.news} and {args.candidates}; change them."
         )
     scores = write_data(args)

@@ -12,10 +12,10 @@ from longspan.errors import UserError
 
 def rows(path: Path, encoding: str = "utf-8") -> list[tuple[object, ...]]:
     return [
-        (*(column[number].as_py() for column in found.columns.values()), str(found.where[number]), str(found.problem[number]))
+        row
         for found in read_unquoted(path, ["a", "b"], encoding)
-        for number in range(len(found.where))
-    ]  # fmt: skip
+        for row in zip(*(column.to_pylist() for column in (*found.columns.values(), *found[1:])), strict=True)
+    ]
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -17,10 +17,9 @@ class Case:
         random = np.random.default_rng(seed)
         self.offsets = np.cumsum([0, *sizes])
         total = int(self.offsets[-1])
-        self.logits = random.normal(size=total).astype(np.float32)
-        if grid:
-            self.logits = np.round(self.logits * grid) / grid
-        self.clicked = (random.random(total) < 0.3).astype(np.int8)
+        values = random.normal(size=total)
+        self.logits: np.ndarray = (np.round(values * grid) / grid if grid else values).astype(np.float32)
+        self.clicked: np.ndarray = (random.random(total) < 0.3).astype(np.int8)
         self.items = random.integers(catalogue, size=total)
         self.popularity = random.integers(9, size=catalogue)
         self.users = random.integers(users, size=len(sizes))
@@ -46,18 +45,21 @@ def naive(case: Case) -> dict[str, float]:
     aucs, mrrs, five, ten, bits, top = [], [], [], [], [], set()
     share = (case.popularity + 1) / (case.popularity + 1).sum()
     for places in case.groups():
-        # Of equal scores, earlier candidates come first.
         order = sorted(places, key=lambda place: -case.logits[place])
         top |= {int(case.items[place]) for place in order[:10]}
         bits.append(np.mean([-math.log2(share[case.items[place]]) for place in order[:10]]))
-        hits = [int(case.clicked[place]) for place in order]
-        if not 0 < sum(hits) < len(hits):
+        clicked, logits = case.clicked[places], case.logits[places]
+        if not 0 < clicked.sum() < len(clicked):
             continue
-        aucs.append(roc_auc_score(case.clicked[places], case.logits[places]))
-        mrrs.append(sum(hit / rank for rank, hit in enumerate(hits, 1)) / sum(hits))
-        ranks = -np.arange(len(hits), dtype=float)
-        five.append(ndcg_score([hits], [ranks], k=5))
-        ten.append(ndcg_score([hits], [ranks], k=10))
+        aucs.append(roc_auc_score(clicked, logits))
+        worth = 0.0
+        for place in places[clicked == 1]:
+            # The mean over the ranks that its score may have.
+            above, equal = (logits > case.logits[place]).sum(), (logits == case.logits[place]).sum()
+            worth += np.mean([1 / (above + rank) for rank in range(1, equal + 1)])
+        mrrs.append(worth / clicked.sum())
+        five.append(ndcg_score([clicked], [logits], k=5))
+        ten.append(ndcg_score([clicked], [logits], k=10))
     return {
         "auc": float(np.mean(aucs)),
         "mrr": float(np.mean(mrrs)),
@@ -90,19 +92,23 @@ def test_impressions_of_one_candidate_are_compared_within_users() -> None:
     assert named.scores() == found
 
 
-def test_equal_scores_are_half_right_and_ranked_in_the_order_shown() -> None:
+def test_the_order_in_which_candidates_are_listed_is_worth_nothing() -> None:
     case = Case(0, [4])
-    case.logits, case.clicked = np.zeros(4), np.array([0, 1, 0, 1])
-    found = case.scores()
-    assert (found.auc, found.mrr) == (0.5, (1 / 2 + 1 / 4) / 2)
-    case.logits = np.array([0.0, -0.0, -1.0, 1.0])
-    assert case.scores().auc == (1 + 0.75) / 2
+    case.logits = np.zeros(4, dtype=np.float32)
+    for clicked in ([1, 1, 0, 0], [0, 0, 1, 1]):
+        case.clicked = np.array(clicked, dtype=np.int8)
+        found = case.scores()
+        assert found.auc == found.pooled_auc == 0.5
+        assert found.mrr == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    case.logits = np.array([0.0, 1.0, -0.0, -1.0], dtype=np.float32)
+    assert case.scores().auc == 0.5 / 4
 
 
 def test_neighbouring_numbers_of_float32_are_told_apart() -> None:
     case = Case(0, [2])
     one = np.float32(1)
-    case.logits, case.clicked = np.array([one, np.nextafter(one, np.float32(2))]), np.array([0, 1])
+    case.logits = np.array([one, np.nextafter(one, np.float32(2))])
+    case.clicked = np.array([0, 1], dtype=np.int8)
     assert case.scores().auc == 1
 
 
@@ -118,14 +124,16 @@ def test_nothing_to_score() -> None:
 
 
 def test_bootstrap_interval() -> None:
-    case = Case(1, [8] * 400)
-    settings = {"users": case.users}
+    case = Case(1, [8] * 150)
     auc = case.scores().auc
-    low, high = auc_interval(case.logits, case.clicked, case.offsets, **settings, draws=300)
+
+    def interval(seed: int) -> tuple[float, float]:
+        return auc_interval(case.logits, case.clicked, case.offsets, users=case.users, draws=200, seed=seed)
+
+    low, high = interval(0)
     assert low < auc < high
-    assert auc_interval(case.logits, case.clicked, case.offsets, **settings, draws=300) == (low, high)
-    assert auc_interval(case.logits, case.clicked, case.offsets, **settings, draws=300, seed=1) != (low, high)
-    # The mean of 400 independent numbers: twice 1.96 standard errors wide, to the precision of 300 draws.
+    assert interval(0) == (low, high) != interval(1)
+    # The mean of 150 independent numbers: twice 1.96 standard errors wide, to the precision of 200 draws.
     each = [
         roc_auc_score(case.clicked[places], case.logits[places])
         for places in case.groups()

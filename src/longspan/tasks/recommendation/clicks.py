@@ -14,7 +14,7 @@ from longspan.data.finding import SPLITS
 from longspan.data.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation.catalogue import PACKAGE, Counts
-from longspan.tasks.recommendation.impressions import FEATURES
+from longspan.tasks.recommendation.impressions import FEATURES, rows_in
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of
 
@@ -109,7 +109,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
         row = int(np.flatnonzero(bad)[0])
         _refuse(
             data,
-            f"expected all items of the click log in the table of news, got {int(bad.sum()):,} rows with others (first:"
+            f"expected all items of the click log in the table of news, got {rows_in(bad)} with others (first:"
             f" {called[row].as_py()!r} at {table['where'][row]}); add them",
         )
         _count(counts, "unknown items", bad)
@@ -118,7 +118,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
         row = int(np.flatnonzero(lacking)[0])
         _refuse(
             data,
-            f"expected a time in all rows of the click log or in none, got {int(lacking.sum()):,} rows without (first: "
+            f"expected a time in all rows of the click log or in none, got {rows_in(lacking)} without (first: "
             f"{table['where'][row]}); add them",
         )
         _count(counts, "no time", lacking)
@@ -129,8 +129,8 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
         row = int(np.flatnonzero(late)[0])
         _refuse(
             data,
-            f"expected the rows of each user in the order of {data.time_column!r}, got {int(late.sum()):,} rows that "
-            f"are earlier than one above (first: {table['where'][row]}); sort the click log by time",
+            f"expected the rows of each user in the order of {data.time_column!r}, got {rows_in(late)} earlier "
+            f"than one above (first: {table['where'][row]}); sort the click log by time",
         )
         _count(counts, "rows out of order", late)
         bad |= late
@@ -220,11 +220,9 @@ def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterato
     sizes = np.bincount(log.group[rows], minlength=len(splits))[mine]
     begins = offsets_of(sizes)
     work = np.cumsum(np.minimum(ends - starts, history + _SPARE if history else ends - starts) + sizes)
-    cuts = np.searchsorted(work, np.arange(_AT_ONCE, int(work[-1]) + _AT_ONCE, _AT_ONCE)) if len(work) else []
     start = 0
-    for cut in (*(min(int(cut) + 1, len(mine)) for cut in cuts),):
-        if cut == start:
-            continue
+    while start < len(mine):
+        cut = max(start + 1, int(np.searchsorted(work, work[start] + _AT_ONCE)))
         some = slice(start, cut)
         shown = rows[begins[start] : begins[cut]]
         of = np.repeat(np.arange(cut - start), sizes[some])

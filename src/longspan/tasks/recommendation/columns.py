@@ -163,12 +163,17 @@ def impression_columns(data: RecommendationData) -> list[Column]:
     ]
 
 
-def log_columns(data: RecommendationData) -> list[Column]:
-    """Return the columns of a click log; with a table of news, what its items are is read from there."""
+def log_columns(data: RecommendationData, *, labels: bool) -> list[Column]:
+    """Return the columns of a click log; with a table of news, what its items are is read from there.
+
+    Args:
+        data: The settings.
+        labels: Whether each row must say if the item was clicked.
+    """
     contents = [] if data.news else [Text("title", "text_column"), *_contents()]
     return [
         Name("user", "user_column"),
-        Clicked("clicked", "clicked_column"),
+        Clicked("clicked", "clicked_column", required=labels),
         Time("time", "time_column"),
         Name("impression", "impression_column", required=False),
         Name("item", "item_column", required=bool(data.news)),

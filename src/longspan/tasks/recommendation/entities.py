@@ -44,19 +44,17 @@ def read_entity_vectors(setting: str, encoding: str = "utf-8") -> EntityVectors:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
-                if is_damaged(line):
-                    raise UserError(
-                        f"{name}, line {number}: expected text in the encoding, got bytes that are not; {mend(encoding)}."
-                    )
                 place = f"{name}, line {number}"
+                if is_damaged(line):
+                    raise UserError(f"{place}: expected text in the encoding, got other bytes; {mend(encoding)}.")
                 entity, *numbers = line.split()
                 vector = _vector(numbers, place)
                 if not width:
                     width, first = len(vector), place
                 if len(vector) != width:
                     raise UserError(
-                        f"expected vectors of {width} numbers as in {first}, got {len(vector)} in {place}; use files of "
-                        "the same width."
+                        f"expected vectors of {width} numbers as in {first}, got {len(vector)} in {place}; use vectors "
+                        "of the same width."
                     )
                 found.setdefault(entity, vector)
     if not found:

@@ -83,6 +83,7 @@ def find_recorded(data: RecommendationData, training: bool) -> Found:
                     "name another."
                 )
             splits[split] = Location(file, _kind(file, data))
+    splits = {split: splits[split] for split in SPLITS if split in splits}
     if "train" not in splits and (training or not splits):
         got = f"only {' and '.join(splits)} data" if splits else "none"
         raise UserError(f"expected training data, got {got}; set data.path to a folder or a file, or set data.train.")

@@ -171,9 +171,11 @@ def numbered(shown: Shown, items: pa.Array, history: int) -> pa.Table:
     clicks = np.bincount(of[found.labels == 1], minlength=rows)
     unknown = np.full(rows, "", dtype=object)
     # Backwards, so that the first one stays.
-    for lacks, names, belongs in ((~there, ids, of), (~known, clicked_ids, clicked_rows)):
-        for place in np.flatnonzero(lacks)[::-1]:
-            unknown[belongs[place]] = names[place].as_py()
+    for place in np.flatnonzero(~there)[::-1]:
+        name = ids[place].as_py()
+        unknown[of[place]] = name[:-2] if found.labels[place] >= 0 else name
+    for place in np.flatnonzero(~known)[::-1]:
+        unknown[clicked_rows[place]] = clicked_ids[place].as_py()
     columns = {
         "impression": pc.cast(shown.impression, pa.string()).fill_null(""),
         "user": shown.user,
@@ -278,7 +280,7 @@ def _checked(
     if lacking.any() and not data.skip_bad_rows:
         first = rows[int(np.flatnonzero(lacking)[0])]
         raise UserError(
-            f"expected all items of {source.name} in {news}, got {int((lacking > 0).sum()):,} rows with others "
+            f"expected all items of {source.name} in {news}, got {rows_in(lacking > 0)} with others "
             f"(first: {first['unknown']!r} at {first['where']}); add them, or set data.skip_bad_rows=true to leave "
             "them out and count them."
         )
@@ -292,7 +294,7 @@ def _checked(
             first = rows[int(np.flatnonzero(number <= 0)[0])]
             what = "no clicked candidate" if first["clicked"] else "candidates without -0 or -1"
             raise UserError(
-                f"expected a clicked candidate in every training impression, got {int((number <= 0).sum()):,} rows of "
+                f"expected a clicked candidate in every training impression, got {rows_in(number <= 0)} of "
                 f"{source.name} without (first: {what} at {first['where']}); correct them, or set "
                 "data.skip_bad_rows=true to drop and count them."
             )
@@ -314,11 +316,17 @@ def _distinct(rows: Dataset, source: Source, data: RecommendationData, counts: C
     if again.any() and not data.skip_bad_rows:
         first = rows[int(np.flatnonzero(again)[0])]
         raise UserError(
-            f"expected each impression of {source.name} once, got {int(again.sum()):,} rows with the identifier of an "
+            f"expected each impression of {source.name} once, got {rows_in(again)} with the identifier of an "
             f"earlier one (first: {first['impression']!r} at {first['where']}); correct them, or set "
             "data.skip_bad_rows=true to drop and count them."
         )
     return _without(rows, again, "impressions given twice", counts)
+
+
+def rows_in(chosen: np.ndarray) -> str:
+    """Return how many rows are chosen, for messages."""
+    number = int(chosen.sum())
+    return "1 row" if number == 1 else f"{number:,} rows"
 
 
 def _without(rows: Dataset, bad: np.ndarray, reason: str, counts: Counts) -> Dataset:

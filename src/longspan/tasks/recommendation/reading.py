@@ -63,8 +63,8 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
     """Read and split what was recorded.
 
     A validation split that the source lacks is drawn from the training impressions at random (`split_seed`), a test
-    split too. Every training impression has a clicked candidate; those of other splits may lack clicks, or, for
-    prediction, labels.
+    split too. Every training impression has a clicked candidate, except in click logs, where some have a single one;
+    those of other splits may lack clicks, or, for prediction, labels.
 
     Args:
         data: The settings.
@@ -79,15 +79,15 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
     found = find_recorded(data, training)
     counts = Counts()
     kind = next(iter(found.splits.values())).kind
+    # What training needs also decides which impressions others are drawn from.
+    labels = training or data.validation_fraction + data.test_fraction > 0
     if kind == "log":
-        items, splits = _read_log(found, data, training, catalogue, counts)
+        items, splits = _read_log(found, data, catalogue, counts, training=training, labels=labels)
     else:
-        # What training needs also decides which impressions others are drawn from.
-        clicks = training or data.validation_fraction + data.test_fraction > 0
         items = read_catalogue(found.news, data, catalogue, counts)
         news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news))
         splits = {
-            split: read_impressions(location, data, items, counts, news=news, clicks=clicks and split == "train")
+            split: read_impressions(location, data, items, counts, news=news, clicks=labels and split == "train")
             for split, location in found.splits.items()
         }
         splits |= _drawn(splits, data)
@@ -97,17 +97,23 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
 
 
 def _read_log(
-    found: Found, data: RecommendationData, training: bool, known: Dataset | None, counts: Counts
+    found: Found,
+    data: RecommendationData,
+    known: Dataset | None,
+    counts: Counts,
+    *,
+    training: bool,
+    labels: bool,
 ) -> tuple[Dataset, dict[str, Dataset]]:
     sources: dict[str, tuple[Source, Schema]] = {}
     for split, location in found.splits.items():
         if str(location.path).startswith(HUB):
-            schema = schema_of(log_columns(data), data)
+            schema = schema_of(log_columns(data, labels=labels), data)
             sources |= {name: (source, schema) for name, source in find(data, schema, training).items()}
             continue
         own = replace(data, path="", train=str(location.path), validation="", test="")
         own = plain(own) if packed_suffix(Path(location.path)) == PLAIN else own
-        schema = table_schema(log_columns(own), own, location.path)
+        schema = table_schema(log_columns(own, labels=labels), own, location.path)
         sources[split] = find(own, schema, training=True)["train"], schema
     logs: dict[str, Dataset] = {}
     for split, (source, schema) in sources.items():

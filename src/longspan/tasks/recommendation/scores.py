@@ -18,13 +18,15 @@ class RecommendationScores(Scores):
 
     AUC, MRR and nDCG are those of MIND's evaluation, means over groups in which something was clicked and something was
     not. Groups are impressions; where each impression has a single candidate, as in logs without times, they are users.
+    Equal scores count as any order of them does on average, so that the order in which data list candidates is worth
+    nothing.
 
     Attributes:
         grouped_by: "impression" or "user".
         groups: How many groups were scored.
         left_out: How many others were not, as all or none of their candidates were clicked.
-        auc: Share of the pairs of a clicked and another candidate that are in the right order; equal scores count half.
-        mrr: Mean of 1 / rank over the clicked candidates. Of equal scores, those of earlier candidates come first.
+        auc: Share of the pairs of a clicked and another candidate that are in the right order.
+        mrr: Mean of 1 / rank over the clicked candidates.
         ndcg_5: nDCG of the first 5.
         ndcg_10: nDCG of the first 10.
         pooled_auc: AUC over the pairs of all candidates together, whoever they were shown to.
@@ -72,12 +74,11 @@ def recommendation_scores(
     shown = items[ranked.order][first]
     shares = (popularity + 1) / (popularity.sum() + len(popularity))
     bits = _sums(ranked.group[first], -np.log2(shares[shown]), ranked.groups)
-    discounts = 1 / np.log2(ranked.rank + 1)
-    reciprocal = _sums(ranked.group, ranked.clicked / ranked.rank, ranked.groups)
     scored, positives = ranked.scored, ranked.positives
+    reciprocal = ranked.gains(1 / ranked.rank)
 
     def ndcg(k: int) -> float:
-        gained = _sums(ranked.group, ranked.clicked * discounts * (ranked.rank <= k), ranked.groups)
+        gained = ranked.gains(np.where(ranked.rank <= k, 1 / np.log2(ranked.rank + 1), 0.0))
         ideal = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
         return float((gained[scored] / ideal[np.minimum(positives[scored], k) - 1]).mean())
 
@@ -143,6 +144,7 @@ class _Ranked:
         sizes: How many candidates each group has, `(groups,)`, and how many `positives`, clicked ones.
         positives: `(groups,)`.
         scored: Which groups have both kinds, `(groups,)`.
+        tie: Which run of equal scores in one group it is in, `(n,)`.
         auc: The AUC of these, `(scored groups,)`.
         grouped_by: What groups are.
     """
@@ -154,6 +156,7 @@ class _Ranked:
     sizes: np.ndarray
     positives: np.ndarray
     scored: np.ndarray
+    tie: np.ndarray
     auc: np.ndarray
     grouped_by: Literal["impression", "user"]
 
@@ -161,6 +164,10 @@ class _Ranked:
     def groups(self) -> int:
         """How many groups there are."""
         return len(self.sizes)
+
+    def gains(self, worth: np.ndarray) -> np.ndarray:
+        """Return what the clicked candidates of each group are worth by their ranks, `(groups,)`."""
+        return _sums(self.group, self.clicked * _shared(worth, self.tie), self.groups)
 
 
 def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users: np.ndarray) -> _Ranked:
@@ -194,13 +201,18 @@ def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users:
             f"expected {'an impression' if kind == 'impression' else 'a user'} with a candidate that was clicked and "
             "one that was not to score, got none; choose data with both."
         )
-    # Equal scores share the mean of their ranks (Mann and Whitney 1947).
-    ties = np.cumsum(np.diff(key, prepend=-1) != 0) - 1
-    mean_rank = (np.bincount(ties, weights=rank) / np.bincount(ties))[ties]
-    below = _sums(group[hits], sizes[group[hits]] + 1 - mean_rank[hits], groups)[scored]
+    tie = np.cumsum(np.diff(key, prepend=-1) != 0) - 1
+    # Mann and Whitney 1947.
+    below = _sums(group[hits], sizes[group[hits]] + 1 - _shared(rank, tie)[hits], groups)[scored]
     above, all_of = positives[scored], sizes[scored]
     auc = (below - above * (above + 1) / 2) / (above * (all_of - above))
-    return _Ranked(order, group, rank, hits, sizes, positives, scored, auc, kind)
+    return _Ranked(order, group, rank, hits, sizes, positives, scored, tie, auc, kind)
+
+
+def _shared(values: np.ndarray, tie: np.ndarray) -> np.ndarray:
+    """Return for each place the mean of the values in its run of equal scores, `(n,)`."""
+    found: np.ndarray = (np.bincount(tie, weights=values) / np.bincount(tie))[tie]
+    return found
 
 
 def _pooled_auc(logits: np.ndarray, clicked: np.ndarray) -> float:

@@ -1,0 +1,235 @@
+"""Click logs: which rows are one impression, what was clicked before, and what is wrong with them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from news_folders import named, news_row, settings, write_log
+
+from longspan.errors import UserError
+from longspan.tasks.recommendation import clicks
+from longspan.tasks.recommendation.reading import Recorded, read
+
+
+def short(recorded: Recorded, split: str = "train") -> list[tuple[Any, ...]]:
+    """Return user, history, candidates and clicks of each impression."""
+    names = ("user", "history", "candidates", "clicked")
+    return [tuple(row[name] for name in names) for row in named(recorded, split)]
+
+
+def test_rows_at_the_same_time_are_one_impression(tmp_path: Path) -> None:
+    rows = [("u", "a", 1, 1), ("v", "b", 1, 1), ("u", "b", 0, 1), ("u", "c", 1, 2), ("u", "a", 0, 2), ("v", "c", 0, 3)]
+    found = read(settings(write_log(tmp_path / "log.csv", rows)))
+    assert found.kind == "log"
+    assert short(found) == [
+        ("u", [], ["a", "b"], [1, 0]),
+        ("v", [], ["b"], [1]),
+        # "a" was clicked before, but is a candidate.
+        ("u", [], ["c", "a"], [1, 0]),
+        ("v", ["b"], ["c"], [0]),
+    ]
+    assert [(row["impression"], row["time"], row["where"]) for row in found.splits["train"]] == [
+        ("1", 1.0, "log.csv, row 1"),
+        ("2", 1.0, "log.csv, row 2"),
+        ("3", 2.0, "log.csv, row 4"),
+        ("4", 3.0, "log.csv, row 6"),
+    ]
+    assert found.catalogue.select_columns(["item", "title", "where"]).to_list()[1] == {
+        "item": "b", "title": "b", "where": "log.csv, row 2"
+    }  # fmt: skip
+
+
+def test_without_times_each_row_is_one_and_the_file_is_in_order(tmp_path: Path) -> None:
+    rows = [("u", "a", 1), ("u", "b", 0), ("v", "b", 1), ("u", "b", 1), ("u", "c", 0)]
+    found = read(settings(write_log(tmp_path / "log.csv", rows, "user,title,clicked")))
+    assert short(found) == [
+        ("u", [], ["a"], [1]),
+        ("u", ["a"], ["b"], [0]),
+        ("v", [], ["b"], [1]),
+        ("u", ["a"], ["b"], [1]),
+        ("u", ["a", "b"], ["c"], [0]),
+    ]
+    assert found.splits["train"]["time"][:] == [None] * 5
+
+
+def test_impressions_by_name_and_items_by_identifier(tmp_path: Path) -> None:
+    rows = [
+        {"user": 7, "title": "Same title", "clicked": True, "impression": 1, "item": "x", "entities": ["Q1"]},
+        {"user": 7, "title": "Same title", "clicked": False, "impression": 1, "item": "y", "category": "news"},
+        {"user": 7, "title": "Same title", "clicked": 1, "impression": 2, "item": "y", "category": "late"},
+        # Of another user, and another without a name.
+        {"user": 8, "title": "Same title", "clicked": 0, "impression": 2, "item": "x"},
+        {"user": 7, "title": "Same title", "clicked": 0, "item": "z"},
+        {"user": 7, "title": "No identifier", "clicked": 0},
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(settings(path))
+    assert short(found) == [
+        ("7", [], ["x", "y"], [1, 0]),
+        ("7", ["x"], ["y"], [1]),
+        ("8", [], ["x"], [0]),
+        ("7", ["x", "y"], ["z"], [0]),
+        ("7", ["x", "y"], ["No identifier"], [0]),
+    ]
+    contents = ["item", "category", "entities"]
+    assert [tuple(row[name] for name in contents) for row in found.catalogue] == [
+        ("x", "", ["Q1"]),
+        ("y", "news", []),
+        ("z", "", []),
+        ("No identifier", "", []),
+    ]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("history", [0, 3, 30])
+def test_histories_are_the_earlier_clicks(
+    tmp_path: Path, timed: bool, history: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(history)
+    # A few impressions at a time, and few clicks to spare, so that earlier ones are needed too.
+    monkeypatch.setattr(clicks, "_AT_ONCE", 50)
+    monkeypatch.setattr(clicks, "_SPARE", 1)
+    files, times = {}, np.sort(random.integers(90, size=300))
+    for number, split in enumerate(("train", "validation", "test")):
+        some = times if split == "train" else times[:60] + 20 * number
+        rows = [(f"u{random.integers(5)}", f"i{random.integers(9)}", random.integers(2), time) for time in some]
+        header = "user,title,clicked,time" if timed else "user,title,clicked,when"
+        files[split] = write_log(tmp_path / f"{split}.csv", rows, header)
+    found = read(settings(**{split: str(path) for split, path in files.items()}, history=history))
+    rows_of = {split: [line.split(",") for line in path.read_text().splitlines()[1:]] for split, path in files.items()}
+    for split, own in rows_of.items():
+        before = [] if split == "train" else [(-1, row) for row in rows_of["train"]]
+        known = [*before, *enumerate(own)]
+        expected: dict[Any, tuple[Any, ...]] = {}
+        for number, (user, item, clicked, time) in enumerate(own):
+            key = (user, time) if timed else number
+            kept = expected.setdefault(key, (user, [], [], []))
+            kept[2].append(item)
+            kept[3].append(int(clicked))
+        for key, (user, past, candidates, _) in expected.items():
+            for place, row in known:
+                earlier = int(row[3]) < int(key[1]) if timed else place < key
+                if earlier and row[0] == user and row[2] == "1" and row[1] not in candidates:
+                    past.append((int(row[3]) if timed else 0, place, row[1]))
+            if timed:
+                # Of clicks at the same time, those of training come first.
+                past.sort(key=lambda click: (click[0], click[1]))
+            past[:] = [item for _, _, item in past][-history:]
+        assert short(found, split) == list(expected.values())
+
+
+def test_a_drawn_split_is_not_seen_in_training(tmp_path: Path) -> None:
+    rows = [("u", f"item {number}", 1, number) for number in range(40)]
+    path = write_log(tmp_path / "log.csv", rows)
+    found = read(settings(path, validation_fraction=0.2, test_fraction=0.1, history=0))
+    parts = {split: {row["candidates"][0] for row in named(found, split)} for split in found.splits}
+    assert {split: len(part) for split, part in parts.items()} == {"train": 28, "validation": 8, "test": 4}
+    for split, own in parts.items():
+        for row in named(found, split):
+            number = int(row["candidates"][0].split()[1])
+            expected = [f"item {before}" for before in range(number) if f"item {before}" in own | parts["train"]]
+            assert row["history"] == expected
+
+
+def test_text_without_header_as_dkn_has_it(tmp_path: Path) -> None:
+    for split, line in {
+        "train": "0\tpolice find car\t1\t331:Bruce Springsteen;36136:Tautog",
+        "test": '0\t"x\t0\t',
+    }.items():
+        (tmp_path / f"raw_{split}.txt").write_text(f"{line}\n")
+    found = read(settings(tmp_path, entities_column="4"))
+    assert short(found, "test") == [("0", ["police find car"], ['"x'], [0])]
+    assert found.catalogue["entities"][:] == [["331", "36136"], []]
+    with pytest.raises(UserError, match="data.user_column and data.clicked_column must name two columns"):
+        read(settings(tmp_path, user_column="3"))
+
+
+def test_items_from_a_table_of_news(tmp_path: Path) -> None:
+    (tmp_path / "news.tsv").write_text("\n".join([news_row("N1", "One"), news_row("N2", "Two")]))
+    path = write_log(tmp_path / "log.csv", [("u", "N2", 1), ("u", "N1", 0)], "user,item,clicked")
+    found = read(settings(path, news=str(tmp_path / "news.tsv")))
+    assert found.catalogue["title"][:] == ["One", "Two"]
+    assert short(found)[1] == ("u", ["N2"], ["N1"], [0])
+    write_log(path, [("u", "N2", 1), ("u", "N9", 0)], "user,item,clicked")
+    with pytest.raises(UserError, match="got 1 row with others .first: 'N9' at log.csv, row 2"):
+        read(settings(path, news=str(tmp_path / "news.tsv")))
+    found = read(settings(path, news=str(tmp_path / "news.tsv"), skip_bad_rows=True))
+    assert (found.skipped, len(found.splits["train"])) == ({"unknown items": 1}, 1)
+
+
+def test_prediction_needs_no_clicks(tmp_path: Path) -> None:
+    rows = [("u", "a", 1, 1), ("u", "b", "", 2), ("u", "c", "", 2)]
+    path = write_log(tmp_path / "log.csv", rows)
+    assert short(read(settings(path), training=False))[1] == ("u", ["a"], ["b", "c"], [])
+    with pytest.raises(UserError, match="with no clicked in 2 rows"):
+        read(settings(path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence", "skipped"),
+    [
+        (
+            [("u", "a", 1, 5), ("v", "b", 1, 1), ("u", "b", 1, 4)],
+            "order of 'time', got 1 row earlier",
+            "rows out of order",
+        ),
+        ([("u", "a", 1, 5), ("u", "b", 1, "")], "a time in all rows of the click log or in none, got 1 row", "no time"),
+        ([("u", "a", 1, 5), ("u", "b", 1, "soon")], "no time .expected a number or a time such as", "no time"),
+        ([("u", "a", 1, 5), ("u", "b", 2, 6)], "no clicked .expected 0 or 1, or true or false", "no clicked"),
+        ([("u", "a", 1, 5), ("", "b", 1, 6)], "no user in 1 row", "no user"),
+        ([("u", "a", 1, 5), ("u", " ", 1, 6)], "no title in 1 row", "no title"),
+        ([("u", "a", 1, 5), ("u", "b", 1, 6, 7)], "wrong number of fields", "wrong number of fields"),
+    ],
+)
+def test_bad_rows_of_logs(tmp_path: Path, rows: list[Any], sentence: str, skipped: str) -> None:
+    path = write_log(tmp_path / "log.csv", rows)
+    with pytest.raises(UserError, match=sentence) as error:
+        read(settings(path))
+    assert str(error.value).count("data.skip_bad_rows=true") == 1
+    found = read(settings(path, skip_bad_rows=True))
+    assert found.skipped == {skipped: 1}
+    assert len(found.splits["train"]) == len(rows) - 1
+
+
+def test_an_identifier_of_two_items(tmp_path: Path) -> None:
+    rows = [("u", "a", 1, "x"), ("u", "b", 1, "x"), ("u", "a", 0, "x")]
+    path = write_log(tmp_path / "log.csv", rows, "user,title,clicked,item")
+    with pytest.raises(
+        UserError, match="row 2: the identifier of another item .'x' has another title at log.csv, row 1"
+    ):
+        read(settings(path))
+    found = read(settings(path, skip_bad_rows=True))
+    assert found.skipped == {"the identifier of another item": 1}
+    assert found.catalogue["title"][:] == ["a"]
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "log.csv", [("u", "a", 1, 5)], "user,title,clicked,times")
+    with pytest.raises(UserError, match="expected a column 'tmes' in log.csv, .*; did you mean 'times'"):
+        read(settings(path, time_column="tmes"))
+    assert read(settings(path, time_column="times")).splits["train"]["time"][:] == [5.0]
+    with pytest.raises(UserError, match="expected a column 'uesr' in log.csv"):
+        read(settings(path, user_column="uesr"))
+    (tmp_path / "log.csv").write_text("user,title,clicked\n")
+    with pytest.raises(UserError, match="got an empty file"):
+        read(settings(path))
+    with pytest.raises(UserError, match="expected an impression for each of the splits train, validation, got 1"):
+        read(settings(write_log(path, [("u", "a", 1, 5)]), validation_fraction=0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("12.5", 12.5),
+        ("1970-01-02", 86400),
+        ("1970-01-01 00:01:01", 61),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1/2/1970 12:00:10 AM", 86410),
+    ],
+)
+def test_times(tmp_path: Path, text: str, seconds: float) -> None:
+    path = write_log(tmp_path / "log.csv", [("u", "a", 1, text)])
+    assert read(settings(path)).splits["train"]["time"][:] == [seconds]

@@ -143,7 +143,7 @@ def test_text_without_header_as_dkn_has_it(tmp_path: Path) -> None:
     found = read(settings(tmp_path, entities_column="4"))
     assert short(found, "test") == [("0", ["police find car"], ['"x'], [0])]
     assert found.catalogue["entities"][:] == [["331", "36136"], []]
-    with pytest.raises(UserError, match="data.user_column and data.clicked_column must name two columns"):
+    with pytest.raises(UserError, match=r"data.user_column and data.clicked_column must name two columns"):
         read(settings(tmp_path, user_column="3"))
 
 
@@ -154,7 +154,7 @@ def test_items_from_a_table_of_news(tmp_path: Path) -> None:
     assert found.catalogue["title"][:] == ["One", "Two"]
     assert short(found)[1] == ("u", ["N2"], ["N1"], [0])
     write_log(path, [("u", "N2", 1), ("u", "N9", 0)], "user,item,clicked")
-    with pytest.raises(UserError, match="got 1 row with others .first: 'N9' at log.csv, row 2"):
+    with pytest.raises(UserError, match=r"got 1 row with others .first: 'N9' at log.csv, row 2"):
         read(settings(path, news=str(tmp_path / "news.tsv")))
     found = read(settings(path, news=str(tmp_path / "news.tsv"), skip_bad_rows=True))
     assert (found.skipped, len(found.splits["train"])) == ({"unknown items": 1}, 1)
@@ -198,7 +198,7 @@ def test_an_identifier_of_two_items(tmp_path: Path) -> None:
     rows = [("u", "a", 1, "x"), ("u", "b", 1, "x"), ("u", "a", 0, "x")]
     path = write_log(tmp_path / "log.csv", rows, "user,title,clicked,item")
     with pytest.raises(
-        UserError, match="row 2: the identifier of another item .'x' has another title at log.csv, row 1"
+        UserError, match=r"row 2: the identifier of another item .'x' has another title at log.csv, row 1"
     ):
         read(settings(path))
     found = read(settings(path, skip_bad_rows=True))
@@ -208,10 +208,10 @@ def test_an_identifier_of_two_items(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     path = write_log(tmp_path / "log.csv", [("u", "a", 1, 5)], "user,title,clicked,times")
-    with pytest.raises(UserError, match="expected a column 'tmes' in log.csv, .*; did you mean 'times'"):
+    with pytest.raises(UserError, match=r"expected a column 'tmes' in log.csv, .*; did you mean 'times'"):
         read(settings(path, time_column="tmes"))
     assert read(settings(path, time_column="times")).splits["train"]["time"][:] == [5.0]
-    with pytest.raises(UserError, match="expected a column 'uesr' in log.csv"):
+    with pytest.raises(UserError, match=r"expected a column 'uesr' in log.csv"):
         read(settings(path, user_column="uesr"))
     (tmp_path / "log.csv").write_text("user,title,clicked\n")
     with pytest.raises(UserError, match="got an empty file"):

@@ -39,7 +39,7 @@ def test_what_is_wrong(tmp_path: Path, content: bytes, sentence: str) -> None:
 
 
 def test_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected a file called entity_embedding.vec in the folder"):
+    with pytest.raises(UserError, match=r"expected a file called entity_embedding.vec in the folder"):
         read_entity_vectors(str(tmp_path))
-    with pytest.raises(UserError, match="data.entity_vectors: there is no file"):
+    with pytest.raises(UserError, match=r"data.entity_vectors: there is no file"):
         read_entity_vectors(str(tmp_path / "none.vec"))

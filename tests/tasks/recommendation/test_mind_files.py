@@ -73,7 +73,7 @@ def test_splits_by_their_folders(tmp_path: Path) -> None:
     assert list(again.splits) == ["train", "test"]
     assert named(again, "test") == named(found, "validation")
     write_mind(tmp_path / "MINDlarge_dev", [behavior(1)])
-    with pytest.raises(UserError, match="one folder for the validation split .* 'MINDlarge_dev' and 'MINDsmall_dev'"):
+    with pytest.raises(UserError, match=r"one folder for the validation split .* 'MINDlarge_dev' and 'MINDsmall_dev'"):
         read(settings(tmp_path))
 
 
@@ -116,7 +116,7 @@ def test_files_by_any_name_compressed_and_in_other_encodings(tmp_path: Path) -> 
     found = read(settings(tmp_path / "shown.tsv.gz", news=str(tmp_path / "items.tsv"), encoding="auto"))
     assert found.kind == "mind"
     assert found.catalogue[0]["title"] == "é N1"
-    with pytest.raises(UserError, match="expected a table of news, news.tsv, beside"):
+    with pytest.raises(UserError, match=r"expected a table of news, news.tsv, beside"):
         read(settings(tmp_path / "shown.tsv.gz"))
 
 
@@ -221,14 +221,14 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected training data, got only test data"):
         read(settings(test=str(write_mind(tmp_path / "a", [behavior(1)]))))
     (tmp_path / "b").mkdir()
-    with pytest.raises(UserError, match="expected news.tsv and behaviors.tsv in the folder"):
+    with pytest.raises(UserError, match=r"expected news.tsv and behaviors.tsv in the folder"):
         read(settings(tmp_path / "b"))
-    with pytest.raises(UserError, match="data.test must be a file, or a folder with news.tsv and behaviors.tsv"):
+    with pytest.raises(UserError, match=r"data.test must be a file, or a folder with news.tsv and behaviors.tsv"):
         read(settings(tmp_path / "a", test=str(tmp_path / "b")))
     shutil.copy(tmp_path / "a" / "news.tsv", tmp_path / "a" / "news.txt")
     with pytest.raises(UserError, match="expected one file called news in the folder"):
         read(settings(tmp_path / "a"))
-    with pytest.raises(UserError, match="data.news must be a file"):
+    with pytest.raises(UserError, match=r"data.news must be a file"):
         read(settings(tmp_path / "a", news=str(tmp_path)))
     (tmp_path / "log.csv").write_text("user,title,clicked\n1,a,1\n")
     with pytest.raises(UserError, match="either click logs or impressions for all splits"):

@@ -65,7 +65,7 @@ def test_fitted(tmp_path: Path, name: str) -> None:
     recipe = recipe_of(folder(tmp_path))
     found = NAMES[name]().fit(recipe)
     assert set(found.scores) == {"validation", "test"}
-    assert found.scores["validation"].groups == 1  # type: ignore[attr-defined]
+    assert found.scores["validation"].groups == 1
     assert found.parameters
     (tmp_path / "dev" / "behaviors.tsv").unlink()
     with pytest.raises(UserError, match="expected a validation split"):

@@ -31,8 +31,8 @@ def test_places_count_lines_left_out_too(tmp_path: Path, monkeypatch: pytest.Mon
         ("4", "", "t.tsv, line 6", ""),
         ("", "", "t.tsv, line 8", "broken UTF-8"),
         ("5", "NA", "t.tsv, line 9", ""),
-        ("", "", "t.tsv, line 3", "wrong number of fields (expected 2, got 1)"),
-        ("", "", "t.tsv, line 4", "wrong number of fields (expected 2, got 3)"),
+        ("", "", "t.tsv, line 3", "wrong number of fields between tabs (expected 2, got 1)"),
+        ("", "", "t.tsv, line 4", "wrong number of fields between tabs (expected 2, got 3)"),
     ]
     assert rows(path) == expected
     monkeypatch.setattr(unquoted, "_BLOCK", 12)

@@ -11,8 +11,10 @@ import pyarrow.csv as pa_csv
 
 from longspan.data.decoding import broken, encoding_name, mend, open_text
 from longspan.data.opening import encoding_of, open_packed, printable
-from longspan.data.separated import FIELDS
 from longspan.errors import UserError
+
+TABS = "wrong number of fields between tabs"
+"""The beginning of a row's problem where its line has more or fewer fields than there are columns."""
 
 _BLOCK = 1 << 24
 """Bytes that are read at a time, and the maximum of a line."""
@@ -79,7 +81,7 @@ def read_unquoted(path: Path, names: Sequence[str], encoding: str) -> Iterator[F
         ) from None
     rest = [row for row in bad if row.text.strip()]
     if rest:
-        problems = [f"{FIELDS} (expected {len(names)}, got {row.actual_columns})" for row in rest]
+        problems = [f"{TABS} (expected {len(names)}, got {row.actual_columns})" for row in rest]
         empty = {column: pa.array([""] * len(rest), pa.string()) for column in names}
         yield Fields(empty, _places(name, np.array([row.number for row in rest])), pa.array(problems))
     elif not found:

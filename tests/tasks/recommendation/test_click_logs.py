@@ -220,6 +220,14 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         read(settings(write_log(path, [("u", "a", 1, 5)]), validation_fraction=0.5))
 
 
+def test_data_sets_of_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    for split, item in {"train": "a", "test": "b"}.items():
+        write_log(tmp_path / "set" / f"{split}.csv", [("u", item, 1)], "user,title,clicked")
+    found = read(settings(f"hub:{tmp_path}/set"))
+    assert short(found, "test") == [("u", ["a"], ["b"], [1])]
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

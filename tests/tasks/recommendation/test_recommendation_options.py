@@ -19,5 +19,5 @@ def test_at_least_one_negative() -> None:
 
 
 def test_settings_of_all_tasks_are_checked_too() -> None:
-    with pytest.raises(UserError, match="either data.path or data.train"):
+    with pytest.raises(UserError, match=r"either data.path or data.train"):
         RecommendationData(path="a", train="b")

@@ -181,7 +181,7 @@ BAD: list[tuple[str, dict[str, str], str, str]] = [
     (behavior(2, time="yesterday"), {}, "no time .expected a number or a time such as", "no time"),
     (behavior(2, user=" "), {}, "with no user in 1 row", "no user"),
     (behavior(2) + "\tmore", {}, "number of fields between tabs .expected 5, got 6", "wrong number of"),
-    (behavior(2), {"news": "N1\tnews\tx\tOnly four"}, "number of fields between tabs .expected 8, got 4", "wrong number of"),
+    (behavior(2), {"news": "N1\tnews\tx\tOnly four"}, "between tabs .expected 8, got 4", "wrong number of fields"),
     (behavior(2), {"news": news_row("N1", "Else")}, "the identifier of another item .'N1' has another title at news.tsv"
      ", line 1", "the identifier of another item"),
     (behavior(2), {"news": news_row("N8", " ")}, "with no title in 1 row", "no title"),

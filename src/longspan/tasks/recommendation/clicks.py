@@ -104,36 +104,30 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
     time = _numpy(table["time"].cast(pa.float64()).fill_null(np.nan))
     timed = bool((~np.isnan(time)).any())
 
-    bad = item < 0
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        _refuse(
-            data,
-            f"expected all items of the click log in the table of news, got {rows_in(bad)} with others (first:"
-            f" {called[row].as_py()!r} at {table['where'][row]}); add them",
-        )
-        _count(counts, "unknown items", bad)
-    lacking = np.isnan(time) & timed & ~bad
-    if lacking.any():
-        row = int(np.flatnonzero(lacking)[0])
-        _refuse(
-            data,
-            f"expected a time in all rows of the click log or in none, got {rows_in(lacking)} without (first: "
-            f"{table['where'][row]}); add them",
-        )
-        _count(counts, "no time", lacking)
-        bad |= lacking
-    late = timed & ~bad
-    late[~bad] = _out_of_order(user[~bad], split[~bad], time[~bad]) if timed else False
-    if late.any():
-        row = int(np.flatnonzero(late)[0])
-        _refuse(
-            data,
-            f"expected the rows of each user in the order of {data.time_column!r}, got {rows_in(late)} earlier "
-            f"than one above (first: {table['where'][row]}); sort the click log by time",
-        )
-        _count(counts, "rows out of order", late)
-        bad |= late
+    bad = np.zeros(len(table), dtype=bool)
+
+    def leave_out(rows: np.ndarray, reason: str, expected: str, got: str, how: str, *, named: bool = False) -> None:
+        if not rows.any():
+            return
+        if not data.skip_bad_rows:
+            row = int(np.flatnonzero(rows)[0])
+            first = f"{called[row].as_py()!r} at {table['where'][row]}" if named else table["where"][row]
+            raise UserError(
+                f"expected {expected}, got {rows_in(rows)} {got} (first: {first}); {how}, or set "
+                "data.skip_bad_rows=true to drop and count them."
+            )
+        counts.skipped[reason] = counts.skipped.get(reason, 0) + int(rows.sum())
+        bad[rows] = True
+
+    items_expected = "all items of the click log in the table of news"
+    leave_out(item < 0, "unknown items", items_expected, "with others", "add them", named=True)
+    if timed:
+        in_all = "a time in all rows of the click log or in none"
+        leave_out(np.isnan(time) & ~bad, "no time", in_all, "without", "add them")
+        late = np.zeros(len(table), dtype=bool)
+        late[~bad] = _out_of_order(user[~bad], split[~bad], time[~bad])
+        in_order = f"the rows of each user in the order of {data.time_column!r}"
+        leave_out(late, "rows out of order", in_order, "earlier than one above", "sort the click log by time")
     good = ~bad
     if not good.any():
         raise UserError("expected rows in the click log, got only bad ones; fix them or use other data.")
@@ -301,12 +295,3 @@ def _codes(texts: pa.ChunkedArray) -> np.ndarray:
 def _numpy(column: Any) -> np.ndarray:
     found: np.ndarray = column.to_numpy()
     return found
-
-
-def _refuse(data: RecommendationData, sentence: str) -> None:
-    if not data.skip_bad_rows:
-        raise UserError(f"{sentence}, or set data.skip_bad_rows=true to drop and count them.")
-
-
-def _count(counts: Counts, reason: str, bad: np.ndarray) -> None:
-    counts.skipped[reason] = counts.skipped.get(reason, 0) + int(bad.sum())

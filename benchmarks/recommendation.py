@@ -11,7 +11,8 @@ nothing else, are drawn again. The best possible AUC ranks candidates by these p
 
 With `--distance D`, only the click that is D back matters: of 20 topics ten are never anybody's interest, all other
 clicks of the history are on news of these, and the user's interest is the topic of that one click, with a weight of
-0.6. `data.history=0` has histories read whole.
+0.6. Candidates are of the other ten topics, so that nothing else tells them apart. `data.history=0` has histories read
+whole.
 
 FOLDER gets MIND_train and MIND_dev, with news.tsv, behaviors.tsv and entity_embedding.vec each, and best.json with the
 best possible AUC of either. MIND_dev has the last tenth of the impressions, and all of a tenth of the users; a fifth of
@@ -51,22 +52,25 @@ class World:
         old: How many of them training has, the first ones.
         weights: How much each topic interests each user, `(u, topics)`.
         known: How many users training has, the first ones.
+        shown: How many of the topics candidates are about, the first ones.
     """
 
     topic: np.ndarray
     old: int
     weights: np.ndarray
     known: int
+    shown: int
 
 
 def make_world(users: int, news: int, distance: int, random: np.random.Generator) -> World:
     """Draw topics of news and interests of users."""
     topic = random.permutation(np.arange(news) % TOPICS)
     weights = np.zeros((users, TOPICS))
-    chosen = random.permuted(np.tile(np.arange(TOPICS // 2 if distance else TOPICS), (users, 1)), axis=1)
+    shown = TOPICS // 2 if distance else TOPICS
+    chosen = random.permuted(np.tile(np.arange(shown), (users, 1)), axis=1)
     for place, weight in enumerate((ONLY,) if distance else WEIGHTS):
         weights[np.arange(users), chosen[:, place]] = weight
-    return World(topic, news * 4 // 5, weights, users * 9 // 10)
+    return World(topic, news * 4 // 5, weights, users * 9 // 10, shown)
 
 
 def history(world: World, user: int, clicks: int, distance: int, random: np.random.Generator) -> np.ndarray:
@@ -88,8 +92,10 @@ def impression(
     world: World, user: int, size: int, dev: bool, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw candidates; return them with the probability of a click on each, and which were clicked."""
+    there = world.topic if dev else world.topic[: world.old]
+    candidates = np.flatnonzero(there < world.shown)
     while True:
-        shown = random.choice(len(world.topic) if dev else world.old, size=size, replace=False)
+        shown = random.choice(candidates, size=size, replace=False)
         chances = 1 / (1 + np.exp(BIAS - SLOPE * world.weights[user, world.topic[shown]]))
         clicked = random.random(size) < chances
         if clicked.any() and not clicked.all():
@@ -173,9 +179,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the best possible scores here too")
     args = parser.parse_args()
-    if args.news < 5 * TOPICS or args.candidates > args.news * 4 // 5 or args.candidates < 2 or args.users < 10:
+    if args.news < 5 * TOPICS or args.candidates > args.news * 2 // 5 or args.candidates < 2 or args.users < 10:
         raise UserError(
-            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, and fewer of these than news, got "
+            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, at most two fifths of the news, got "
             f"{args.users}, {args.news} and {args.candidates}; change them."
         )
     scores = write_data(args)

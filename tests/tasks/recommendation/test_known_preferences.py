@@ -47,7 +47,7 @@ def test_the_best_auc_can_be_had(
     if distance:
         # That click's topic is all that the probabilities depend on.
         assert found == pytest.approx(best)
-        assert auc_of_topics(recorded, -distance + 1) < 0.55
+        assert 0.45 < auc_of_topics(recorded, -distance + 1) < 0.55
     else:
         # Fifty clicks tell of the user's interests nearly all.
         assert best - 0.03 < found <= best

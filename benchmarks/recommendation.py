@@ -181,8 +181,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.news < 5 * TOPICS or args.candidates > args.news * 2 // 5 or args.candidates < 2 or args.users < 10:
         raise UserError(
-            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, at most two fifths of the news, got "
-            f"{args.users}, {args.news} and {args.candidates}; change them."
+            f"expected at least 10 users, {5 * TOPICS} news items and 2 candidates, two fifths of the news at most, "
+            f"got {args.users}, {args.news} and {args.candidates}; change them."
         )
     scores = write_data(args)
     settings = {name: value for name, value in vars(args).items() if name not in ("out", "json")}

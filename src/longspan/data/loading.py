@@ -22,7 +22,8 @@ class Splits:
     """Checked rows.
 
     Attributes:
-        splits: Those of "train", "validation" and "test" that exist, each with the declared columns and `where`.
+        splits: Those of "train", "validation" and "test" that exist, each with the declared columns and `where`;
+            those of a task may be more than data sets.
         skipped: Number of rows left out, by reason.
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
     """

@@ -133,6 +133,10 @@ class LongspanConfig(PreTrainedConfig):
         categories: number of categories of items.
         subcategories: number of subcategories.
         entities: number of entities that items name.
+        user_names: what known users are called, from 1 on; the model does not read names. So the next three.
+        category_names: see `user_names`.
+        subcategory_names: see `user_names`.
+        entity_names: see `user_names`.
         entity_dim: width of the vectors of entities.
         abstracts: whether items have abstracts.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
@@ -244,6 +248,10 @@ class LongspanConfig(PreTrainedConfig):
     categories: int = 0
     subcategories: int = 0
     entities: int = 0
+    user_names: list[str] | None = None
+    category_names: list[str] | None = None
+    subcategory_names: list[str] | None = None
+    entity_names: list[str] | None = None
     entity_dim: int = 0
     abstracts: bool = False
     use_cache: bool | None = None

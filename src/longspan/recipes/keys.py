@@ -27,6 +27,7 @@ FROM_DATA = (
     *("class_weights", "thresholds", "target_mean", "target_scale", "encoder_config", "encoder_special_ids"),
     *("features", "feature_values", "label_scheme"),
     *("users", "categories", "subcategories", "entities", "entity_dim", "abstracts"),
+    *("user_names", "category_names", "subcategory_names", "entity_names"),
 )
 """Keys of `LongspanConfig` that the data or the encoder decide."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
 
 import torch
 from datasets import Dataset
@@ -16,6 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 
 from longspan.data.columns import Column
 from longspan.data.config import DataConfig
+from longspan.data.loading import Splits, load
+from longspan.data.paths import read_paths
 from longspan.data.rows import Row
 from longspan.data.words import letters, word_starts
 from longspan.errors import UserError
@@ -188,6 +190,24 @@ class Task(abc.ABC, Generic[S]):
         """Return the columns that predictions are made from: by default, all but the targets."""
         return [column for column in self.columns(data) if not column.target]
 
+    def splits(self, data: DataConfig) -> Splits:
+        """Return what there is to score, by split; `evaluate` gets one of these. Training data need not be there.
+
+        Raises:
+            UserError: For whatever is wrong with the data.
+        """
+        return load(data, self.columns(data), training=False, stratify=self.stratify)
+
+    def inputs_of(
+        self, run: "Run", paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
+    ) -> Iterator[Row]:
+        """Return the rows of files that `predict` reads: by default, one for each row with the columns of `inputs`.
+
+        Raises:
+            UserError: See `longspan.data.paths.read_paths`.
+        """
+        return read_paths(paths, self.inputs(data), data, stdin=stdin)
+
     @abc.abstractmethod
     def prepare(self, recipe: Recipe) -> Prepared:
         """Read, split and process the data; whatever is learned from them is learned from the training split alone.
@@ -268,12 +288,12 @@ class Task(abc.ABC, Generic[S]):
     # What a trained model does
 
     @abc.abstractmethod
-    def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
+    def evaluate(self, run: Run, examples: Any, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
         """Score examples and draw pictures of the scores.
 
         Args:
             run: The trained model.
-            examples: Rows with the task's `columns` and `where`.
+            examples: One of the `splits`: by default a `Dataset` of rows with the task's `columns` and `where`.
             split: Their name, for progress bars.
             options: An `evaluation_options`.
             folder: Where pictures go.

@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class _Checks:
     def __init__(self, name: str, data: str, folder: Path, overrides: Sequence[str]) -> None:
         # Checking a task is consent to running its code.
         self.consent = (name.rpartition(".")[0],) if "." in name else ()
-        self.name, self.folder = name, folder
+        self.name, self.folder, self.data = name, folder, data
         self.overrides = [
             f"data.path={data}",
             "training.num_train_epochs=2",
@@ -215,15 +216,9 @@ class _Checks:
         return load_run(self._trained().folder, allow_imports=self.consent)
 
     def _rows(self) -> list[Row]:
-        """Return some rows of the training data, without targets."""
-        from longspan.data.loading import load
-
-        recipe, found = self._recipe(), self._columns()
-        given = [column.name for column in found if not column.target]
-        loaded = load(recipe.data, found, stratify=recipe.task.stratify).splits["train"]
-        return [
-            Row({name: row[name] for name in given}, row["where"]) for row in loaded.select(range(min(6, len(loaded))))
-        ]
+        """Return some rows as predictions read them."""
+        run = self._run()
+        return list(islice(run.task.inputs_of(run, [self.data], run.recipe.data, None), 6))
 
 
 def _need(holds: bool, promise: str) -> None:

@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-
 from longspan import recipes
-from longspan.data.loading import load
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.runs import as_run
@@ -83,7 +80,7 @@ def _reading(run: Run, overrides: Sequence[str]) -> Run:
     return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=recipe.data))
 
 
-def load_split(run: Run, data: str | None, split: str | None) -> tuple[Dataset, dict[str, int], str, str]:
+def load_split(run: Run, data: str | None, split: str | None) -> tuple[Any, dict[str, int], str, str]:
     """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from.
 
     Without a `split` it is the test split, or the validation split where there is no other.
@@ -101,7 +98,7 @@ def load_split(run: Run, data: str | None, split: str | None) -> tuple[Dataset, 
             classes=0,
             files_per_class=0,
         )
-    loaded = load(config, task.columns(config), training=False, stratify=task.stratify)
+    loaded = task.splits(config)
     if data is not None and set(loaded.splits) == {"train"}:
         return loaded.splits["train"], loaded.skipped, "all", data
     if split is None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from longspan.data.paths import read_paths
 from longspan.data.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.results import Prediction
@@ -56,7 +55,7 @@ def predict(
     given: dict[str, Any] = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
-    return loaded.task.predict(loaded, read_paths(paths, loaded.task.inputs(data), data, stdin=stdin))
+    return loaded.task.predict(loaded, loaded.task.inputs_of(loaded, paths, data, stdin))
 
 
 def _paths(source: Any) -> list[Path | str] | None:

@@ -11,9 +11,9 @@ from longspan.errors import UserError
 from longspan.tasks.base import baselines_in
 from longspan.tasks.recipe import Recipe
 from longspan.tasks.recommendation import baselines
-from longspan.tasks.recommendation.baselines._ranking import impressions
-from longspan.tasks.recommendation.mind import prediction_line
+from longspan.tasks.recommendation.mind import prediction_line, ranks_of
 from longspan.tasks.recommendation.reading import Recorded, read
+from longspan.tasks.recommendation.samples import Impressions
 
 NAMES = baselines_in(baselines)
 
@@ -31,8 +31,8 @@ def folder(path: Path) -> Path:
 
 
 def scored(recorded: Recorded, name: str, split: str = "validation") -> list[float]:
-    learned = NAMES[name]().scorer(recorded, impressions(recorded.splits["train"]))  # type: ignore[attr-defined]
-    found: list[float] = learned.score(impressions(recorded.splits[split])).tolist()
+    learned = NAMES[name]().scorer(recorded, Impressions(recorded.splits["train"]))  # type: ignore[attr-defined]
+    found: list[float] = learned.score(Impressions(recorded.splits[split])).tolist()
     return found
 
 
@@ -90,5 +90,5 @@ def test_without_times_what_is_further_down_is_later(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_submission() -> None:
-    assert prediction_line("12", [0.1, 0.9, -3.0, 0.9]) == "12 [3,1,4,2]"
-    assert prediction_line("3", [1.0]) == "3 [1]"
+    assert prediction_line("12", ranks_of([0.1, 0.9, -3.0, 0.9]).tolist()) == "12 [3,1,4,2]"
+    assert prediction_line("3", [1]) == "3 [1]"

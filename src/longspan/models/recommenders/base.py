@@ -89,6 +89,11 @@ class Recommender(nn.Module, ABC):
     reader: "LongspanConfig"
     dim: int
 
+    @property
+    def entity_vectors(self) -> nn.Embedding | None:
+        """The vectors of entities, row 0 for none, if it has any."""
+        return None
+
     @abstractmethod
     def encode_news(self, news: News) -> Tensor:
         """Return the vectors of items, (n, dim), zeros for one of which there is nothing; see also `personal`."""

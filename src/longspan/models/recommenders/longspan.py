@@ -63,6 +63,10 @@ class Longspan(Layered):
         self.users = UserTable(config.users, dim, hidden) if user_embedding and config.users else None
         self.dropout = Dropout(config.dropout)
 
+    @property
+    def entity_vectors(self) -> nn.Embedding | None:
+        return self.entities
+
     def encode_news(self, news: News) -> Tensor:
         vectors, there = self.title(news.title, news.title_mask)[0], news.title_mask.any(1)
         if self.abstract is not None:

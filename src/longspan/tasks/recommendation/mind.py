@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def prediction_line(impression: str, scores: Sequence[float]) -> str:
-    """Return the line of an impression: its identifier, and the rank of each candidate in the order shown, from 1.
-
-    Of equal scores, that of the earlier candidate ranks higher.
-    """
+def ranks_of(scores: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the rank of each candidate, from 1; of equal scores, that of the earlier candidate is higher."""
     order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
-    return f"{impression} [{','.join(map(str, ranks.tolist()))}]"
+    return ranks
+
+
+def prediction_line(impression: str, ranks: Sequence[int]) -> str:
+    """Return the line of an impression: its identifier, and the rank of each candidate in the order shown, from 1."""
+    return f"{impression} [{','.join(map(str, ranks))}]"

@@ -4,9 +4,23 @@ from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks.options import EvaluationOptions, TrainingOptions
+from longspan.tasks import options
+from longspan.tasks.options import EvaluationOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "RecommendationData", "TrainingOptions"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions(options.TrainingOptions):
+    """Training options of recommendation."""
+
+    batch_clicks: int = option(
+        16384, "maximum number of clicks and candidates in a batch, padding included; 0 means no limit"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, batch_clicks=0)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from longspan.tasks.recommendation.baselines._ranking import Impressions, Ranking, Scorer
+from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.samples import Impressions
 
 
 class Popular(Ranking):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from longspan.tasks.recommendation.baselines._ranking import Impressions, Ranking, Scorer
+from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.samples import Impressions
 
 
 class Recent(Ranking):
@@ -13,7 +14,7 @@ class Recent(Ranking):
     """
 
     def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
-        times = np.where(np.isnan(training.time), np.arange(len(training.time)), training.time)
+        times = np.where(np.isnan(training.times), np.arange(len(training.times)), training.times)
         first = np.full(len(recorded.catalogue), np.inf)
         np.minimum.at(first, training.candidates.values, times[training.candidates.rows])
 

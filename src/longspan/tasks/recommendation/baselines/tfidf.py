@@ -4,9 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.tasks.recommendation.baselines._ranking import Impressions, Ranking, Scorer
+from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.samples import Impressions
 
 #: How many impressions are scored together.
 _AT_ONCE = 4096
@@ -37,8 +38,8 @@ class Tfidf(Ranking):
             return np.asarray(found).ravel()
 
         def score(shown: Impressions) -> np.ndarray:
-            starts = range(0, len(shown.time), _AT_ONCE)
-            parts = [np.arange(start, min(start + _AT_ONCE, len(shown.time))) for start in starts]
+            starts = range(0, len(shown.times), _AT_ONCE)
+            parts = [np.arange(start, min(start + _AT_ONCE, len(shown.times))) for start in starts]
             return np.concatenate([cosines(shown.history.take(part), shown.candidates.take(part)) for part in parts])
 
         return Scorer(score, titles.shape[1])

@@ -1,0 +1,185 @@
+"""The catalogue as numbers: `Items`, from which a model's inputs are taken, and the names of categories and users."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from longspan.data.batches import padded_length
+from longspan.data.cells import in_order
+from longspan.data.tokens import token_ids
+from longspan.models import LongspanConfig, recommenders
+from longspan.tasks.recommendation.entities import EntityVectors
+from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.ragged import Ragged, offsets_of
+
+#: As wide as those of MIND.
+_ENTITY_DIM = 100
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the numbers of a model's tables stand for, from 1 on; 0 is whatever is not among them.
+
+    Attributes:
+        categories: Names of categories; empty where there are none, or the model does not read them; so the others:
+        subcategories: Names of subcategories.
+        entities: Identifiers of entities.
+        users: Users.
+        abstracts: Whether abstracts are read.
+        entity_dim: The width of the vectors of entities.
+    """
+
+    categories: list[str]
+    subcategories: list[str]
+    entities: list[str]
+    users: list[str]
+    abstracts: bool
+    entity_dim: int
+
+    @classmethod
+    def learned(
+        cls,
+        known: Dataset,
+        users: Sequence[str],
+        data: RecommendationData,
+        reads: frozenset[str],
+        vectors: EntityVectors | None,
+    ) -> "Names":
+        """Return those of items that were shown in training, as far as a recommender that `reads` these does.
+
+        With `vectors`, entities are all that have one.
+        """
+
+        def names(column: str, field: str) -> list[str]:
+            return in_order(set(known.unique(column)) - {""}) if field in reads else []
+
+        entities: list[str] = []
+        if "entity_ids" in reads and data.max_entities:
+            shown = {name for found in known["entities"][:] for name in found[: data.max_entities]}
+            entities = in_order(shown) if vectors is None else vectors.names
+        return cls(
+            names("category", "category_ids"),
+            names("subcategory", "subcategory_ids"),
+            entities,
+            list(users) if "user_ids" in reads else [],
+            "abstract_ids" in reads and bool(data.max_abstract_length) and any(known["abstract"][:]),
+            (_ENTITY_DIM if vectors is None else vectors.vectors.shape[1]) if entities else 0,
+        )
+
+    @classmethod
+    def of(cls, config: LongspanConfig) -> "Names":
+        """Return those of a trained model."""
+        return cls(
+            list(config.category_names or []),
+            list(config.subcategory_names or []),
+            list(config.entity_names or []),
+            list(config.user_names or []),
+            config.abstracts,
+            config.entity_dim,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a model's configuration says of them."""
+        return {
+            "categories": len(self.categories),
+            "category_names": self.categories or None,
+            "subcategories": len(self.subcategories),
+            "subcategory_names": self.subcategories or None,
+            "entities": len(self.entities),
+            "entity_names": self.entities or None,
+            "users": len(self.users),
+            "user_names": self.users or None,
+            "abstracts": self.abstracts,
+            "entity_dim": self.entity_dim,
+        }
+
+
+def read_by(config: LongspanConfig) -> frozenset[str]:
+    """Return which fields of items and users the recommender of a configuration reads."""
+    return recommenders.load(config.recommender).reads
+
+
+@dataclass(frozen=True)
+class Items:
+    """A catalogue, of which `inputs` are what `LongspanForRecommendation` reads.
+
+    Attributes:
+        title: The tokens of each title.
+        abstract: Those of each abstract, if they are read.
+        numbers: By the model's argument, one number for each item (categories).
+        entities: The entities of each item, if they are read.
+        pad_id: Id of the padding token.
+    """
+
+    title: Ragged
+    abstract: Ragged | None
+    numbers: dict[str, np.ndarray]
+    entities: Ragged | None
+    pad_id: int
+
+    @classmethod
+    def encoded(
+        cls, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, names: Names, data: RecommendationData
+    ) -> "Items":
+        """Return a catalogue, `longspan.tasks.recommendation.reading.Recorded.catalogue`, in numbers."""
+        numbers = {}
+        for argument, column, known in (
+            ("category_ids", "category", names.categories),
+            ("subcategory_ids", "subcategory", names.subcategories),
+        ):
+            if known:
+                number = {name: place for place, name in enumerate(known, 1)}
+                numbers[argument] = np.array([number.get(name, 0) for name in catalogue[column][:]], np.int64)
+        entities = None
+        if names.entities:
+            number = {name: place for place, name in enumerate(names.entities, 1)}
+            entities = ragged_of(
+                [number.get(name, 0) for name in found[: data.max_entities]] for found in catalogue["entities"][:]
+            )
+        abstract = None
+        if names.abstracts:
+            abstract = _texts(catalogue["abstract"][:], tokenizer, data.max_abstract_length)
+        title = _texts(catalogue["title"][:], tokenizer, data.max_length)
+        return cls(title, abstract, numbers, entities, tokenizer.pad_token_id)
+
+    def __len__(self) -> int:
+        return len(self.title.offsets) - 1
+
+    def inputs(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Return what a model reads of the items of these numbers."""
+        ids, mask = padded(self.title, rows, self.pad_id)
+        found = {"input_ids": ids, "attention_mask": mask}
+        if self.abstract is not None:
+            found["abstract_ids"], found["abstract_mask"] = padded(self.abstract, rows, self.pad_id)
+        if self.entities is not None:
+            found["entity_ids"] = padded(self.entities, rows, 0)[0]
+        found |= {name: numbers[rows] for name, numbers in self.numbers.items()}
+        return {name: torch.from_numpy(array.astype(np.int64)) for name, array in found.items()}
+
+
+def _texts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> Ragged:
+    return ragged_of(ids[: longest or None] for ids in token_ids(tokenizer, texts))
+
+
+def padded(lists: Ragged, rows: np.ndarray, fill: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return some lists in rows of equal width, `(n, m)`, with `fill` after the last value, and which are values."""
+    starts = lists.offsets[rows]
+    sizes = lists.offsets[rows + 1] - starts
+    places = np.arange(padded_length(max(1, int(sizes.max(initial=0)))))
+    real = places < sizes[:, None]
+    found = np.full(real.shape, fill, np.int64)
+    found[real] = lists.values[(starts[:, None] + places)[real]]
+    return found, real
+
+
+def ragged_of(lists: Iterable[Sequence[int] | np.ndarray]) -> Ragged:
+    """Return lists of numbers as flat arrays."""
+    arrays = [np.asarray(each, np.int64) for each in lists]
+    sizes = np.array([len(each) for each in arrays], np.int64)
+    return Ragged(np.concatenate([np.empty(0, np.int64), *arrays]), offsets_of(sizes))

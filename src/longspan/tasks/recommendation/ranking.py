@@ -1,0 +1,146 @@
+"""What a model says about candidates, from vectors of items that are computed once: `ItemVectors`."""
+
+import tempfile
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from longspan.models import LongspanForRecommendation
+from longspan.tasks.recommendation.items import Items
+from longspan.tasks.recommendation.samples import Impressions, collate
+from longspan.tasks.recommendation.scores import RecommendationScores, recommendation_scores
+from longspan.training import processes
+from longspan.training.lengths import computed_together, scoring_batches
+
+#: Tokens of titles that are read together.
+_TOKENS = 65536
+_ITEMS = 1024
+
+
+class ItemVectors:
+    """What a model says of each item of a catalogue, `(n, ...)` float32, computed once, in a file that is mapped.
+
+    So the memory of a process does not grow with the catalogue. It is a context: at its end the file is gone. Models
+    are in evaluation mode while it computes.
+
+    Args:
+        model: The model.
+        items: The catalogue.
+        progress: Whether to show a progress bar on standard error.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, model: LongspanForRecommendation, items: Items, *, progress: bool = False) -> None:
+        self.model, self.items, self.progress = model, items, progress
+        self._file: Any = None
+
+    def __enter__(self) -> Self:
+        # Several processes on one machine would have to agree on a file; each computes its own.
+        self._file = tempfile.TemporaryFile()
+        self._vectors: np.ndarray = np.empty(0, np.float32)
+        sizes = np.maximum(1, self.items.title.sizes)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            batches = scoring_batches(sizes.tolist(), _ITEMS, _TOKENS)
+            with torch.no_grad():
+                for batch in tqdm(batches, desc="Reading items", unit="batch", leave=None, disable=not self.progress):
+                    self._write(np.asarray(batch))
+        finally:
+            self.model.train(was_training)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._vectors
+        self._file.close()
+
+    def _write(self, rows: np.ndarray) -> None:
+        inputs = {name: tensor.to(self.model.device) for name, tensor in self.items.inputs(rows).items()}
+        found = self.model.encode_news(**inputs).float().cpu().numpy()
+        if not self._vectors.size:
+            # The longest titles come first, so that there is room for all words of a model that keeps them.
+            shape = (len(self.items), *found.shape[1:])
+            self._vectors = np.memmap(self._file, np.float32, "w+", shape=shape)
+        if found.ndim > 2:
+            self._vectors[rows, : found.shape[1]] = found
+        else:
+            self._vectors[rows] = found
+
+    def __getitem__(self, rows: np.ndarray) -> Tensor:
+        """Return those of some items, on the model's device and in its type."""
+        return torch.from_numpy(self._vectors[rows]).to(self.model.device, self.model.dtype)
+
+
+@torch.no_grad()
+def impression_logits(
+    model: LongspanForRecommendation,
+    impressions: Impressions,
+    vectors: ItemVectors | Items,
+    *,
+    batch_size: int,
+    batch_clicks: int,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> np.ndarray:
+    """Return a model's logits for all candidates of impressions, one impression after the other, `(n,)` float32.
+
+    Several processes share the work, and get all.
+
+    Args:
+        model: The model, switched to evaluation mode for the call.
+        impressions: What is scored.
+        vectors: Those of the catalogue; with its `Items`, each batch reads the items anew, which is the same to
+            rounding, and slow.
+        batch_size: Maximum number of impressions in a batch.
+        batch_clicks: Maximum number of clicks and candidates in it, padding included; 0 is no limit.
+        progress: Whether to show a progress bar on standard error.
+        after_batch: Called after each batch.
+
+    Raises:
+        UserError: Another process stopped.
+    """
+    starts = impressions.candidates.offsets
+
+    def own() -> Tensor:
+        result = torch.zeros(int(starts[-1]))
+        batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)
+        mine = batches[processes.rank() :: processes.count()]
+        for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
+            shown = [impressions[row] for row in batch]
+            inputs, numbers = collate(shown, vectors if isinstance(vectors, Items) else None)
+            inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
+            if isinstance(vectors, ItemVectors):
+                inputs["news_vectors"] = vectors[numbers]
+            logits = model(**inputs).logits.float().cpu()
+            for row, found in zip(batch, logits, strict=True):
+                result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
+            if after_batch is not None:
+                after_batch()
+        return result
+
+    found: np.ndarray = computed_together(model, own).numpy()
+    return found
+
+
+def measured(impressions: Impressions, scores: np.ndarray, popularity: np.ndarray) -> RecommendationScores:
+    """Return how good scores are of all candidates of impressions, one impression after the other.
+
+    Args:
+        impressions: What was shown, all of it with what was clicked.
+        scores: Higher where a click is likelier, `(n,)`.
+        popularity: How often each item of the catalogue was clicked in training.
+    """
+    return recommendation_scores(
+        scores,
+        impressions.clicked,
+        impressions.candidates.offsets,
+        users=impressions.names,
+        items=impressions.candidates.values,
+        popularity=popularity,
+    )

@@ -1,0 +1,130 @@
+"""Results of recommendation: tables, users with what they clicked and were shown, and what the model card says."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+
+from longspan.models import LongspanForRecommendation
+from longspan.models.publishing import NAME
+from longspan.report import scores_table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation
+from longspan.tasks.base import Task
+from longspan.tasks.recipe import Recipe
+from longspan.tasks.recommendation.ranking import ItemVectors
+from longspan.tasks.recommendation.samples import Impressions, collate
+from longspan.tasks.recommendation.scores import RecommendationScores
+
+#: Users who are shown in a report, clicks that are, and candidates.
+_USERS, _CLICKS, _CANDIDATES = 10, 8, 10
+
+
+def evaluation_report(task: Task[RecommendationScores], evaluation: Evaluation) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores, split = evaluation.scores, evaluation.split
+    assert isinstance(scores, RecommendationScores)
+    low, high = evaluation.details["auc_interval"]
+    told = (
+        f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s; of {scores.left_out:,} others all "
+        f"or no candidates were clicked. 95 % of bootstrap draws have an AUC of {low:.4f} to {high:.4f}."
+    )
+    parts = [
+        task.data_table({split: evaluation.details["data"]}),
+        scores_table({split: scores}),
+        told,
+        f"written to {evaluation.folder}, with some users and what weighed most for them in users.txt",
+    ]
+    return "\n\n".join(parts)
+
+
+@torch.no_grad()
+def shown_to_users(
+    model: LongspanForRecommendation,
+    impressions: Impressions,
+    vectors: ItemVectors,
+    logits: np.ndarray,
+    catalogue: Dataset,
+    rows: Dataset,
+) -> str:
+    """Return, for some users, which clicks weighed most, and how what they were shown was ranked.
+
+    Args:
+        model: The model, in evaluation mode.
+        impressions: What they were shown.
+        vectors: Those of the catalogue.
+        logits: What the model says about all candidates.
+        catalogue: The items.
+        rows: The same impressions, with their identifiers.
+    """
+    mixed = [row for row in range(len(impressions)) if len({*impressions[row].labels.tolist()}) > 1]
+    chosen = mixed or list(range(len(impressions)))
+    step = max(1, len(chosen) // _USERS)
+    parts = []
+    for row in chosen[::step][:_USERS]:
+        shown = impressions[row]
+        inputs, numbers = collate([shown], None)
+        inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
+        weights = model(**inputs, news_vectors=vectors[numbers]).history_weights
+        start = impressions.candidates.offsets[row]
+        own = logits[start : start + len(shown.candidates)]
+        known = rows[row]
+        title = f"user {known['user']}" + (f", impression {known['impression']}" if known["impression"] else "")
+        parts.append("\n".join([title, *_clicks(shown.history, weights, catalogue), *_ranked(shown, own, catalogue)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _clicks(history: np.ndarray, weights: torch.Tensor | None, catalogue: Dataset) -> Iterator[str]:
+    if not len(history):
+        yield "  clicked nothing before"
+        return
+    if weights is None:
+        yield f"  clicked before, the newest first ({len(history):,}):"
+        order = np.arange(len(history))[::-1]
+        told = ["" for _ in history]
+    else:
+        yield f"  clicked before, what weighs most first ({len(history):,}):"
+        share = weights[0, : len(history)].float().cpu().numpy()
+        order = np.argsort(-share, kind="stable")
+        told = [f"{each:6.1%}  " for each in share]
+    for place in order[:_CLICKS]:
+        yield f"    {told[place]}{catalogue[int(history[place])]['title']}"
+
+
+def _ranked(shown: Any, logits: np.ndarray, catalogue: Dataset) -> Iterator[str]:
+    yield "  was shown, ranked, what was clicked with a star:"
+    order = np.argsort(-logits, kind="stable")
+    for rank, place in enumerate(order[:_CANDIDATES], 1):
+        star = "*" if shown.labels[place] == 1 else " "
+        yield f"    {rank:3} {star} {logits[place]:8.3f}  {catalogue[int(shown.candidates[place])]['title']}"
+
+
+def card_parts(recipe: Recipe) -> CardParts:
+    """Return what the model card says about a model that recommends."""
+    return CardParts(
+        description=f"A model trained with the recipe `{recipe.name}`, which ranks items for users.",
+        made=". From what a user clicked before, and the titles of items, it says which items the user is likely to "
+        "click next.",
+        results=_RESULTS,
+        use=_USE.format(name=NAME),
+        limitations="What users were shown in the training data was chosen by another system, whose habits the model "
+        "learns along with theirs. It shares the biases of its training data.",
+        tags=("recommendation", "news"),
+    )
+
+
+_RESULTS = """\
+AUC is the share of the pairs of a clicked and another candidate of the same impression that are in the right order;
+chance has 0.5. Where each impression has one candidate, it is that of each user."""
+
+_USE = """\
+```python
+from longspan import LongspanForRecommendation
+
+{name}
+model = LongspanForRecommendation.from_pretrained(name)
+```
+
+`longspan predict FOLDER FILE` ranks the candidates of impressions."""

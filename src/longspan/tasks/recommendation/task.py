@@ -1,0 +1,239 @@
+"""Recommending items, such as news: `Recommendation`."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.columns import Column
+from longspan.data.config import DataConfig
+from longspan.data.loading import Splits
+from longspan.data.rows import Row
+from longspan.data.tokens import build_tokenizer
+from longspan.models import LongspanConfig, LongspanForRecommendation
+from longspan.models.limits import check_length
+from longspan.report import count, share, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, TrainingResult
+from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.recipe import Recipe
+from longspan.tasks.recommendation import baselines, report
+from longspan.tasks.recommendation.columns import impression_columns
+from longspan.tasks.recommendation.entities import EntityVectors, read_entity_vectors
+from longspan.tasks.recommendation.items import Items, Names, read_by
+from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
+from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
+from longspan.tasks.recommendation.reading import Recorded, ragged, read
+from longspan.tasks.recommendation.samples import Impressions, labelled
+from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
+from longspan.tasks.recommendation.trainer import RecommendationTrainer
+from longspan.training.base import LongspanTrainer
+
+
+@dataclass(frozen=True)
+class PreparedItems(Prepared):
+    """What training reads, with the catalogue.
+
+    Attributes:
+        items: The catalogue in numbers.
+        popularity: How often each item was clicked in training, `(items,)`.
+        vectors: Those that entities begin with, if there are any.
+    """
+
+    items: Items = field(kw_only=True)
+    popularity: np.ndarray = field(kw_only=True)
+    vectors: EntityVectors | None = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """Impressions of one split, and the catalogue that they speak of."""
+
+    rows: Dataset
+    recorded: Recorded
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Recommendation(Task[RecommendationScores]):
+    """Which of the items that a user is shown the user clicks, after all the user clicked before."""
+
+    data_config = RecommendationData
+    training_options = TrainingOptions
+    evaluation_options = EvaluationOptions
+    scores = RecommendationScores
+    model_class = LongspanForRecommendation
+    data_hint = "data.path=FOLDER (MIND's, unpacked) or data.path=FILE (a click log: user, title, clicked, time)"
+
+    # What is read
+
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        assert isinstance(data, RecommendationData)
+        return impression_columns(data)
+
+    def splits(self, data: DataConfig) -> Splits:
+        assert isinstance(data, RecommendationData)
+        found = read(data, training=False)
+        examples: dict[str, Any] = {name: Recommended(rows, found) for name, rows in found.splits.items()}
+        return Splits(examples, found.skipped, found.encodings)
+
+    def inputs_of(
+        self, run: Run, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
+    ) -> Iterator[Row]:
+        assert isinstance(data, RecommendationData)
+        for path in paths:
+            own = replace(
+                data, path=str(path), train="", validation="", test="", validation_fraction=0, test_fraction=0
+            )
+            for name, examples in self.splits(own).splits.items():
+                for number in range(len(examples)):
+                    yield Row({"examples": examples, "row": number}, f"{path}, {name} {number + 1}", "")
+
+    def prepare(self, recipe: Recipe) -> PreparedItems:
+        data = recipe.data
+        assert isinstance(data, RecommendationData)
+        found = read(data)
+        training = found.splits["train"]
+        seen = [ragged(training, name).values for name in ("history", "candidates")]
+        known = found.catalogue.select(np.unique(np.concatenate(seen)))
+        made = self.configure(recipe.model, {})
+        vectors = read_entity_vectors(data.entity_vectors, data.encoding) if data.entity_vectors else None
+        names = Names.learned(known, found.users(), data, read_by(made), vectors)
+        texts = (text for column in ("title", "abstract") for text in known[column][:] if text)
+        key = f"recommendation {training._fingerprint} {found.catalogue._fingerprint}"
+        tokenizer = build_tokenizer(data, texts, cache_key=key)
+        items = Items.encoded(found.catalogue, tokenizer, names, data)
+        config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **names.settings()}
+        facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
+        facts |= {"items": len(found.catalogue), "skipped": found.skipped, "encodings": found.encodings}
+        return PreparedItems(
+            dict(found.splits), tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
+        )
+
+    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+        assert isinstance(prepared, PreparedItems)
+        model = super().build_model(recipe, prepared)
+        entities = model.recommender.entity_vectors
+        if prepared.vectors is not None and entities is not None:
+            with torch.no_grad():
+                entities.weight[1:] = torch.from_numpy(prepared.vectors.vectors)
+        longest = int(prepared.items.title.sizes.max(initial=1))
+        check_length(model, longest, "a title", "shorten titles with data.max_length, or set {longer}")
+        return model
+
+    def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
+        # Before there are data, a user stands for those whom a recommender needs.
+        return super().configure(settings, from_data or {"users": 1})
+
+    # What is trained
+
+    def make_trainer(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> LongspanTrainer:
+        assert isinstance(recipe.options, TrainingOptions)
+        assert isinstance(recipe.data, RecommendationData)
+        assert isinstance(prepared, PreparedItems)
+        return RecommendationTrainer(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            items=prepared.items,
+            users=_users(model),
+            negatives=recipe.data.negatives,
+            batch_clicks=recipe.options.batch_clicks,
+            popularity=prepared.popularity,
+        )
+
+    # What a trained model does
+
+    def evaluate(
+        self, run: Run, examples: Any, split: str, options: Any, folder: Path
+    ) -> tuple[RecommendationScores, dict[str, Any]]:
+        found = examples.recorded
+        rows = labelled(examples.rows)
+        impressions = Impressions(rows, _users(run.model))
+        with ItemVectors(run.model, _items(run, found.catalogue), progress=True) as vectors:
+            logits = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True)
+            told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
+        scores = measured(impressions, logits, self._popularity(run, found))
+        (folder / "users.txt").write_text(told, encoding="utf-8")
+        interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
+        return scores, {"data": describe(rows), "auc_interval": interval}
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[RankedPrediction]:
+        yield from ranked(run, rows, lambda catalogue: _items(run, catalogue), _users(run.model), **_sizes(run))
+
+    def formats(self) -> Mapping[str, Callable[[Any], str]]:
+        return {"mind": RankedPrediction.to_mind}
+
+    def baselines(self) -> Mapping[str, type[Baseline[RecommendationScores]]]:
+        return baselines_in(baselines)
+
+    # What is reported
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "impressions" in row}
+        rows = ([name, *(write(row[key]) for key, (_, write) in _FACTS.items())] for name, row in splits.items())
+        return table(["split", *(words for words, _ in _FACTS.values())], rows, style)
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+        return report.card_parts(recipe)
+
+    def _popularity(self, run: Run, found: Recorded) -> np.ndarray:
+        """Return how often each item was clicked in training; where the training data are not at hand, once each."""
+        if "train" in found.splits:
+            return found.popularity()
+        return np.zeros(len(found.catalogue), np.int64)
+
+
+def describe(rows: Dataset) -> dict[str, Any]:
+    """Return what results say about a split."""
+    history, candidates, clicked = (ragged(rows, name) for name in ("history", "candidates", "clicked"))
+    return {
+        "impressions": len(rows),
+        "users": len(set(rows["user"][:])),
+        "clicks": int((clicked.values == 1).sum()),
+        "candidates": float(candidates.sizes.mean()),
+        "clicked": float((clicked.values == 1).mean()) if len(clicked.values) else 0.0,
+        "history": float(history.sizes.mean()),
+        "longest": int(history.sizes.max(initial=0)),
+    }
+
+
+_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "impressions": ("impressions", count),
+    "users": ("users", count),
+    "clicks": ("clicks", count),
+    "candidates": ("candidates, mean", lambda mean: f"{mean:.1f}"),
+    "clicked": ("of these clicked", share),
+    "history": ("clicks before, mean", lambda mean: f"{mean:.1f}"),
+    "longest": ("most", count),
+}
+
+
+def _users(model: PreTrainedModel) -> dict[str, int]:
+    return {name: number for number, name in enumerate(model.config.user_names or [], 1)}
+
+
+def _items(run: Run, catalogue: Dataset) -> Items:
+    assert isinstance(run.recipe.data, RecommendationData)
+    return Items.encoded(catalogue, run.processor, Names.of(run.model.config), run.recipe.data)
+
+
+def _sizes(run: Run) -> dict[str, Any]:
+    assert isinstance(run.recipe.options, TrainingOptions)
+    return {
+        "batch_size": run.recipe.training["per_device_eval_batch_size"],
+        "batch_clicks": run.recipe.options.batch_clicks,
+    }

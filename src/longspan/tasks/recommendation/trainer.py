@@ -1,0 +1,115 @@
+"""Training of models that recommend."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.data.batches import padding_fraction
+from longspan.tasks.recommendation.items import Items
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
+from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, labelled
+from longspan.tasks.recommendation.scores import RecommendationScores
+from longspan.training.base import Loader, LongspanTrainer
+
+
+class RecommendationTrainer(LongspanTrainer):
+    """A `Trainer` that reads clicks beside what was not clicked, drawn anew in each epoch, in batches by history.
+
+    Args:
+        items: the catalogue.
+        users: numbers of known users.
+        negatives: how many items that were not clicked there are for each click.
+        batch_clicks: maximum number of clicks and candidates in a batch, padding included; 0 is no limit.
+        popularity: how often each item was clicked in training, (items,).
+        kwargs: arguments of `Trainer`; data sets are impressions (`longspan.tasks.recommendation.reading`).
+
+    Raises:
+        UserError: when no click can be told from anything.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *args: Any,
+        items: Items,
+        users: dict[str, int],
+        negatives: int,
+        batch_clicks: int,
+        popularity: np.ndarray,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(model, *args, data_collator=Collator(items), **kwargs)
+        self.items, self.users, self.batch_clicks, self.popularity = items, users, batch_clicks, popularity
+        self.samples = Samples(
+            Impressions(self.train_dataset, users),
+            negatives=negatives,
+            each=model.config.recommendation_loss != "binary",
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+        )
+
+    def get_train_dataloader(self) -> Loader:
+        return Loader(
+            self.samples,
+            batch_sampler=self._training_batches(self.args.process_index),
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+        )
+
+    def padding_fraction(self) -> float:
+        """Return the share of padding among the clicks and candidates of an epoch, from 0 to 1."""
+        sizes = self.samples.sizes
+        batches = (batch for rank in range(self.args.world_size) for batch in self._training_batches(rank))
+        return padding_fraction(([row for _, row in batch] for batch in batches if batch), sizes)
+
+    def batch_positions(self, epoch: int) -> list[int]:
+        batches = self._training_batches(self.args.process_index)
+        batches.set_epoch(epoch)
+        return [max(1, sum(int(self.samples.sizes[row]) for _, row in batch)) for batch in batches]
+
+    def score(self, dataset: Dataset) -> RecommendationScores:
+        impressions = Impressions(labelled(dataset), self.users)
+        return measured(impressions, self._logits(impressions), self.popularity)
+
+    def rehearse(self, dataset: Dataset) -> None:
+        self._logits(Impressions(dataset, self.users))
+
+    def details(self) -> dict[str, Any]:
+        return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out}
+
+    def _logits(self, impressions: Impressions) -> np.ndarray:
+        progress = not self.args.disable_tqdm and self.is_world_process_zero()
+        with ItemVectors(self.model, self.items, progress=progress) as vectors:
+            return impression_logits(
+                self.model,
+                impressions,
+                vectors,
+                batch_size=self.args.eval_batch_size,
+                batch_clicks=self.batch_clicks,
+                progress=progress,
+                after_batch=self._scored_a_batch,
+            )
+
+    def _scored_a_batch(self) -> None:
+        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
+        # What a loss is a mean over is not always a label.
+        count = self.model.count_items
+        counted = [{"labels": torch.zeros(int(count(batch["labels"])))} for batch in batch_samples]
+        return super()._get_num_items_in_batch(counted, device)
+
+    def _training_batches(self, rank: int) -> Drawn:
+        return Drawn(
+            self.samples.sizes,
+            self._train_batch_size,
+            max_tokens=self.batch_clicks,
+            shuffle=True,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            drop_last=self.args.dataloader_drop_last,
+            rank=rank,
+            world=self.args.world_size,
+        )

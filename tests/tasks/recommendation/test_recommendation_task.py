@@ -1,0 +1,177 @@
+"""Recommending from the command line, and what training and scoring read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from news_folders import behavior, news_row, settings, write_log, write_mind
+
+from longspan import recipes, train
+from longspan.cli import main
+from longspan.errors import UserError
+from longspan.models import LongspanForRecommendation
+from longspan.results import TrainingResult
+from longspan.runs import load_run
+from longspan.tasks.recommendation.items import Items, Names, padded, ragged_of
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.reading import read
+from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, collate
+from longspan.testing import check_task
+
+SMALL = [
+    "model.dim=16",
+    "model.heads=2",
+    "model.feed_forward_dim=16",
+    "model.dropout=0.0",
+    "training.learning_rate=0.02",
+]
+TOPICS = ("ball goal team cup", "rain storm wind cloud")
+
+
+def write_topics(folder: Path, users: int = 40) -> Path:
+    """Write a folder of MIND in which each user clicks on items of one topic, those of even numbers."""
+    random = np.random.default_rng(0)
+    news = [
+        news_row(f"N{number}", " ".join(random.choice(TOPICS[number % 2].split(), 3)), category=f"c{number % 2}")
+        for number in range(20)
+    ]
+    for name, seed in (("MINDtiny_train", 1), ("MINDtiny_dev", 2)):
+        random = np.random.default_rng(seed)
+        rows = []
+        for user in range(users):
+            own, other = (2 * random.permutation(10) + (user + side) % 2 for side in (0, 1))
+            shown = [f"N{own[0]}-1", *(f"N{number}-0" for number in other[:3])]
+            history = " ".join(f"N{number}" for number in own[1:4])
+            rows.append(behavior(user + 1, f"U{user}", history, " ".join(random.permutation(shown))))
+        write_mind(folder / name, rows, news)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_topics(tmp_path_factory.mktemp("mind"))
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    given = [f"data.path={folder}", *SMALL, "training.num_train_epochs=8", "training.per_device_train_batch_size=8"]
+    return train("news", given, run=tmp_path_factory.mktemp("runs") / "run", progress=False)
+
+
+def test_topics_are_told_apart(result: TrainingResult) -> None:
+    assert result.scores["validation"].numbers()["auc"] > 0.95
+    assert result.details["samples"] == 40
+    assert result.details["clicks_left_out"] == 0
+
+
+def test_it_keeps_what_tasks_promise(folder: Path) -> None:
+    check_task("recommendation", folder, SMALL[:4])
+
+
+def test_evaluate_and_predict(result: TrainingResult, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", result.folder, "--split", "validation"]) == 0
+    out = capsys.readouterr().out
+    assert "bootstrap" in out
+    told = Path(result.folder, "evaluation", "users.txt").read_text()
+    assert "what weighs most first (3)" in told
+    assert "1 * " in told
+    assert main(["predict", result.folder, str(folder / "MINDtiny_dev")]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first["user"] == "U0"
+    # U0 clicks on what has an even number.
+    assert int(first["ranking"][0]["item"][1:]) % 2 == 0
+    assert sorted(first["ranks"]) == [1, 2, 3, 4]
+    scores = [each["score"] for each in first["ranking"]]
+    assert scores == sorted(scores, reverse=True)
+    assert main(["predict", result.folder, str(folder / "MINDtiny_dev" / "behaviors.tsv"), "--format", "mind"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"1 [{','.join(map(str, first['ranks']))}]"
+    assert len(lines) == 40
+
+
+@pytest.mark.parametrize("recommender", ["longspan", "npa"])
+def test_vectors_of_items_give_what_reading_them_anew_gives(folder: Path, recommender: str) -> None:
+    found = read(settings(folder))
+    recipe = recipes.load("news", [f"data.path={folder}", *SMALL[:4], f"model.recommender={recommender}"])
+    if recommender == "npa":
+        recipe = recipes.load("news", [f"data.path={folder}", "model.recommender=npa"])
+    prepared = recipe.task.prepare(recipe)
+    torch.manual_seed(0)
+    model = recipe.task.build_model(recipe, prepared)
+    assert isinstance(model, LongspanForRecommendation)
+    users = {name: number for number, name in enumerate(found.users(), 1)}
+    impressions = Impressions(found.splits["validation"], users)
+    items: Items = prepared.items  # type: ignore[attr-defined]
+    anew = impression_logits(model, impressions, items, batch_size=7, batch_clicks=0)
+    with ItemVectors(model, items) as vectors:
+        once = impression_logits(model, impressions, vectors, batch_size=16, batch_clicks=64)
+    assert np.ptp(anew) > 1e-3
+    # Float32, batches of other shapes.
+    np.testing.assert_allclose(once, anew, rtol=1e-4, atol=1e-5)
+
+
+def test_samples_are_drawn_anew_in_each_epoch_and_the_same_each_time(folder: Path) -> None:
+    impressions = Impressions(read(settings(folder)).splits["train"])
+    samples = Samples(impressions, negatives=2, each=True, seed=3)
+    first, again, later = samples[0, 5], samples[0, 5], samples[1, 5]
+    assert first.candidates.tolist() == again.candidates.tolist()
+    assert first.labels.tolist() == [1, 0, 0]
+    drawn = [tuple(samples[epoch, 5].candidates[1:]) for epoch in range(20)]
+    assert len({*drawn}) > 2
+    assert all(len({*pair}) == 2 for pair in drawn)
+    shown = impressions[int(samples.rows[5])]
+    assert {*later.candidates.tolist()} <= {*shown.candidates.tolist()}
+    assert shown.labels[shown.candidates == first.candidates[0]].tolist() == [1]
+    every = Samples(impressions, negatives=1, each=False, seed=3)[0, 0]
+    assert sorted(every.labels.tolist()) == [0, 1]
+
+
+def test_clicks_of_a_log_without_times_are_told_from_what_else_the_user_was_shown(tmp_path: Path) -> None:
+    rows = [("a", "one", 1), ("a", "two", 0), ("a", "three", 0), ("b", "four", 1), ("b", "two", 1)]
+    log = write_log(tmp_path / "log.csv", rows, "user,title,clicked")
+    found = read(settings(train=str(log)))
+    impressions = Impressions(found.splits["train"])
+    samples = Samples(impressions, negatives=4, each=True, seed=0)
+    titles = found.catalogue["title"][:]
+    assert len(samples) == 1
+    # b clicked on everything.
+    assert samples.left_out == 2
+    assert sorted(titles[number] for number in samples[0, 0].candidates) == ["one", "three", "two"]
+    only = read(settings(train=str(write_log(tmp_path / "only.csv", rows[3:], "user,title,clicked"))))
+    with pytest.raises(UserError, match="recommendation_loss"):
+        Samples(Impressions(only.splits["train"]), negatives=4, each=True, seed=0)
+
+
+def test_a_batch_has_each_item_once(folder: Path) -> None:
+    found = read(settings(folder))
+    impressions = Impressions(found.splits["train"])
+    shown = [impressions[row] for row in (0, 2)]
+    batch, numbers = collate(shown, None)
+    assert len({*numbers.tolist()}) == len(numbers)
+    for row, one in enumerate(shown):
+        for name in ("history", "candidate"):
+            real = batch[f"{name}_mask"][row].bool()
+            places = batch["candidates" if name == "candidate" else name][row][real]
+            assert numbers[places].tolist() == getattr(one, "candidates" if name == "candidate" else name).tolist()
+    batches = Drawn(np.array([3, 1, 2]), 2, shuffle=False)
+    batches.set_epoch(4)
+    assert list(batches) == [[(4, 0), (4, 2)], [(4, 1)]]
+
+
+def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:
+    run = load_run(result.folder)
+    found = read(settings(folder))
+    items = Items.encoded(found.catalogue, run.processor, Names.of(run.model.config), settings(folder))
+    model = run.model.train()
+    output = model(**Collator(items)([]))
+    output.loss.backward()
+    assert output.loss.item() == 0
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_lists_in_rows() -> None:
+    found, real = padded(ragged_of([[1, 2], [], [3]]), np.array([2, 1, 0]), 9)
+    assert found[:, :2].tolist() == [[3, 9], [9, 9], [1, 2]]
+    assert real.sum(1).tolist() == [1, 0, 2]

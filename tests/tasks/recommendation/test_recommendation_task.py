@@ -175,3 +175,32 @@ def test_lists_in_rows() -> None:
     found, real = padded(ragged_of([[1, 2], [], [3]]), np.array([2, 1, 0]), 9)
     assert found[:, :2].tolist() == [[3, 9], [9, 9], [1, 2]]
     assert real.sum(1).tolist() == [1, 0, 2]
+
+
+def test_users_who_are_shown_nothing_get_the_best_of_the_catalogue(
+    result: TrainingResult, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users.jsonl"
+    rows = [{"user": "new", "history": ["N1", "N3", "N5"]}, {"user": "other", "history": []}]
+    users.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    # The items are those that the model was trained with.
+    assert main(["predict", result.folder, str(users)]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["where"] == "users.jsonl, line 1"
+    assert "ranks" not in first
+    items = [each["item"] for each in first["ranking"]]
+    assert len({*items}) == 10
+    assert not {*items} & {"N1", "N3", "N5"}
+    assert all(int(item[1:]) % 2 for item in items[:5])
+    assert len(second["ranking"]) == 10
+    # The same, ranked as candidates.
+    shown = [{**rows[0], "candidates": items[::-1]}]
+    users.write_text(json.dumps(shown[0]), encoding="utf-8")
+    assert main(["predict", result.folder, str(users)]) == 0
+    again = json.loads(capsys.readouterr().out)
+    # Some titles are alike, and their scores are equal.
+    scores = [[each["score"] for each in found["ranking"]] for found in (first, again)]
+    assert scores[1] == pytest.approx(scores[0], abs=2e-4)
+    users.write_text(json.dumps({"user": "new", "history": ["N1", "N99"]}), encoding="utf-8")
+    assert main(["predict", result.folder, str(users)]) == 2
+    assert "N99" in capsys.readouterr().err

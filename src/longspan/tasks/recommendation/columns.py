@@ -152,14 +152,14 @@ def news_columns(data: RecommendationData) -> list[Column]:
     return [Name("item", "item_column"), Text("title", "text_column"), *_contents()]
 
 
-def impression_columns(data: RecommendationData) -> list[Column]:
-    """Return the columns of a table of impressions."""
+def impression_columns(data: RecommendationData, *, candidates: bool = True) -> list[Column]:
+    """Return the columns of a table of impressions, which must have `candidates` or may lack them."""
     return [
         Name("impression", "impression_column", required=False),
         Name("user", "user_column"),
         Time("time", "time_column"),
         Names("history", "history_column", required=False),
-        Names("candidates", "candidates_column"),
+        Names("candidates", "candidates_column", required=candidates),
     ]
 
 

@@ -58,8 +58,13 @@ class Found:
     news: list[Path]
 
 
-def find_recorded(data: RecommendationData, training: bool) -> Found:
+def find_recorded(data: RecommendationData, training: bool, *, news: bool = True) -> Found:
     """Return the files that the settings name, after a look at the first lines of each.
+
+    Args:
+        data: The settings.
+        training: Whether to require a training split.
+        news: Whether to require a table of news beside impressions.
 
     Raises:
         UserError: There are none, or some are missing.
@@ -93,7 +98,7 @@ def find_recorded(data: RecommendationData, training: bool) -> Found:
             "expected either click logs or impressions for all splits, got both; name files of the same kind, and see "
             "data.candidates_column."
         )
-    return Found(splits, _news(data, splits))
+    return Found(splits, _news(data, splits, needed=news))
 
 
 def is_headed(path: Path, data: RecommendationData, names: Iterable[str]) -> bool:
@@ -143,7 +148,10 @@ def _kind(path: Path, data: RecommendationData) -> Kind:
         return "log"
     # Only the names count here: what else is wrong is said when it is read.
     names = column_names(path, schema_of(impression_columns(data), data))
-    return "impressions" if data.candidates_column in names else "log"
+    impressions = data.candidates_column in names
+    return (
+        "impressions" if impressions or (data.history_column in names and data.clicked_column not in names) else "log"
+    )
 
 
 def _of_folder(path: Path) -> dict[str, Path]:
@@ -191,7 +199,7 @@ def _called(stem: str, folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _news(data: RecommendationData, splits: dict[str, Location]) -> list[Path]:
+def _news(data: RecommendationData, splits: dict[str, Location], *, needed: bool) -> list[Path]:
     files: dict[Path, None] = {}
     if data.news:
         path = expand(data.news)
@@ -202,7 +210,7 @@ def _news(data: RecommendationData, splits: dict[str, Location]) -> list[Path]:
         if location.kind == "log":
             continue
         beside = _called("news", Path(location.path).absolute().parent)
-        if beside is None and not data.news:
+        if beside is None and not data.news and needed:
             raise UserError(
                 f"expected a table of news, news.tsv, beside {str(location.path)!r}, got none; set data.news to it."
             )

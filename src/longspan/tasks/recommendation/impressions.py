@@ -80,6 +80,7 @@ def read_impressions(
     *,
     news: str,
     clicks: bool,
+    candidates: bool = True,
 ) -> Dataset:
     """Return the impressions of one split, with the columns of `FEATURES`.
 
@@ -90,6 +91,7 @@ def read_impressions(
         counts: Where rows that are left out are counted.
         news: What messages call the tables of news.
         clicks: Whether every impression must have a clicked candidate.
+        candidates: Whether it must have any.
 
     Raises:
         UserError: It cannot be read, or has bad rows and `skip_bad_rows` is not set.
@@ -101,16 +103,16 @@ def read_impressions(
         schema, facts = schema_of(impression_columns(data), data), ["mind", data.encoding, facts_of(path)]
         shown = partial(_mind_rows, path, data.encoding)
     else:
-        schema = table_schema(impression_columns(data), data, path)
+        schema = table_schema(impression_columns(data, candidates=candidates), data, path)
         alone = replace(data, path="", train=str(path), validation="", test="")
         source = find(alone, schema, training=True)["train"]
         facts = [source.facts]
         shown = partial(_table_rows, source, schema)
     items = catalogue.with_format("arrow")[:]["item"].combine_chunks().cast(pa.string())
     rows = cached_tables(
-        lambda: (numbered(some, items, data.history) for some in shown()),
+        lambda: (numbered(some, items, data.history, candidates=candidates) for some in shown()),
         _CHECKED,
-        ["impressions", facts, catalogue._fingerprint, data.history],
+        ["impressions", facts, catalogue._fingerprint, data.history, candidates],
         PACKAGE,
     )
     if data.encoding == AUTO and path.suffix != ".parquet" and (found := other(encoding_of(path, AUTO))):
@@ -145,8 +147,11 @@ def _table_rows(source: Source, schema: Schema) -> Iterator[Shown]:
         yield Shown(*columns)
 
 
-def numbered(shown: Shown, items: pa.Array, history: int) -> pa.Table:
-    """Return impressions as numbers of `items`, with the last so many clicks of each history (0: all)."""
+def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = True) -> pa.Table:
+    """Return impressions as numbers of `items`, with the last so many clicks of each history (0: all).
+
+    Without `candidates`, those that have none are fine.
+    """
     rows = len(shown.where)
     problem = _Problems(shown.problem)
     clicked_ids, clicked_rows = _flat(shown.history)
@@ -158,7 +163,8 @@ def numbered(shown: Shown, items: pa.Array, history: int) -> pa.Table:
     found = _candidates(ids, items)
     labelled = np.bincount(of[found.labels >= 0], minlength=rows)
     total = np.bincount(of, minlength=rows)
-    problem.where(total == 0, "no candidates")
+    if candidates:
+        problem.where(total == 0, "no candidates")
     for place in np.flatnonzero(found.odd)[::-1]:
         problem.at(int(of[place]), f"a label other than -0 and -1 ({ids[place].as_py()!r})")
     problem.where((labelled > 0) & (labelled < total), "candidates with and without -0 or -1")

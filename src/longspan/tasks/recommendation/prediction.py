@@ -9,25 +9,29 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.rows import Row
+from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.tasks.base import Run
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.mind import prediction_line, ranks_of
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits
 from longspan.tasks.recommendation.samples import Impressions
 
 #: Impressions that are ranked together.
 _TOGETHER = 4096
+#: Users for whom the whole catalogue is ranked at once, and how much of the ranking is told.
+_USERS_TOGETHER, _BEST = 256, 10
 
 
 @dataclass(frozen=True)
 class RankedPrediction(Prediction):
-    """How the candidates of an impression are ranked.
+    """How the candidates of an impression are ranked, or the whole catalogue where it has none.
 
     Attributes:
         impression: Its identifier.
         user: Its user.
-        ranking: The candidates, the likeliest click first, each with `item`, `title` and `score`, the logit.
+        ranking: The candidates, or the best ten items that were not clicked before, the likeliest click first, each
+            with `item`, `title` and `score`, the logit.
         ranks: The rank of each candidate, from 1, in the order shown.
     """
 
@@ -89,16 +93,34 @@ def _ranked(
 ) -> Iterator[RankedPrediction]:
     chosen = impressions.select([row.values["row"] for row in rows])
     found = Impressions(chosen, users)
+    sizes = found.candidates.sizes
+    if not sizes.all() and run.model.personal:
+        raise UserError(
+            f"expected candidates for each user, as {run.model.config.recommender} reads items anew for each, got users "
+            "without; add a column of candidates."
+        )
+    best = dict(zip(np.flatnonzero(sizes == 0).tolist(), _best(run, found, vectors), strict=True))
     logits = impression_logits(run.model, found, vectors, batch_size=batch_size, batch_clicks=batch_clicks)
     named = catalogue.select_columns(["item", "title"])
     for number, (row, told) in enumerate(zip(rows, chosen, strict=True)):
         start, end = found.candidates.offsets[number : number + 2]
-        own = logits[start:end]
-        ranks = ranks_of(own)
+        numbers, scores = best.get(number, (found.candidates.values[start:end], logits[start:end]))
+        ranks = ranks_of(scores)
         order = np.argsort(ranks)
-        items = named[found.candidates.values[start:end][order]]
+        items = named[numbers[order]]
         ranking = [
             {"item": item, "title": title, "score": round(float(score), 4)}
-            for item, title, score in zip(items["item"], items["title"], own[order], strict=True)
+            for item, title, score in zip(items["item"], items["title"], scores[order], strict=True)
         ]
-        yield RankedPrediction(row.where, None, told["impression"], told["user"], ranking, ranks.tolist())
+        given = None if number in best else ranks.tolist()
+        yield RankedPrediction(row.where, None, told["impression"] or None, told["user"], ranking, given)
+
+
+def _best(run: Run, impressions: Impressions, vectors: ItemVectors) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the best items for those who were shown nothing, and their logits."""
+    rows = np.flatnonzero(impressions.candidates.sizes == 0)
+    for first in range(0, len(rows), _USERS_TOGETHER):
+        some = impressions.part(rows[first : first + _USERS_TOGETHER])
+        for items, logits in zip(*best_items(run.model, some, vectors, _BEST), strict=True):
+            there = np.isfinite(logits)
+            yield items[there], logits[there]

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,8 @@ from longspan.training.lengths import computed_together, scoring_batches
 #: Tokens of titles that are read together.
 _TOKENS = 65536
 _ITEMS = 1024
+#: Items that are ranked together.
+_RANKED_TOGETHER = 65536
 
 
 class ItemVectors:
@@ -126,6 +129,39 @@ def impression_logits(
 
     found: np.ndarray = computed_together(model, own).numpy()
     return found
+
+
+@torch.no_grad()
+def best_items(
+    model: LongspanForRecommendation, impressions: Impressions, vectors: ItemVectors, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the items of the whole catalogue that a user is likeliest to click, without those clicked before.
+
+    Args:
+        model: The model, in evaluation mode.
+        impressions: Users with what they clicked.
+        vectors: Those of the catalogue.
+        count: How many items are wanted of each user.
+
+    Returns:
+        Their numbers, the likeliest first, and their logits, `(users, count)` both; -inf where there are no more items.
+    """
+    total = len(vectors.items)
+    inputs, numbers = collate([impressions[row] for row in range(len(impressions))], None)
+    read = {name: inputs[name].to(model.device) for name in ("history", "history_mask", "user_ids")}
+    users = model.encode_users(vectors[numbers], **read)[0].float().cpu()
+    clicked = [impressions.history.values[start:end] for start, end in pairwise(impressions.history.offsets)]
+    found = torch.full((len(users), count), -torch.inf)
+    chosen = torch.zeros(len(users), count, dtype=torch.long)
+    for first in range(0, total, _RANKED_TOGETHER):
+        part = np.arange(first, min(first + _RANKED_TOGETHER, total))
+        scores = users @ vectors[part].float().cpu().T
+        for row, items in enumerate(clicked):
+            inside = items[(items >= first) & (items <= part[-1])] - first
+            scores[row, inside] = -torch.inf
+        found, places = torch.cat((found, scores), 1).topk(count, 1)
+        chosen = torch.cat((chosen, torch.from_numpy(part).expand(len(users), -1)), 1).gather(1, places)
+    return chosen.numpy(), found.numpy()
 
 
 def measured(impressions: Impressions, scores: np.ndarray, popularity: np.ndarray) -> RecommendationScores:

@@ -59,7 +59,9 @@ class Recorded:
         return np.bincount(items.values[told][clicked.values == 1], minlength=len(self.catalogue))
 
 
-def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset | None = None) -> Recorded:
+def read(
+    data: RecommendationData, *, training: bool = True, candidates: bool = True, catalogue: Dataset | None = None
+) -> Recorded:
     """Read and split what was recorded.
 
     A validation split that the source lacks is drawn from the training impressions at random (`split_seed`), a test
@@ -69,14 +71,16 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
     Args:
         data: The settings.
         training: Whether to require a training split.
-        catalogue: Items that are known already, which come first and keep their numbers: those of a trained model.
+        candidates: Whether each impression must have candidates.
+        catalogue: Items that are known already, which come first and keep their numbers: those of a trained model. With
+            them, there need be no table of news.
 
     Raises:
         UserError: Something is wrong with the data, or there are bad rows and `skip_bad_rows` is not set: an impression
             has no candidates or, in training, no clicks; an item is not in the catalogue; the rows of a user are not in
             the order of time; identifiers recur with other contents; or see `longspan.data.loading.load`.
     """
-    found = find_recorded(data, training)
+    found = find_recorded(data, training, news=catalogue is None)
     counts = Counts()
     kind = next(iter(found.splits.values())).kind
     # What training needs also decides which impressions others are drawn from.
@@ -87,7 +91,9 @@ def read(data: RecommendationData, *, training: bool = True, catalogue: Dataset 
         items = read_catalogue(found.news, data, catalogue, counts)
         news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news))
         splits = {
-            split: read_impressions(location, data, items, counts, news=news, clicks=labels and split == "train")
+            split: read_impressions(
+                location, data, items, counts, news=news, clicks=labels and split == "train", candidates=candidates
+            )
             for split, location in found.splits.items()
         }
         splits |= _drawn(splits, data)

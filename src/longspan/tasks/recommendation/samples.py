@@ -50,6 +50,7 @@ class Impressions:
     """
 
     def __init__(self, rows: Dataset, users: Mapping[str, int] | None = None) -> None:
+        self._rows, self._known = rows, users
         self.history, self.candidates = ragged(rows, "history"), ragged(rows, "candidates")
         clicked = ragged(rows, "clicked")
         known = np.repeat(clicked.sizes > 0, self.candidates.sizes)
@@ -63,6 +64,10 @@ class Impressions:
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def part(self, rows: np.ndarray) -> "Impressions":
+        """Return some of them."""
+        return Impressions(self._rows.select(rows), self._known)
 
     def __getitem__(self, row: int) -> Shown:
         (first, last), (start, end) = (lists.offsets[row : row + 2] for lists in (self.history, self.candidates))

@@ -25,6 +25,7 @@ from longspan.tasks.recipe import Recipe
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.entities import EntityVectors, read_entity_vectors
+from longspan.tasks.recommendation.finding import find_recorded
 from longspan.tasks.recommendation.items import Items, Names, read_by
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
@@ -92,9 +93,14 @@ class Recommendation(Task[RecommendationScores]):
             own = replace(
                 data, path=str(path), train="", validation="", test="", validation_fraction=0, test_fraction=0
             )
-            for name, examples in self.splits(own).splits.items():
-                for number in range(len(examples)):
-                    yield Row({"examples": examples, "row": number}, f"{path}, {name} {number + 1}", "")
+            beside = find_recorded(own, training=False, news=False).news
+            # Without a table of news of its own, a file speaks of what the model was trained with.
+            known = None if beside else read(data, training=False).catalogue
+            found = read(own, training=False, candidates=False, catalogue=known)
+            for rows in found.splits.values():
+                examples = Recommended(rows, found)
+                for number, where in enumerate(rows["where"][:]):
+                    yield Row({"examples": examples, "row": number}, where, "")
 
     def prepare(self, recipe: Recipe) -> PreparedItems:
         data = recipe.data

@@ -41,11 +41,11 @@ def test_rows_at_the_same_time_are_one_impression(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_without_times_each_row_is_one_and_the_file_is_in_order(tmp_path: Path) -> None:
+def test_without_times_each_row_is_one_and_all_other_clicks_count(tmp_path: Path) -> None:
     rows = [("u", "a", 1), ("u", "b", 0), ("v", "b", 1), ("u", "b", 1), ("u", "c", 0)]
     found = read(settings(write_log(tmp_path / "log.csv", rows, "user,title,clicked")))
     assert short(found) == [
-        ("u", [], ["a"], [1]),
+        ("u", ["b"], ["a"], [1]),
         ("u", ["a"], ["b"], [0]),
         ("v", [], ["b"], [1]),
         ("u", ["a"], ["b"], [1]),
@@ -85,7 +85,7 @@ def test_impressions_by_name_and_items_by_identifier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("history", [0, 3, 30])
-def test_histories_are_the_earlier_clicks(
+def test_histories_are_the_earlier_clicks_or_all_others_without_times(
     tmp_path: Path, timed: bool, history: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(history)
@@ -102,7 +102,7 @@ def test_histories_are_the_earlier_clicks(
     rows_of = {split: [line.split(",") for line in path.read_text().splitlines()[1:]] for split, path in files.items()}
     for split, own in rows_of.items():
         before = [] if split == "train" else [(-1, row) for row in rows_of["train"]]
-        known = [*before, *enumerate(own)]
+        known = [*before, *enumerate(own)] if timed or split == "train" else before
         expected: dict[Any, tuple[Any, ...]] = {}
         for number, (user, item, clicked, time) in enumerate(own):
             key = (user, time) if timed else number
@@ -111,7 +111,7 @@ def test_histories_are_the_earlier_clicks(
             kept[3].append(int(clicked))
         for key, (user, past, candidates, _) in expected.items():
             for place, row in known:
-                earlier = int(row[3]) < int(key[1]) if timed else place < key
+                earlier = not timed or int(row[3]) < int(key[1])
                 if earlier and row[0] == user and row[2] == "1" and row[1] not in candidates:
                     past.append((int(row[3]) if timed else 0, place, row[1]))
             if timed:

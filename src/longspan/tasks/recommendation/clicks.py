@@ -22,6 +22,8 @@ from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of
 _AT_ONCE = 1 << 22
 #: Clicks looked at besides those that are kept, as candidates among them do not count.
 _SPARE = 16
+_HISTORIES = 1
+"""Increase this when the same log gives other histories, so that outdated caches are not used."""
 
 
 def impressions_of(
@@ -31,8 +33,9 @@ def impressions_of(
 
     Rows of a split with the same user and impression are one impression; so, in logs without these, are rows with the
     same user and time; otherwise each row is one. Its history are the earlier clicks of its user, in the training split
-    and in its own, on items that are not among its candidates. Earlier means at a lower time, and without times further
-    up in the file, the training split coming first.
+    and in its own, on items that are not among its candidates. Without times no order is known, and the history are all
+    clicks of the user in the training split on other items: rows are often sorted by what was clicked, and how long a
+    history is would tell.
 
     Args:
         logs: The good rows of each split.
@@ -49,7 +52,7 @@ def impressions_of(
     drawn = {split: share for split, share in fractions.items() if share and split not in logs and "train" in logs}
     group_split = _drawn(log, drawn, data.split_seed)
     facts = ["log", [(split, rows._fingerprint) for split, rows in logs.items()], catalogue._fingerprint]
-    facts += [drawn, data.split_seed, data.history, data.skip_bad_rows]
+    facts += [drawn, data.split_seed, data.history, data.skip_bad_rows, _HISTORIES]
     return {
         split: cached_tables(
             lambda number=number: _tables(log, group_split, number, data.history),  # type: ignore[misc]
@@ -71,6 +74,7 @@ class _Log:
         item: Catalogue numbers.
         clicked: 1, 0, or -1 where it is not known.
         order: What is earlier has a lower number: times as ranks, or else the number of the row.
+        timed: Whether there are times.
         split: The place of its split in `SPLITS`.
         group: The impression that it belongs to, numbered in the order of their first rows.
         table: The texts `user`, `impression` and `where`, and `time`.
@@ -80,6 +84,7 @@ class _Log:
     item: np.ndarray
     clicked: np.ndarray
     order: np.ndarray
+    timed: bool
     split: np.ndarray
     group: np.ndarray
     table: pa.Table
@@ -135,7 +140,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
     order = np.unique(time, return_inverse=True)[1] if timed else np.arange(len(user))
     group = _groups(table, user, split, order if timed else None)
     clicked = _numpy(table["clicked"].cast(pa.int8()).fill_null(-1))
-    return _Log(user, item, clicked, order, split, group, table)
+    return _Log(user, item, clicked, order, timed, split, group, table)
 
 
 def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarray | None) -> np.ndarray:
@@ -200,7 +205,7 @@ def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterato
     ranks = int(log.order.max(initial=0)) + 1
     first = log.first
     # Clicks in the order of users and then of time.
-    clicks = np.flatnonzero((log.clicked == 1) & ((own == 0) | (own == number)))
+    clicks = np.flatnonzero((log.clicked == 1) & ((own == 0) | ((own == number) & log.timed)))
     clicks = clicks[np.lexsort((clicks, log.order[clicks], log.user[clicks]))]
     places = log.user[clicks] * ranks + log.order[clicks]
     mine = np.flatnonzero(splits == number)
@@ -208,7 +213,8 @@ def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterato
     np.minimum.at(earliest, log.group, log.order)
     user = log.user[first[mine]]
     starts = np.searchsorted(places, user * ranks, side="left")
-    ends = np.searchsorted(places, user * ranks + earliest[mine], side="left")
+    before = earliest[mine] if log.timed else ranks
+    ends = np.searchsorted(places, user * ranks + before, side="left")
     rows = np.flatnonzero(own == number)
     rows = rows[np.argsort(log.group[rows], kind="stable")]
     sizes = np.bincount(log.group[rows], minlength=len(splits))[mine]

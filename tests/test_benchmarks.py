@@ -56,3 +56,16 @@ def test_encoder_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_
             (tmp_path / "data" / label / f"{number}.txt").write_text(f"document {number} of class {label} " * 3)
     run_benchmark("encoder_epochs.py", str(tmp_path / "data"), "--documents", "20", "--repeats", "1")
     assert "times faster" in capsys.readouterr().out
+
+
+def test_recommendation_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
+) -> None:
+    tiny = "--histories 3 --batch 2 --words 4 --items 20 --vocabulary 30 --repeats 1 --models longspan"
+    written = tmp_path / "speed.json"
+    run_benchmark("recommendation_speed.py", *tiny.split(), "--catalogues", "", "--json", str(written))
+    assert "times NRMS" in capsys.readouterr().out
+    rows = json.loads(written.read_text())["speed"]["3"]
+    assert rows["NRMS as published, PyTorch"]["times_training"] == 1
+    # Ours read what several impressions share once.
+    assert all(row["titles"] <= 8 and row["users_per_second"] > 0 for row in rows.values())

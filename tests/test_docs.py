@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan import recipes
+from longspan.cli import build_parser
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -16,10 +17,15 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"
 
 
-@pytest.mark.parametrize(("page", "number"), [("labels.md", 7), ("encoder.md", 5), ("question-answering.md", 3)])
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [("labels.md", 7), ("encoder.md", 5), ("question-answering.md", 3), ("recommendation.md", 11)],
+)
 def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("longspan train")]
     assert len(commands) == number
-    for _, _, name, *overrides in commands:
-        recipes.load(name, overrides).require_data()
+    _, verbs = build_parser()
+    for _, verb, *arguments in commands:
+        given = verbs[verb].parse_intermixed_args(arguments)
+        recipes.load(given.recipe, given.overrides).require_data()

@@ -73,6 +73,12 @@ def desk(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(40)
     ]  # fmt: skip
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    shown = ((f"u{user}", day, topic) for user in range(4) for day in range(1, 9) for topic in ("cup", "rain"))
+    clicks = [
+        f"{user},{topic} number {day},{int((topic == 'cup') == (user < 'u2'))},2024-05-{day:02} 09:00:00"
+        for user, day, topic in shown
+    ]
+    (folder / "clicks.csv").write_text("\n".join(["user,title,clicked,time", *clicks]))
     for block in blocks("toml"):
         (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
     return folder

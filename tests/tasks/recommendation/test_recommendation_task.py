@@ -144,6 +144,18 @@ def test_clicks_of_a_log_without_times_are_told_from_what_else_the_user_was_show
         Samples(Impressions(only.splits["train"]), negatives=4, each=True, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("keep", "length", "words"), [("first", 2, "one two"), ("last", 2, "two three"), ("last", 0, "one two three")]
+)
+def test_which_words_of_a_long_title_are_read(tmp_path: Path, keep: str, length: int, words: str) -> None:
+    log = write_log(tmp_path / "log.csv", [("a", "one two three", 1), ("a", "one", 0)], "user,title,clicked")
+    given = [f"data.train={log}", f"data.keep={keep}", f"data.max_length={length}", "data.validation_fraction=0"]
+    recipe = recipes.load("news", given)
+    prepared = recipe.task.prepare(recipe)
+    title = prepared.items.title  # type: ignore[attr-defined]
+    assert prepared.processor.decode(title.values[: title.offsets[1]]) == words
+
+
 def test_a_batch_has_each_item_once(folder: Path) -> None:
     found = read(settings(folder))
     impressions = Impressions(found.splits["train"])

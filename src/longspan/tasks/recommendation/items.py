@@ -144,8 +144,8 @@ class Items:
             )
         abstract = None
         if names.abstracts:
-            abstract = _texts(catalogue["abstract"][:], tokenizer, data.max_abstract_length)
-        title = _texts(catalogue["title"][:], tokenizer, data.max_length)
+            abstract = _texts(catalogue["abstract"][:], tokenizer, data.max_abstract_length, data.keep)
+        title = _texts(catalogue["title"][:], tokenizer, data.max_length, data.keep)
         return cls(title, abstract, numbers, entities, tokenizer.pad_token_id)
 
     def __len__(self) -> int:
@@ -163,8 +163,9 @@ class Items:
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in found.items()}
 
 
-def _texts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> Ragged:
-    return ragged_of(ids[: longest or None] for ids in token_ids(tokenizer, texts))
+def _texts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, keep: str) -> Ragged:
+    kept = slice(-longest, None) if keep == "last" else slice(longest or None)
+    return ragged_of(ids[kept] for ids in token_ids(tokenizer, texts))
 
 
 def padded(lists: Ragged, rows: np.ndarray, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -172,6 +172,9 @@ def test_lower_losses_win(monkeypatch):
     told = comparison_summary(comparison(LanguageScores, ours, {"ngram": {"validation": scores}}))
     assert "baseline ngram wins: loss 1.500, against 1.600 of the best mixer, additive." in told
     assert "ngram: Counts. Chosen on the validation split: order 5." in told
+    nothing = comparison(LanguageScores, ours, {"ngram": {"validation": scores}})
+    nothing.baselines[0].chosen.clear()
+    assert "ngram: Counts." in comparison_summary(nothing).splitlines()
     better = dataclasses.replace(scores, loss=1.8)
     told = comparison_summary(comparison(LanguageScores, ours, {"ngram": {"validation": better}}))
     assert "no baseline wins: loss 1.600 of the best mixer, additive, against 1.800" in told

@@ -146,7 +146,7 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
 def _baseline(row: ComparedBaseline) -> str:
     """Say what a baseline does."""
     chosen = ", ".join(f"{name} {value}" for name, value in row.chosen.items())
-    return f"{row.baseline}: {row.does} Chosen on the validation split: {chosen}."
+    return f"{row.baseline}: {row.does}" + (f" Chosen on the validation split: {chosen}." if chosen else "")
 
 
 def _verdicts(result: Comparison) -> list[str]:

@@ -205,6 +205,8 @@ def test_users_who_are_shown_nothing_get_the_best_of_the_catalogue(
     assert not {*items} & {"N1", "N3", "N5"}
     assert all(int(item[1:]) % 2 for item in items[:5])
     assert len(second["ranking"]) == 10
+    assert main(["predict", result.folder, str(users), "--format", "mind"]) == 2
+    assert "got users.jsonl, line 1 without identifier; add them" in capsys.readouterr().err
     # The same, ranked as candidates.
     shown = [{**rows[0], "candidates": items[::-1]}]
     users.write_text(json.dumps(shown[0]), encoding="utf-8")

@@ -41,7 +41,17 @@ class RankedPrediction(Prediction):
     ranks: list[int] | None = None
 
     def to_mind(self) -> str:
-        """Return the line of MIND's prediction.txt."""
+        """Return the line of MIND's prediction.txt.
+
+        Raises:
+            UserError: There is no identifier, or nothing that was shown.
+        """
+        if self.error is None and (self.impression is None or self.ranks is None):
+            lacking = "identifier" if self.impression is None else "candidates"
+            raise UserError(
+                f"expected impressions with an identifier and candidates for --format mind, got {self.where} without "
+                f"{lacking}; add them, or leave out --format."
+            )
         return prediction_line(self.impression or "", self.ranks or [])
 
 

@@ -62,7 +62,7 @@ COLUMNS = {
     "times_scoring": "times NRMS",
     "titles": "titles read/impression",
 }
-_NRMS = ["model.dim=400", "model.heads=20", "model.embedding_dim=300"]
+_NRMS = ["model.dim=400", "model.heads=20", "model.embedding_dim=300", "model.depth=1", "model.user_depth=1"]
 _LIKE_NRMS = ("dim=400", "heads=20", "feed_forward_dim=400", "depth=1", "user_depth=1")
 #: By name, what a run of the recipe would be given.
 OURS: dict[str, list[str]] = {

@@ -180,7 +180,7 @@ def padded(lists: Ragged, rows: np.ndarray, fill: int) -> tuple[np.ndarray, np.n
 
 
 def ragged_of(lists: Iterable[Sequence[int] | np.ndarray]) -> Ragged:
-    """Return lists of numbers as flat arrays."""
-    arrays = [np.asarray(each, np.int64) for each in lists]
+    """Return lists of numbers below 2^31 as flat arrays."""
+    arrays = [np.asarray(each, np.int32) for each in lists]
     sizes = np.array([len(each) for each in arrays], np.int64)
-    return Ragged(np.concatenate([np.empty(0, np.int64), *arrays]), offsets_of(sizes))
+    return Ragged(np.concatenate([np.empty(0, np.int32), *arrays]), offsets_of(sizes))

@@ -1,7 +1,9 @@
 """Recommending from the command line, and what training and scoring read."""
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -181,6 +183,14 @@ def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, 
     output.loss.backward()
     assert output.loss.item() == 0
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_vectors_need_room_on_the_disk(
+    result: TrainingResult, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    assert main(["predict", result.folder, str(folder / "MINDtiny_dev")]) == 2
+    assert "for the vectors of 20 items, got" in capsys.readouterr().err
 
 
 def test_lists_in_rows() -> None:

@@ -1,5 +1,7 @@
 """What a model says about candidates, from vectors of items that are computed once: `ItemVectors`."""
 
+import math
+import shutil
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,7 +12,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
+from longspan.report import size
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores, recommendation_scores
@@ -36,7 +40,7 @@ class ItemVectors:
         progress: Whether to show a progress bar on standard error.
 
     Raises:
-        OSError: The file cannot be written.
+        UserError: There is no room for the file where temporary files are.
     """
 
     def __init__(self, model: LongspanForRecommendation, items: Items, *, progress: bool = False) -> None:
@@ -55,6 +59,9 @@ class ItemVectors:
             with torch.no_grad():
                 for batch in tqdm(batches, desc="Reading items", unit="batch", leave=None, disable=not self.progress):
                     self._write(np.asarray(batch))
+        except BaseException:
+            self.__exit__()
+            raise
         finally:
             self.model.train(was_training)
         return self
@@ -69,6 +76,13 @@ class ItemVectors:
         if not self._vectors.size:
             # The longest titles come first, so that there is room for all words of a model that keeps them.
             shape = (len(self.items), *found.shape[1:])
+            needed, free = 4 * math.prod(shape), shutil.disk_usage(tempfile.gettempdir()).free
+            if needed > free:
+                # Beyond the end of the disk, writing to a map ends the process.
+                raise UserError(
+                    f"expected {size(needed)} of room in {tempfile.gettempdir()!r} for the vectors of "
+                    f"{len(self.items):,} items, got {size(free)}; make room, or set TMPDIR to a folder elsewhere."
+                )
             self._vectors = np.memmap(self._file, np.float32, "w+", shape=shape)
         if found.ndim > 2:
             self._vectors[rows, : found.shape[1]] = found

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from longspan.models.recommenders._parts import AdditivePooling, Convolution, Dense
 from longspan.models.recommenders.base import News, Recommender, table, words_alone
-from longspan.ops.pooling import PrefixMean
+from longspan.ops.pooling import PrefixMean, softmax_weights
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
@@ -22,9 +23,11 @@ class Npa(Recommender):
         user = Σ_j softmax_j(q_n·tanh(V' n_j + v')) n_j,  q_n = ReLU(W_n u + b_n), over the items n clicked
         score = user·item
 
-    An item's vector is another for each user, so what is computed once for each item, and may be kept, is c.
+    An item's vector is another for each user, so what is computed once for each item, and may be kept, is c and
+    tanh(V c + v).
 
-    Cost: (h + c)·t·filters·query_dim per user with c candidates of t words; streams: a click in constant time
+    Cost: t·filters·(window·word_dim + query_dim) per item of t words, and (h + m)·t·(filters + query_dim) per user with
+        m candidates; streams: a click in constant time
     Source: Wu et al. 2019, "NPA: Neural News Recommendation with Personalized Attention", KDD
     Deviations: users that are not known share the queries ReLU(b). Padding is masked everywhere; a user without clicks
         is zero.
@@ -55,7 +58,7 @@ class Npa(Recommender):
     ) -> None:
         super().__init__()
         self.reader = words_alone(config)
-        self.dim = filters
+        self.dim, self.query_dim = filters, query_dim
         self.words = Convolution(self.reader.dim, filters, window, dropout)
         self.users = table(config.users, user_dim)
         self.word_query, self.click_query = Dense(user_dim, query_dim), Dense(user_dim, query_dim)
@@ -63,15 +66,21 @@ class Npa(Recommender):
         self.click_pooling = AdditivePooling(filters, query_dim, asked=True)
 
     def encode_news(self, news: News) -> Tensor:
-        """Return c of each word, and behind it 1, or 0 at padding: (n, t, filters + 1)."""
+        """Return c of each word, behind it tanh(V c + v), and 1, or 0 at padding: (n, t, filters + query_dim + 1)."""
         seen: Tensor = self.words(news.title, news.title_mask)
-        return torch.cat((seen, news.title_mask.unsqueeze(-1).to(seen.dtype)), -1)
+        hidden = torch.tanh(self.word_pooling.hidden(seen))
+        return torch.cat((seen, hidden, news.title_mask.unsqueeze(-1).to(seen.dtype)), -1)
 
     def select(self, vectors: Tensor, indices: Tensor, user_ids: Tensor) -> Tensor:
-        asked = self.word_query(self.users(user_ids)).relu().repeat_interleave(indices.shape[1], 0)
-        words = vectors[indices.flatten()]
-        pooled = self.word_pooling(words[..., :-1], words[..., -1] > 0, asked)[0]
-        return pooled.view(*indices.shape, self.dim)
+        rows, (users, items), words = indices.flatten(), indices.shape, vectors.shape[1]
+        seen, hidden, there = vectors.split((self.dim, self.query_dim, 1), -1)
+        asked = self.word_query(self.users(user_ids)).relu().unsqueeze(-1)
+        logits = (hidden[rows].view(users, items * words, self.query_dim) @ asked).view(users * items, words, 1)
+        weights = softmax_weights(logits, there[rows].squeeze(-1) > 0).squeeze(-1)
+        # The mean without a copy of the words for each user.
+        places = rows.unsqueeze(1) * words + torch.arange(words, device=rows.device)
+        pooled = embedding_bag(places, seen.flatten(0, 1), mode="sum", per_sample_weights=weights.to(seen.dtype))
+        return pooled.view(users, items, self.dim)
 
     def encode_user(self, clicked: Tensor, mask: Tensor, user_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         pooled, weights = self.click_pooling(clicked, mask, self._asked(user_ids))

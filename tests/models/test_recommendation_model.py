@@ -191,7 +191,16 @@ def test_tables_are_what_a_step_reads_little_of() -> None:
 
 def test_documents_are_as_long_as_the_reader_allows() -> None:
     assert limits(build("nrms")) == []
-    assert [limit.tokens for limit in limits(build("fastformer", max_positions=7))] == [7]
+    assert [limit.tokens for limit in limits(build("longspan", position="learned", max_positions=7))] == [7]
+
+
+def test_fastformer_reads_words_and_not_their_places() -> None:
+    """Places are the same in all titles: with vectors for them, items begin alike, and training left them so."""
+    model = build("fastformer")
+    titles = torch.tensor([[2, 3, 4, 5], [5, 3, 2, 4], [2, 3, 4, 6]])
+    vectors = model.encode_news(input_ids=titles)
+    torch.testing.assert_close(vectors[1], vectors[0])
+    assert (vectors[2] - vectors[0]).norm() > 0.1 * vectors[0].norm()
 
 
 def test_positions_count_back_from_the_newest() -> None:

@@ -19,15 +19,16 @@ class Fastformer(Layered):
     Equations:
         layer: z = norm(x + additive(x)),  norm(z + W_2 gelu(W_1 z + b_1) + b_2), the mixer additive
         pool(x) = Σ_t softmax_t(q·tanh(V x_t + v)) x_t
-        item = pool(layers(norm(words + learned positions)))
+        item = pool(layers(norm(words)))
         user = pool'(layers'(items clicked));  score = user·item / √dim
 
     Cost: linear in words and in clicks; with `config.user_causal` a click is read in constant time and memory
     Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
-    Deviations: clicks have no positions, so that histories of any length are read. Vectors are divided by the fourth
-        root of dim, as dot products of normalised vectors begin far too large for a softmax. Sizes are those of the
-        authors' code (two layers, 16 heads of width 16, feed-forward networks of width 256). A user without clicks, and
-        an item without a title, are zero.
+    Deviations: neither words nor clicks have positions (the authors' Keras code leaves them out too): learned
+        ones, which all titles share, outgrow word vectors that begin as small, and all items become one. Vectors are
+        divided by the fourth root of dim, as dot products of normalised vectors begin far too large for a softmax.
+        Sizes are those of the authors' PyTorch code (two layers, 16 heads of width 16, feed-forward networks of width
+        256). A user without clicks, and an item without a title, are zero.
 
     Args:
         config: the model's; it says what words there are and how wide their vectors.
@@ -57,7 +58,7 @@ class Fastformer(Layered):
         shape.dim, shape.depth, shape.user_depth, shape.heads = dim, depth, user_depth, heads
         shape.feed_forward_dim, shape.dropout = feed_forward_dim, dropout
         shape.norm, shape.embedding_norm, shape.residual, shape.activation = "post", True, True, "gelu"
-        shape.position, shape.position_combine = "learned", "add"
+        shape.position = "none"
         super().__init__(shape)
         self.title = AdditivePooling(dim, dim)
 

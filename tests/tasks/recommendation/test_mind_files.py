@@ -233,6 +233,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("user,title,clicked\n1,a,1\n")
     with pytest.raises(UserError, match="either click logs or impressions for all splits"):
         read(settings(tmp_path / "a", test=str(tmp_path / "log.csv")))
+    (tmp_path / "users.csv").write_text("user,histroy\nU1,N1\n")
+    with pytest.raises(UserError, match=r"expected impressions, .* got 'user', 'histroy'; did you mean 'history'\?"):
+        read(settings(tmp_path / "users.csv"))
+    with pytest.raises(UserError, match=r"expected data.clicked_column with a click log, got 'hit' with impressions"):
+        read(settings(tmp_path / "a" / "behaviors.tsv", clicked_column="hit"))
 
 
 def test_identifiers_that_end_like_labels(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_evaluate_and_predict(result: TrainingResult, folder: Path, capsys: pyte
     assert main(["evaluate", result.folder, "--split", "validation"]) == 0
     out = capsys.readouterr().out
     assert "bootstrap" in out
+    assert "without labels" not in out
     told = Path(result.folder, "evaluation", "users.txt").read_text()
     assert "what weighs most first (3)" in told
     assert "1 * " in told
@@ -91,6 +92,16 @@ def test_evaluate_and_predict(result: TrainingResult, folder: Path, capsys: pyte
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"1 [{','.join(map(str, first['ranks']))}]"
     assert len(lines) == 40
+
+
+def test_evaluate_counts_impressions_without_labels(
+    result: TrainingResult, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dev = shutil.copytree(folder / "MINDtiny_dev", tmp_path / "MINDtiny_dev")
+    with (dev / "behaviors.tsv").open("a") as file:
+        file.write(behavior(99, "U1", "N1", "N2 N3") + "\n")
+    assert main(["evaluate", result.folder, "--data", str(tmp_path), "--split", "validation"]) == 0
+    assert "Impressions without labels, which are left out: 1." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("recommender", ["longspan", "npa"])

@@ -98,6 +98,11 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
             "expected either click logs or impressions for all splits, got both; name files of the same kind, and see "
             "data.candidates_column."
         )
+    if training and True not in kinds and data.clicked_column != RecommendationData.clicked_column:
+        raise UserError(
+            f"expected data.clicked_column with a click log, got {data.clicked_column!r} with impressions, whose "
+            "candidates say what was clicked, as in N1-1 N2-0; leave it out."
+        )
     return Found(splits, _news(data, splits, needed=news))
 
 
@@ -148,10 +153,18 @@ def _kind(path: Path, data: RecommendationData) -> Kind:
         return "log"
     # Only the names count here: what else is wrong is said when it is read.
     names = column_names(path, schema_of(impression_columns(data), data))
-    impressions = data.candidates_column in names
-    return (
-        "impressions" if impressions or (data.history_column in names and data.clicked_column not in names) else "log"
-    )
+    if data.candidates_column in names or (data.history_column in names and data.clicked_column not in names):
+        return "impressions"
+    of_logs = (data.text_column, data.clicked_column, data.item_column)
+    if names and {*names}.isdisjoint(of_logs):
+        wanted = (data.history_column, data.candidates_column, *of_logs)
+        hints = (hint for name in names if (hint := nearest(name, wanted)))
+        raise UserError(
+            f"expected impressions, with a column {data.history_column!r} or {data.candidates_column!r}, or a click "
+            f"log, with {data.text_column!r}, in {printable(path.name)}, got {', '.join(map(repr, names))}; "
+            + next(hints, "rename columns, or name them with data.history_column and so on.")
+        )
+    return "log"
 
 
 def _of_folder(path: Path) -> dict[str, Path]:

@@ -31,6 +31,8 @@ def evaluation_report(task: Task[RecommendationScores], evaluation: Evaluation) 
         f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s; of {scores.left_out:,} others all "
         f"or no candidates were clicked. 95 % of bootstrap draws have an AUC of {low:.4f} to {high:.4f}."
     )
+    if unlabelled := evaluation.details["unlabelled"]:
+        told += f" Impressions without labels, which are left out: {unlabelled:,}."
     parts = [
         task.data_table({split: evaluation.details["data"]}),
         scores_table({split: scores}),

@@ -172,7 +172,11 @@ class Recommendation(Task[RecommendationScores]):
         scores = measured(impressions, logits, self._popularity(run, found))
         (folder / "users.txt").write_text(told, encoding="utf-8")
         interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
-        return scores, {"data": describe(rows), "auc_interval": interval}
+        return scores, {
+            "data": describe(rows),
+            "auc_interval": interval,
+            "unlabelled": len(examples.rows) - len(rows),
+        }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[RankedPrediction]:
         yield from ranked(run, rows, lambda catalogue: _items(run, catalogue), _users(run.model), **_sizes(run))

@@ -1,0 +1,112 @@
+"""How sure scores of recommenders on a small click log are: means of runs, and intervals over the users scored.
+
+    python benchmarks/recommendation_seeds.py [--seeds 5] [--split test] [--draws 1000] --out FOLDER [--json FILE]
+                                              key=value ...
+
+Trains the recipe `news` with these settings once for each seed (runs that are there are kept), and scores a split with
+each, and with TF-IDF of titles. AUC pools all candidates, whoever they were shown to, and "per user" is the mean over
+users with both kinds. Numbers are means over the runs. The interval is that of 95 % of the bootstrap draws, each with
+all candidates of as many users as there are, drawn with replacement, and scored by all runs; that of the last row is
+of the difference between the runs and TF-IDF in the same draws.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+from tabulate import tabulate
+
+from longspan import recipes, train
+from longspan.environment import environment
+from longspan.runs import load_run
+from longspan.tasks.recommendation.baselines.tfidf import Tfidf
+from longspan.tasks.recommendation.items import Items, Names
+from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.reading import Recorded, read
+from longspan.tasks.recommendation.samples import Impressions, labelled
+from longspan.tasks.recommendation.scores import recommendation_scores
+
+
+def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:
+    """Return what a trained run says of all candidates of a split."""
+    run = load_run(folder)
+    config, data = run.model.config, run.recipe.data
+    assert isinstance(data, RecommendationData)
+    shown = Impressions(labelled(found.splits[split]), {name: n for n, name in enumerate(config.user_names or [], 1)})
+    with ItemVectors(run.model, Items.encoded(found.catalogue, run.processor, Names.of(config), data)) as vectors:
+        return impression_logits(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
+
+
+def pooled(scores: list[np.ndarray], clicked: np.ndarray, weights: np.ndarray) -> float:
+    """Return the mean AUC of these scores, each candidate counted as often as it was drawn."""
+    return float(np.mean([roc_auc_score(clicked, each, sample_weight=weights) for each in scores]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("settings", nargs="+", help="key=value, such as data.path=FOLDER")
+    parser.add_argument("--out", type=Path, required=True, help="where runs are")
+    parser.add_argument("--seeds", type=int, default=5, help="how many runs there are")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--draws", type=int, default=1000, help="draws of the bootstrap")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    arguments = parser.parse_args()
+    data = recipes.load("news", arguments.settings).data
+    assert isinstance(data, RecommendationData)
+    found = read(data)
+    shown = Impressions(labelled(found.splits[arguments.split]))
+    tfidf = Tfidf().scorer(found, Impressions(labelled(found.splits["train"]))).score(shown)
+    candidates: dict[str, list[np.ndarray]] = {"TF-IDF of titles": [tfidf], "longspan": []}
+    for seed in range(arguments.seeds):
+        folder = arguments.out / f"seed-{seed}"
+        if not (folder / "metrics.json").exists():
+            train("news", [*arguments.settings, f"training.seed={seed}"], run=folder, overwrite=True)
+        candidates["longspan"].append(scores_of(folder, found, arguments.split))
+    users, owner = np.unique(shown.names, return_inverse=True)
+    owner, clicked = owner[shown.candidates.rows], shown.clicked == 1
+    random = np.random.default_rng(0)
+    draws: dict[str, list[float]] = {name: [] for name in candidates}
+    while len(draws["longspan"]) < arguments.draws:
+        weights = np.bincount(random.integers(len(users), size=len(users)), minlength=len(users))[owner]
+        if 0 < (weights * clicked).sum() < weights.sum():
+            for name, scores in candidates.items():
+                draws[name].append(pooled(scores, clicked, weights))
+    draws["difference"] = (np.array(draws["longspan"]) - np.array(draws["TF-IDF of titles"])).tolist()
+    result: dict[str, dict[str, object]] = {}
+    for name, scores in candidates.items():
+        measured = [
+            recommendation_scores(
+                each, shown.clicked, shown.candidates.offsets, users=shown.names, items=shown.candidates.values,
+                popularity=found.popularity(),
+            ).numbers()
+            for each in scores
+        ]  # fmt: skip
+        runs = [numbers["pooled_auc"] for numbers in measured]
+        per_user = float(np.mean([numbers["auc"] for numbers in measured]))
+        result[name] = {"pooled_auc": float(np.mean(runs)), "runs": runs, "per_user": per_user}
+    names = ("longspan", "TF-IDF of titles")
+    means = [pooled(candidates[name], clicked, np.ones(len(clicked))) for name in names]
+    result["difference"] = {"pooled_auc": means[0] - means[1]}
+    for name, row in result.items():
+        row["interval"] = np.quantile(draws[name], [0.025, 0.975]).tolist()
+    table = [
+        [
+            name,
+            f"{row['pooled_auc']:.3f}",
+            "{:.3f} to {:.3f}".format(*row["interval"]),  # type: ignore[misc]
+            ", ".join(f"{each:.3f}" for each in row.get("runs", [])),  # type: ignore[attr-defined]
+            f"{row['per_user']:.3f}" if "per_user" in row else "",
+        ]
+        for name, row in result.items()
+    ]
+    print(tabulate(table, ["", "AUC", "95 %", "runs", "per user"], tablefmt="github", disable_numparse=True))
+    if arguments.json:
+        facts = {"result": result, "settings": arguments.settings, "environment": environment()}
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

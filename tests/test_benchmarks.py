@@ -69,3 +69,21 @@ def test_recommendation_speed(
     assert rows["NRMS as published, PyTorch"]["times_training"] == 1
     # Ours read what several impressions share once.
     assert all(row["titles"] <= 8 and row["users_per_second"] > 0 for row in rows.values())
+
+
+def test_recommendation_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
+) -> None:
+    for split, rows in (("train", 8), ("test", 4)):
+        log = [f"u{user},news {user} {row},{row % 2}" for user in range(4) for row in range(rows)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["user,title,clicked", *log]) + "\n")
+    given = [f"data.path={tmp_path}", "data.validation_fraction=0.5", "model.dim=8", "model.heads=2"]
+    given.append("training.num_train_epochs=1")
+    counts = ["--seeds", "1", "--draws", "20"]
+    written = tmp_path / "scores.json"
+    run_benchmark("recommendation_seeds.py", *counts, "--out", str(tmp_path / "runs"), "--json", str(written), *given)
+    assert "difference" in capsys.readouterr().out
+    result = json.loads(written.read_text())["result"]
+    low, high = result["longspan"]["interval"]
+    assert low <= result["longspan"]["pooled_auc"] <= high
+    assert result["longspan"]["runs"] == [result["longspan"]["pooled_auc"]]

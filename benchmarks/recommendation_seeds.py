@@ -3,7 +3,7 @@
     python benchmarks/recommendation_seeds.py [--seeds 5] [--split test] [--draws 1000] --out FOLDER [--json FILE]
                                               key=value ...
 
-Trains the recipe `news` with these settings once for each seed (runs that are there are kept), and scores a split with
+Trains the recipe `news` with these settings once for each seed, in new folders, and scores a split with
 each, and with TF-IDF of titles. AUC pools all candidates, whoever they were shown to, and "per user" is the mean over
 users with both kinds. Numbers are means over the runs. The interval is that of 95 % of the bootstrap draws, each with
 all candidates of as many users as there are, drawn with replacement, and scored by all runs; that of the last row is
@@ -13,6 +13,7 @@ of the difference between the runs and TF-IDF in the same draws.
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -48,7 +49,7 @@ def pooled(scores: list[np.ndarray], clicked: np.ndarray, weights: np.ndarray) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("settings", nargs="+", help="key=value, such as data.path=FOLDER")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs, a new one")
     parser.add_argument("--seeds", type=int, default=5, help="how many runs there are")
     parser.add_argument("--split", default="test")
     parser.add_argument("--draws", type=int, default=1000, help="draws of the bootstrap")
@@ -62,8 +63,7 @@ def main() -> None:
     candidates: dict[str, list[np.ndarray]] = {"TF-IDF of titles": [tfidf], "longspan": []}
     for seed in range(arguments.seeds):
         folder = arguments.out / f"seed-{seed}"
-        if not (folder / "metrics.json").exists():
-            train("news", [*arguments.settings, f"training.seed={seed}"], run=folder, overwrite=True)
+        train("news", [*arguments.settings, f"training.seed={seed}"], run=folder)
         candidates["longspan"].append(scores_of(folder, found, arguments.split))
     users, owner = np.unique(shown.names, return_inverse=True)
     owner, clicked = owner[shown.candidates.rows], shown.clicked == 1
@@ -75,7 +75,7 @@ def main() -> None:
             for name, scores in candidates.items():
                 draws[name].append(pooled(scores, clicked, weights))
     draws["difference"] = (np.array(draws["longspan"]) - np.array(draws["TF-IDF of titles"])).tolist()
-    result: dict[str, dict[str, object]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for name, scores in candidates.items():
         measured = [
             recommendation_scores(
@@ -87,17 +87,16 @@ def main() -> None:
         runs = [numbers["pooled_auc"] for numbers in measured]
         per_user = float(np.mean([numbers["auc"] for numbers in measured]))
         result[name] = {"pooled_auc": float(np.mean(runs)), "runs": runs, "per_user": per_user}
-    names = ("longspan", "TF-IDF of titles")
-    means = [pooled(candidates[name], clicked, np.ones(len(clicked))) for name in names]
-    result["difference"] = {"pooled_auc": means[0] - means[1]}
+    ours, rival = (np.mean(result[name]["runs"]) for name in ("longspan", "TF-IDF of titles"))
+    result["difference"] = {"pooled_auc": float(ours - rival)}
     for name, row in result.items():
         row["interval"] = np.quantile(draws[name], [0.025, 0.975]).tolist()
     table = [
         [
             name,
             f"{row['pooled_auc']:.3f}",
-            "{:.3f} to {:.3f}".format(*row["interval"]),  # type: ignore[misc]
-            ", ".join(f"{each:.3f}" for each in row.get("runs", [])),  # type: ignore[attr-defined]
+            "{:.3f} to {:.3f}".format(*row["interval"]),
+            ", ".join(f"{each:.3f}" for each in row.get("runs", [])),
             f"{row['per_user']:.3f}" if "per_user" in row else "",
         ]
         for name, row in result.items()

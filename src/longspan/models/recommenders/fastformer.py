@@ -24,9 +24,9 @@ class Fastformer(Layered):
 
     Cost: linear in words and in clicks; with `config.user_causal` a click is read in constant time and memory
     Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
-    Deviations: neither words nor clicks have positions (the authors' Keras code leaves them out too): learned
-        ones, which all titles share, outgrow word vectors that begin as small, and all items become one. Vectors are
-        divided by the fourth root of dim, as dot products of normalised vectors begin far too large for a softmax.
+    Deviations: neither words nor clicks have positions (the authors' Keras code leaves them out too): with learned
+        ones in titles, training on clicks stayed at chance. Vectors are divided by the fourth root of dim, as dot
+        products of normalised vectors begin far too large for a softmax.
         Sizes are those of the authors' PyTorch code (two layers, 16 heads of width 16, feed-forward networks of width
         256). A user without clicks, and an item without a title, are zero.
 

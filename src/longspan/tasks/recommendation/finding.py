@@ -92,13 +92,13 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
     if "train" not in splits and (training or not splits):
         got = f"only {' and '.join(splits)} data" if splits else "none"
         raise UserError(f"expected training data, got {got}; set data.path to a folder or a file, or set data.train.")
-    kinds = {location.kind == "log" for location in splits.values()}
-    if len(kinds) > 1:
+    logs = [location.kind == "log" for location in splits.values()]
+    if any(logs) and not all(logs):
         raise UserError(
             "expected either click logs or impressions for all splits, got both; name files of the same kind, and see "
             "data.candidates_column."
         )
-    if training and True not in kinds and data.clicked_column != RecommendationData.clicked_column:
+    if training and not any(logs) and data.clicked_column != RecommendationData.clicked_column:
         raise UserError(
             f"expected data.clicked_column with a click log, got {data.clicked_column!r} with impressions, whose "
             "candidates say what was clicked, as in N1-1 N2-0; leave it out."
@@ -162,7 +162,7 @@ def _kind(path: Path, data: RecommendationData) -> Kind:
         raise UserError(
             f"expected impressions, with a column {data.history_column!r} or {data.candidates_column!r}, or a click "
             f"log, with {data.text_column!r}, in {printable(path.name)}, got {', '.join(map(repr, names))}; "
-            + next(hints, "rename columns, or name them with data.history_column and so on.")
+            + next(hints, "rename columns, or set data.text_column, data.history_column and so on.")
         )
     return "log"
 

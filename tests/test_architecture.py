@@ -18,6 +18,7 @@ ORDER = [
     "imports",
     # Of the machine; it imports nothing of ours.
     "environment",
+    "outputs",
     "scores",
     "results",
     "ops",

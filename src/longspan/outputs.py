@@ -1,0 +1,66 @@
+"""Files that longspan writes: each whole or not at all, and never through a link that somebody else left.
+
+A run folder may come from a stranger. A link in it in place of a file, such as `evaluation/metrics.json`, must not lead
+a verb to overwrite what it points to. So each file is written beside its place, under a name that does not exist, and
+then renamed, which replaces a link instead of following it. Folders below the one that the user named must be folders.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import UserError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of an empty new file beside `path`, with the same suffix, which takes its place at the end.
+
+    After an error, `path` is as it was, and the new file is gone.
+
+    Raises:
+        UserError: `path` is a folder.
+    """
+    if path.is_dir() and not path.is_symlink():
+        raise UserError(f"expected a file or nothing at {str(path)!r}, got a folder; move it away.")
+    fresh = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
+    # It must not exist, not even as a link.
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666))
+    try:
+        yield fresh
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8 in place of `path`."""
+    with replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, indented, in place of `path`."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def folder_in(root: Path, *names: str) -> Path:
+    """Return the folder `root/NAME/...`, made if it is missing. Links that lead to `root` are the user's own.
+
+    Raises:
+        UserError: One of `names` is there, as a link or as something other than a folder.
+    """
+    folder = root
+    for name in names:
+        folder = folder / name
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        if folder.is_symlink() or not folder.is_dir():
+            what = "a link" if folder.is_symlink() else "a file"
+            raise UserError(f"expected a folder to write to at {str(folder)!r}, got {what}; remove it.")
+    return folder

@@ -1,0 +1,52 @@
+"""What the verbs promise of every task, as checks that you can run on your own tasks: `check_task`."""
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.tasks.base import Task
+from longspan.testing.tasks import declared, predicted, trained
+from longspan.testing.tasks.subject import Subject
+
+#: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
+PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
+    "declarations": (declared.declares_itself, declared.refuses_unknown_options, declared.recipe_survives_its_file),
+    "scores": (trained.trains, trained.evaluates_as_in_training),
+    "resume": (trained.resumes_to_the_same_weights,),
+    "predictions": (predicted.predicts_each_row_in_order, predicted.other_rows_change_nothing),
+    "error rows": (predicted.bad_rows_keep_their_place,),
+}
+
+
+def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequence[str] = ()) -> None:
+    """Train, resume, evaluate and predict with a task, and check everything that the verbs rely on.
+
+        from longspan.testing import check_task
+
+        def test_my_task(tmp_path):
+            check_task("mypackage.mytask.MyTask", write_some_examples(tmp_path / "data.csv"), ["model.dim=16"])
+
+    Args:
+        task: Its name, or the class.
+        data: A few hundred examples in any form that `data.path` takes; a few seconds of training are enough.
+        overrides: Further settings of the recipe, such as a small size of the model.
+
+    Raises:
+        AssertionError: The first broken promise, in one sentence.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for _, check in task_checks(task, data, Path(folder), overrides):
+            check()
+
+
+def task_checks(
+    task: str | type[Task[Any]], data: Path | str, folder: Path, overrides: Sequence[str] = ()
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield each check's name and the function that runs it, in the order of `PROMISES`; they share one trained run."""
+    name = task if isinstance(task, str) else f"{task.__module__}.{task.__qualname__}"
+    subject = Subject(name, str(data), folder, overrides)
+    for checks in PROMISES.values():
+        for check in checks:
+            yield check.__name__, functools.partial(check, subject)

@@ -1,0 +1,87 @@
+"""What is checked and with what: a task, some data, and one run trained for all checks."""
+
+import functools
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from longspan import recipes, tasks
+from longspan.data.rows import Row
+from longspan.results import TrainingResult
+from longspan.runs import load_run
+from longspan.tasks.base import Run, Task
+from longspan.tasks.recipe import Recipe
+from longspan.verbs.train import train
+
+
+class Subject:
+    """A task with data to check it on.
+
+    Args:
+        name: Its name, or the dotted path of its class.
+        data: Some hundred examples in any form that `data.path` takes.
+        folder: Where recipes and runs go.
+        overrides: Further settings of the recipe.
+
+    Attributes:
+        consent: What may be imported: checking a task is consent to running its code.
+    """
+
+    def __init__(self, name: str, data: str, folder: Path, overrides: Sequence[str]) -> None:
+        self.consent = (name.rpartition(".")[0],) if "." in name else ()
+        self.name, self.folder, self.data = name, folder, data
+        self.overrides = [f"data.path={data}", "training.num_train_epochs=2", "training.seed=0", *overrides]
+        self.file = folder / "recipe.toml"
+        self.file.write_text(f"task = {json.dumps(name)}\n", encoding="utf-8")
+
+    def task(self) -> Task[Any]:
+        """Return the task."""
+        return tasks.load(self.name, self.consent)
+
+    def recipe(self, more: Sequence[str] = ()) -> Recipe:
+        """Return its recipe for these data, with more overrides."""
+        return recipes.load(str(self.file), [*self.overrides, *more], allow_imports=self.consent)
+
+    def trained(self) -> TrainingResult:
+        """Return the result of the run that all checks share, and which none may change."""
+        return self._trained
+
+    @functools.cached_property
+    def _trained(self) -> TrainingResult:
+        return train(self.recipe(), run=self.folder / "run", progress=False, allow_imports=self.consent)
+
+    def run(self) -> Run:
+        """Return that run, loaded anew."""
+        return load_run(self.trained().folder, allow_imports=self.consent)
+
+    def rows(self) -> list[Row]:
+        """Return some rows as predictions read them."""
+        run = self.run()
+        return list(islice(run.task.inputs_of(run, [self.data], run.recipe.data, None), 6))
+
+
+def need(holds: bool, promise: str) -> None:
+    """Raise AssertionError with a promise, a sentence without its full stop, unless it holds."""
+    if not holds:
+        raise AssertionError(f"{promise}.")
+
+
+def same(one: Any, other: Any, where: str) -> None:
+    """Compare predictions; numbers may differ by rounding, as sums are in another order."""
+    if isinstance(one, dict):
+        need(one.keys() == other.keys(), f"{where}: a prediction must have the same fields alone and among others")
+        for key, value in one.items():
+            same(value, other[key], where)
+    elif isinstance(one, list | tuple):
+        need(len(one) == len(other), f"{where}: a prediction must be as long alone as among others")
+        for value, its in zip(one, other, strict=True):
+            same(value, its, where)
+    elif isinstance(one, float):
+        need(
+            abs(one - other) <= 1e-4 * max(1, abs(other)),
+            f"{where}: a prediction must not depend on other rows, but was {one} alone and {other} among others",
+        )
+    else:
+        need(one == other, f"{where}: a prediction must not depend on other rows, but was {one!r} and {other!r}")

@@ -15,7 +15,7 @@ _PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "acc
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, processor, threads, GPU, the commit of a source checkout, and the command."""
+    """Return versions, processor, threads, the precision of float32 products, GPU, the commit of a source checkout, and the command."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -23,6 +23,8 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "commit": _commit(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],

@@ -73,8 +73,9 @@ def test_logits_to_keep_keeps_logits_and_all_losses(changes: dict[str, Any]) -> 
     model, ids = build(**changes).eval(), batch()
     logits = model(ids).logits
     assert logits.shape == (2, 9, 40)
-    assert torch.equal(model(ids, logits_to_keep=3).logits, logits[:, -3:])
-    assert torch.equal(model(ids, logits_to_keep=torch.tensor([0, 4])).logits, logits[:, [0, 4]])
+    # Products of other shapes may add in another order, so they agree to the rounding of float32.
+    torch.testing.assert_close(model(ids, logits_to_keep=3).logits, logits[:, -3:])
+    torch.testing.assert_close(model(ids, logits_to_keep=torch.tensor([0, 4])).logits, logits[:, [0, 4]])
     output = model(ids, labels=ids, logits_to_keep=1)
     torch.testing.assert_close(output.losses, model(ids, labels=ids).losses)
     torch.testing.assert_close(output.logits, logits[:, -1:])

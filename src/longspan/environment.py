@@ -15,7 +15,7 @@ _PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "acc
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, processor, threads, the precision of float32 products, GPU, the commit of a source checkout, and the command."""
+    """Return versions, processor, threads, precision of float32 products, GPU, commit of the sources, and command."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -5,10 +5,11 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import DistributedType
 from datasets import Dataset
@@ -88,6 +89,22 @@ class LongspanTrainer(Trainer, abc.ABC):
     def rehearse(self, dataset: Dataset) -> None:
         """Do the work of scoring a data set, to see what it costs; by default, `score` it."""
         self.score(dataset)
+
+    def validation_sizes(self) -> np.ndarray:
+        """Return how much work it is to score each validation example, (n,): its `length`, or 1 where it has none.
+
+        Only the ratios matter: time budgets are planned by them.
+        """
+        rows = len(self.eval_dataset)
+        has_length = "length" in self.eval_dataset.column_names
+        return np.asarray(self.eval_dataset["length"][:]) if has_length else np.ones(rows, dtype=np.int64)
+
+    def per_token_columns(self) -> Sequence[str]:
+        """Return the columns with a value for each token: `rehearse` bears rows whose ends are cut off all of these.
+
+        By default there are none, and only whole examples are rehearsed.
+        """
+        return ()
 
     def at_least(self, steps: int) -> None:
         """Raise the number of epochs so that training takes so many steps, if `MOST_EPOCHS` are enough for that.

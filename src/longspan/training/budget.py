@@ -48,6 +48,9 @@ FIRST_STEP_SHARE = 0.25
 VALIDATION_SHARE, MOST_VALIDATION_SHARE = 0.01, 0.05
 """Validation is measured on parts of it until one takes this share of the budget; the first one may take more."""
 
+_SHORT = 64
+"""Tokens of each example in the first part of a validation."""
+
 SAVED_BYTES_PER_SECOND = 200e6
 """Checkpoints are written and hashed about this fast, by estimate."""
 
@@ -301,35 +304,44 @@ def _most_steps(cost: _Cost, limit: int, seconds: float) -> int:
 
 def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
     """Return what a validation takes, from ever larger parts of it, the last two of which make a line."""
-    dataset = trainer.eval_dataset
-    lengths = np.asarray(dataset["length"][:])
-    order = np.argsort(-lengths, kind="stable")
-    rows = min(len(order), trainer.args.per_device_eval_batch_size * trainer.args.world_size)
-    most = 64
+    sizes = trainer.validation_sizes()
+    order, longest = np.argsort(-sizes, kind="stable"), sizes.max()
+    rows = trainer.args.world_size
+    if trainer.per_token_columns():
+        rows, most = rows * trainer.args.per_device_eval_batch_size, _SHORT
+    else:
+        most = longest
+    rows = min(len(order), rows)
     # Once for what the first call compiles and allocates.
-    trainer.rehearse(_cut(dataset, order[-rows:], most))
+    trainer.rehearse(_part(trainer, order[-rows:], most))
     before, read_before = 0.0, 0
     while True:
         # Of all lengths, the longest among them, and cut rather than few: a batch costs what its rows cost together.
         chosen = order[(np.arange(rows) * len(order) / rows).astype(int)]
-        read = int(np.minimum(lengths[chosen], most).sum())
+        read = int(np.minimum(sizes[chosen], most).sum())
+        part = _part(trainer, chosen, most)
         start = clock()
-        trainer.rehearse(_cut(dataset, chosen, most))
+        trainer.rehearse(part)
         took = processes.largest(clock() - start if processes.rank() == 0 else 0.0)
         each = max(0.0, took - before) / max(1, read - read_before)
         enough = VALIDATION_SHARE if read_before else MOST_VALIDATION_SHARE
-        if (rows == len(order) and most >= lengths.max()) or took >= enough * budget:
-            return took + each * (int(lengths.sum()) - read)
+        if (rows == len(order) and most >= longest) or took >= enough * budget:
+            return took + each * (int(sizes.sum()) - read)
         before, read_before = took, read
-        if most < lengths.max():
+        if most < longest:
             most *= 4
         else:
             rows = min(len(order), rows * 4)
 
 
-def _cut(dataset: Dataset, rows: np.ndarray, most: int) -> Dataset:
-    """Return rows of a data set with at most so many tokens of each."""
+def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int) -> Dataset:
+    """Return rows of the validation split, with at most so many tokens of each where tokens can be left out."""
+    dataset, cut = trainer.eval_dataset, trainer.per_token_columns()
+    if not cut:
+        return dataset.select(rows)
     found = dataset[rows]
-    found["input_ids"] = [ids[:most] for ids in found["input_ids"]]
+    for name in cut:
+        if name in found:
+            found[name] = [values[:most] for values in found[name]]
     found["length"] = [len(ids) for ids in found["input_ids"]]
     return Dataset.from_dict(found, features=dataset.features)

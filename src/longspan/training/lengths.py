@@ -97,6 +97,9 @@ class LengthTrainer(LongspanTrainer):
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
         return self.measure(self.outputs(dataset), targets(dataset))
 
+    def per_token_columns(self) -> Sequence[str]:
+        return "input_ids", *self.per_token
+
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
         with self.rehearsing():

@@ -41,6 +41,10 @@ class EvidenceTrainer(LengthTrainer):
         self.model.config.thresholds = [scores.threshold]
         return scores
 
+    def per_token_columns(self) -> Sequence[str]:
+        # The parts of a document would no longer add up.
+        return ()
+
     def rehearse(self, dataset: Dataset) -> None:
         with self.rehearsing():
             self._logits(dataset)

@@ -1,5 +1,6 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ class SegmentTrainer(LongspanTrainer):
         documents = token_arrays(self.train_dataset)
         data = SegmentData(documents, self.segment_length, end_id=self.end_id, pad_id=self.pad_id)
         return Loader(data, batch_sampler=self._batches())
+
+    def per_token_columns(self) -> Sequence[str]:
+        return ("input_ids",)
 
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches, from 0 to 1."""

@@ -1,5 +1,6 @@
 """Training on rows of packed documents with masks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ class MaskedTrainer(LongspanTrainer):
         data = PackedData(token_arrays(self.train_dataset), self.packing, self.masking)
         rank, world = self.args.process_index, self.args.world_size
         return Loader(data, batch_sampler=PackedBatches(self.packing.steps, self._train_batch_size, rank, world))
+
+    def per_token_columns(self) -> Sequence[str]:
+        return ("input_ids",)
 
     def padding_fraction(self) -> float:
         return 0.0

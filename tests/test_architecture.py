@@ -19,6 +19,7 @@ ORDER = [
     # Of the machine; it imports nothing of ours.
     "environment",
     "outputs",
+    "locks",
     "scores",
     "results",
     "ops",
@@ -117,3 +118,15 @@ def test_what_reads_pickles_can_name_containers_only() -> None:
 
     assert not re.search(r"pickle\.loads?\(", CONTAINERS.read_text(encoding="utf-8"))
     assert set(containers._CONTAINERS.values()) <= {dict, set, frozenset}
+
+
+def test_files_are_written_in_one_place() -> None:
+    """`longspan.outputs` writes whole files and follows no links."""
+    # Into caches of their own, under names that are hashes or drawn at random.
+    caches = {"data/caching.py", "data/tokens.py", "training/encoder_outputs.py", "testing/tasks"}
+    pattern = r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']"
+    for path in sources():
+        name = path.relative_to(ROOT).as_posix()
+        found = re.findall(pattern, path.read_text(encoding="utf-8"))
+        if found and name != "outputs.py" and not any(name.startswith(cache) for cache in caches):
+            assert (name, found) == ("report/pictures.py", [".savefig("])

@@ -54,6 +54,8 @@ def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
         error = outcome(recipe, folder / "never")
     assert isinstance(error, UserError)
     assert ("process 1 has a problem" if processes.rank() else "another process") in str(error)
+    # The first process removes what it made.
+    processes.wait()
     assert not (folder / "never").exists()
 
 

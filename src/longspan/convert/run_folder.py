@@ -17,6 +17,7 @@ from longspan.convert.vocabulary import Vocabulary, build_tokenizer, load_vocabu
 from longspan.convert.weights import load_settings, load_tensors
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.outputs import write_text
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.report import count
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
@@ -120,11 +121,11 @@ def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False,
         tokenizer = build_tokenizer(vocabulary)
         model = _model(found, vocabulary)
         _advance(bar, "Writing")
-        with _written_whole(out) as fresh, _without_bars():
+        with _written_whole(out, overwrite) as fresh, _without_bars():
             model.save_pretrained(fresh)
             tokenizer.save_pretrained(fresh)
             recipe = _recipe(out.name, found, vocabulary, settings)
-            (fresh / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+            write_text(fresh / "recipe.toml", recipe.to_toml())
         _advance(bar, "Written")
     attention = found.config["mixer_options"]["relative"]
     return Conversion(
@@ -227,13 +228,15 @@ def _recipe(name: str, found: TransformerXL, vocabulary: Vocabulary, settings: d
 
 
 @contextmanager
-def _written_whole(out: Path) -> Iterator[Path]:
+def _written_whole(out: Path, overwrite: bool) -> Iterator[Path]:
     """Provide a new folder that becomes `out`, replacing what is there, once everything is written."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as beside:
         fresh = Path(beside, "fresh")
         fresh.mkdir()
         yield fresh
+        # Something may have come there meanwhile.
+        _check_out(out, overwrite)
         if out.exists():
             out.rename(Path(beside, "old"))
         fresh.rename(out)

@@ -127,6 +127,10 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
         ]
         for row in counted
     ]
+    done = {row.mixer for row in result.summary}
+    lost = [run.mixer for run in result.runs if run.mixer not in done]
+    lost += [f"{row.baseline} (baseline)" for row in result.baselines if row.error is not None]
+    rows += [[f"{name}: failed", *[count(None)] * (len(keys) + 5), "0"] for name in dict.fromkeys(lost)]
     headers = [
         "mixer",
         *(words for *_, words in keys),

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from longspan.outputs import replacing
 from longspan.report import duration
 from longspan.results import Comparison
 from longspan.scores import Scores
@@ -102,7 +103,8 @@ def save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings():
         # Class names may hold characters that the font lacks; they become boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(path, dpi=120, bbox_inches="tight", pad_inches=0.15)
+        with replacing(path) as fresh:
+            figure.savefig(fresh, dpi=120, bbox_inches="tight", pad_inches=0.15)
 
 
 def shortened(name: str) -> str:

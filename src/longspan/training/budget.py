@@ -29,6 +29,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from longspan.errors import UserError
+from longspan.outputs import write_json
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory
@@ -91,7 +92,7 @@ class Plan:
 
     def write(self, folder: Path) -> None:
         """Write the plan into a run folder."""
-        (folder / FILE).write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
+        write_json(folder / FILE, dataclasses.asdict(self))
 
 
 def read(folder: Path) -> Plan | None:

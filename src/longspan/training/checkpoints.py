@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError
+from longspan.outputs import write_json
 from longspan.training import processes
 
 SEAL = "seal.json"
@@ -25,9 +26,7 @@ def seal(checkpoint: Path) -> None:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != SEAL
     }
-    unfinished = checkpoint / f"{SEAL}.unfinished"
-    unfinished.write_text(json.dumps({"processes": processes.count(), "sha256": files}, indent=2), encoding="utf-8")
-    unfinished.replace(checkpoint / SEAL)
+    write_json(checkpoint / SEAL, {"processes": processes.count(), "sha256": files})
 
 
 def complete(folder: Path) -> list[Path]:

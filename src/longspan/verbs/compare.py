@@ -11,18 +11,23 @@ import statistics
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import imports, mixers, recipes, report
+from longspan import imports, locks, mixers, recipes, report
 from longspan.errors import UserError
 from longspan.models.backbone import known_to
+from longspan.outputs import folder_in, write_json, write_text
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
+from longspan.tasks.base import Baseline
 from longspan.tasks.recipe import Recipe
 from longspan.verbs import fitting, planning
+
+_COSTS = {"peak_memory_bytes", "parameters", "seconds"}
+"""What the metrics.json of runs and of baselines say besides scores."""
 
 _ANY_EPOCHS = 1_000_000
 """As good as no limit, where equal time is wanted."""
@@ -101,6 +106,19 @@ def _compare(
     kinds = {name: fitting.find(base.task, name) for name in others}
     folder = Path(run or Path("runs", f"compare-{base.name}"))
     folder.mkdir(parents=True, exist_ok=True)
+    with locks.held(folder, "one comparison"):
+        return _compare_in(folder, recipe, base, plan, kinds, overrides)
+
+
+def _compare_in(
+    folder: Path,
+    recipe: str,
+    base: Recipe,
+    plan: Sequence[tuple[str, int, Recipe]],
+    kinds: Mapping[str, type[Baseline]],
+    overrides: Sequence[str],
+) -> Comparison:
+    """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
@@ -111,15 +129,15 @@ def _compare(
         run_dir = folder / f"{name}-{seed}"
         done = _is_finished(run_dir, planning.recorded(wanted, run_dir), f"[{number}/{total}]")
         error = None if done else _train(wanted, run_dir)
-        trained = ComparedRun(name, seed, str(run_dir), error)
-        runs.append(trained if error else _outcome(trained, kind))
+        runs.append(_outcome(ComparedRun(name, seed, str(run_dir), error), kind))
+    names = dict.fromkeys(name for name, *_ in plan)
     summary = [found for name in names if (found := _summary(name, runs))]
     result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
-    (folder / "comparison.json").write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+    write_json(folder / "comparison.json", result.to_dict())
     if not summary:
         raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
     text = f"# Mixers compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
-    (folder / "comparison.md").write_text(text, encoding="utf-8")
+    write_text(folder / "comparison.md", text)
     pictures.comparison(result, folder / "comparison.png")
     return result
 
@@ -172,25 +190,30 @@ def _is_finished(run_dir: Path, wanted: Recipe, place: str) -> bool:
 def _fitted(baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores]) -> ComparedBaseline:
     """Return the baseline with its scores, or its error, fitting it unless it was."""
     folder = Path(baseline.folder)
-    if not _is_finished(folder, wanted, place) and (error := _fit(baseline.baseline, wanted, folder)):
+    error = None if _is_finished(folder, wanted, place) else _fit(baseline.baseline, wanted, folder)
+    try:
+        if error is None:
+            metrics, scores = _metrics(folder, kind)
+    except UserError as damage:
+        error = str(damage)
+    if error is not None:
         return dataclasses.replace(baseline, error=error)
-    metrics, scores = _metrics(folder, kind)
     costs = {key: metrics[key] for key in ("chosen", "peak_memory_bytes", "parameters", "seconds")}
     return dataclasses.replace(baseline, scores=scores, **costs)
 
 
 def _fit(name: str, wanted: Recipe, folder: Path) -> str | None:
     """Fit a baseline in a separate process; return None, or the error that ended it."""
-    folder.mkdir(exist_ok=True)
+    folder_in(folder.parent, folder.name)
     file = folder / "recipe.toml"
-    file.write_text(wanted.to_toml(), encoding="utf-8")
+    write_text(file, wanted.to_toml())
     return _run_process("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
 
 
 def _train(wanted: Recipe, run_dir: Path) -> str | None:
     """Train in a separate process; return None, or the error that ended it."""
     file = run_dir.with_name(f"{run_dir.name}.toml")
-    file.write_text(wanted.to_toml(), encoding="utf-8")
+    write_text(file, wanted.to_toml())
     resume = ["--resume"] if (run_dir / "recipe.toml").exists() else []
     flags = ["--run", str(run_dir), "--json", *imports.consent_flags(), *resume]
     return _run_process("longspan", "train", str(file), *flags)
@@ -231,16 +254,35 @@ def _piece(process: subprocess.Popen[bytes]) -> str:
 
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
-    """Return the run with the scores and costs of its metrics.json."""
-    metrics, scores = _metrics(Path(run.folder), kind)
+    """Return the run with the scores and costs of its metrics.json, or with the error that there are none."""
+    if run.error is not None:
+        return run
+    try:
+        metrics, scores = _metrics(Path(run.folder), kind)
+    except UserError as damage:
+        return dataclasses.replace(run, error=str(damage))
     costs = ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")
     return dataclasses.replace(run, scores=scores, **{key: metrics[key] for key in costs})
 
 
 def _metrics(folder: Path, kind: type[Scores]) -> tuple[dict[str, Any], dict[str, Scores]]:
-    """Return what a metrics.json says, and the scores of each split in it."""
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    return metrics, {split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)}
+    """Return what a metrics.json says, and the scores of each split in it.
+
+    Raises:
+        UserError: It is missing or damaged.
+    """
+    path = folder / "metrics.json"
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        scores = {split: kind.from_dict(metrics[split]) for split in SPLITS if metrics.get(split)}
+        if not scores or not metrics.keys() >= _COSTS:
+            raise ValueError("fields are missing")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"expected scores and costs in {str(path)!r}, got a missing or damaged file ({error}); delete its folder "
+            "and compare again."
+        ) from error
+    return metrics, scores
 
 
 def _summary(name: str, runs: Sequence[ComparedRun]) -> MixerSummary | None:

@@ -1,13 +1,13 @@
 """Score a trained model: `evaluate`."""
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from longspan import recipes
 from longspan.errors import UserError
+from longspan.outputs import folder_in, write_json
 from longspan.results import Evaluation
 from longspan.runs import as_run
 from longspan.tasks.base import Run
@@ -52,15 +52,12 @@ def evaluate(
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     examples, skipped, split, source = load_split(loaded, data, split)
-    folder = loaded.folder / "evaluation"
-    if loaded.checkpoint is not None:
-        # Beside the scores of the final model, not in their place.
-        folder /= f"checkpoint-{loaded.checkpoint}"
-    folder.mkdir(parents=True, exist_ok=True)
+    # Beside the scores of the final model, not in their place.
+    below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
+    folder = folder_in(loaded.folder, "evaluation", *below)
     scores, details = task.evaluate(loaded, examples, split, chosen, folder)
     result = Evaluation(task.name, split, source, scores, details, skipped, str(folder), loaded.checkpoint)
-    text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
-    (folder / "metrics.json").write_text(text, encoding="utf-8")
+    write_json(folder / "metrics.json", result.to_dict())
     return result
 
 

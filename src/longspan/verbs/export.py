@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import itertools
-import json
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ from longspan.data.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
+from longspan.outputs import write_json, write_text
 from longspan.programs import making, onnx
 from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
@@ -136,6 +136,8 @@ def export(
             int8=told,
         )
         _write_rest(fresh, loaded, model, result)
+        # Something may have come there meanwhile.
+        _check_out(folder, overwrite)
         if folder.exists():
             folder.rename(Path(beside, "old"))
         fresh.rename(folder)
@@ -251,5 +253,5 @@ def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) 
     if isinstance(model, LongspanForSequenceClassification):
         told["labels"] = [model.config.id2label[number] for number in range(model.config.num_labels)]
         told["problem_type"] = model.config.problem_type
-    (folder / _MARK).write_text(json.dumps(told, indent=2, ensure_ascii=False), encoding="utf-8")
-    (folder / "README.md").write_text(readme(run, model.config, result), encoding="utf-8")
+    write_json(folder / _MARK, told)
+    write_text(folder / "README.md", readme(run, model.config, result))

@@ -6,7 +6,6 @@ can be measured as that of training is.
 
 import argparse
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from longspan import imports, recipes
 from longspan.environment import peak_memory
 from longspan.errors import UserError, sentence_of, suggestion
+from longspan.outputs import write_json
 from longspan.session import quieten_transformers
 from longspan.tasks.base import Baseline, Task
 from longspan.tasks.recipe import Recipe
@@ -60,9 +60,7 @@ def fit(recipe: Recipe, name: str, folder: Path) -> None:
         "parameters": found.parameters,
         "seconds": time.perf_counter() - began,
     }
-    unfinished = folder / ".metrics.json"
-    unfinished.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    unfinished.replace(folder / "metrics.json")
+    write_json(folder / "metrics.json", metrics)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,5 +1,7 @@
 """What a training run finds in its folder: nothing, a run to replace, to resume, or to finish where it was stopped."""
 
+import contextlib
+import dataclasses
 import json
 import shutil
 import tomllib
@@ -7,14 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan import recipes
+from longspan import locks, recipes
 from longspan.environment import environment
 from longspan.errors import UserError
+from longspan.outputs import folder_in, write_json, write_text
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints
 from longspan.training.budget import Plan
 
 CHECKPOINTS = "checkpoints"
+
+#: Beginning of the name of the folder from which files are moved into the run folder when all are written.
+UNFINISHED = ".unfinished-"
 
 Start = Literal["new", "overwrite", "resume", "finish"]
 """How a training run starts."""
@@ -41,18 +47,48 @@ def named(recipe: Recipe | Path | str, start: Start) -> Path | None:
     return None
 
 
+@contextlib.contextmanager
+def claimed(recipe: Recipe, run_dir: Path, start: Start) -> Iterator[None]:
+    """Keep the run folder for this process during the `with` block; a folder made for it goes if it stays empty.
+
+    Raises:
+        UserError: Another training run is at work in it, or from `check`.
+    """
+    check(recipe, run_dir, start)
+    made = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
+    run_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with locks.held(run_dir, "one training run"):
+            # Another one may have ended since.
+            check(recipe, run_dir, start)
+            yield
+    finally:
+        # The Trainer makes its folder at once.
+        for folder in (run_dir / CHECKPOINTS, *made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _found(run_dir: Path) -> list[Path]:
+    """Return what is in a folder besides the file of a lock."""
+    return [path for path in run_dir.iterdir() if path.name != locks.FILE]
+
+
 def check(recipe: Recipe, run_dir: Path, start: Start) -> None:
     """Raise UserError unless a run of `recipe` may `start` in `run_dir`."""
     written = run_dir / "recipe.toml"
     if start in ("resume", "finish"):
         if not written.exists():
             raise UserError(f"expected a run to {start} in {run_dir}, got none; leave out --{start} to start it.")
+        _check_links(run_dir)
         before = recipes.load(str(written))
         _check_same(before, recipe, run_dir, start)
         result = _result(run_dir)
         if result is not None:
             _check_goes_on(before, recipe, run_dir, start, result)
-    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    elif run_dir.is_symlink() and not run_dir.exists():
+        raise UserError(f"expected a folder at {run_dir}, got a link that leads nowhere; name another with --run.")
+    elif run_dir.exists() and (not run_dir.is_dir() or _found(run_dir)):
         if start == "new":
             raise UserError(
                 f"the run folder {run_dir} exists; --resume continues it, --finish ends it where it was stopped, "
@@ -60,6 +96,46 @@ def check(recipe: Recipe, run_dir: Path, start: Start) -> None:
             )
         if not written.exists():
             raise UserError(f"{run_dir} is not a run folder, so it is not overwritten; name another with --run.")
+        _check_own_data(recipe, run_dir)
+
+
+def _check_links(run_dir: Path) -> None:
+    """Raise UserError if checkpoints would be written through a link."""
+    folder = run_dir / CHECKPOINTS
+    inside = folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ()
+    for path in (folder, *inside):
+        if path.is_symlink():
+            raise UserError(
+                f"expected a folder of this run at {str(path)!r}, got a link, which is not written through; move what "
+                "it leads to there."
+            )
+
+
+def _check_own_data(recipe: Recipe, run_dir: Path) -> None:
+    """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
+    parts = {"data": vars(recipe.data), "model": recipe.model, "training": recipe.training}
+    parts["training"] = {**parts["training"], **dataclasses.asdict(recipe.options)}
+    for part, values in parts.items():
+        for key, value in values.items():
+            for path in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(path, str | Path) and _lies_in(path, run_dir):
+                    raise UserError(
+                        f"expected data outside the run folder {run_dir}, which --overwrite empties, got "
+                        f"{part}.{key}={str(path)!r} in it; move it, or name another folder with --run."
+                    )
+
+
+def _lies_in(path: str | Path, folder: Path) -> bool:
+    """Say whether something exists at `path`, and it is in `folder`, with links followed or not."""
+    try:
+        found = Path(path).expanduser()
+        if not str(path) or not found.exists():
+            return False
+        places = (found.absolute(), found.resolve())
+        return any(place.is_relative_to(own) for place in places for own in (folder.absolute(), folder.resolve()))
+    except (OSError, ValueError, RuntimeError):
+        # Not every text is a path.
+        return False
 
 
 def check_steps(total: int, asked: Recipe, checkpoint: Path, run_dir: Path) -> None:
@@ -85,32 +161,60 @@ def check_steps(total: int, asked: Recipe, checkpoint: Path, run_dir: Path) -> N
 
 
 def open_folder(recipe: Recipe, plan: Plan | None, run_dir: Path, start: Start) -> None:
-    """Make an empty run folder in place of what is there, or, to resume it, note what it was given more of.
+    """Empty a run folder that is claimed, and note what is trained in it, or, to resume it, what it was given more of.
 
     Args:
         recipe: The recipe as it is trained.
         plan: What its time budget came to, if it was planned now.
         run_dir: The run folder.
         start: How the run starts.
+
+    Raises:
+        UserError: The folder of a new run is no longer empty.
     """
     written = run_dir / "recipe.toml"
     if start in ("new", "overwrite"):
-        if run_dir.exists():
-            shutil.rmtree(run_dir)
-        run_dir.mkdir(parents=True)
+        if start == "new":
+            _check_still_empty(run_dir)
+        _empty(run_dir)
         if plan is not None:
             plan.write(run_dir)
-        written.write_text(recipe.to_toml(), encoding="utf-8")
-        text = json.dumps(environment(), indent=2, ensure_ascii=False)
-        (run_dir / "environment.json").write_text(f"{text}\n", encoding="utf-8")
+        write_text(written, recipe.to_toml())
+        write_json(run_dir / "environment.json", environment())
     elif start == "resume":
         # In this order: the run is unfinished from here on, whatever happens next. Its model stays until the next one.
         (run_dir / "metrics.json").unlink(missing_ok=True)
         if plan is not None:
             plan.write(run_dir)
-        unfinished = run_dir / ".recipe.toml"
-        unfinished.write_text(recipe.to_toml(), encoding="utf-8")
-        unfinished.replace(written)
+        write_text(written, recipe.to_toml())
+        for path in run_dir.glob(f"{UNFINISHED}*"):
+            _remove(path)
+    folder_in(run_dir, CHECKPOINTS)
+
+
+def _check_still_empty(run_dir: Path) -> None:
+    """Raise UserError if something came into the folder of a new run while its data were prepared."""
+    for path in _found(run_dir):
+        # The Trainer has made its folder.
+        if path.name != CHECKPOINTS or path.is_symlink() or not path.is_dir() or any(path.iterdir()):
+            raise UserError(
+                f"expected the run folder {run_dir} as empty as it was when this run began, got {path.name!r} in it; "
+                "nothing was deleted: name another folder with --run."
+            )
+
+
+def _empty(run_dir: Path) -> None:
+    """Delete what is in a run folder, but for its lock. Whenever this is cut short, it still is an unfinished run."""
+    order = {"metrics.json": 0, "recipe.toml": 2}
+    for path in sorted(_found(run_dir), key=lambda path: order.get(path.name, 1)):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _check_same(before: Recipe, recipe: Recipe, run_dir: Path, start: Start) -> None:

@@ -1,8 +1,8 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
 import contextlib
-import json
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -18,6 +18,7 @@ from longspan import imports, recipes
 from longspan.environment import peak_memory
 from longspan.errors import UserError, check_choice
 from longspan.models.word_vectors import load_word_vectors
+from longspan.outputs import write_json, write_text
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
 from longspan.report.card import model_card
@@ -32,7 +33,7 @@ from longspan.training.depths import freeze
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
 from longspan.verbs import planning, run_folders, starting
-from longspan.verbs.run_folders import CHECKPOINTS, Start
+from longspan.verbs.run_folders import CHECKPOINTS, UNFINISHED, Start
 
 
 class Interrupted(KeyboardInterrupt):
@@ -89,14 +90,29 @@ def train(
 
 def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:
     began = time.perf_counter()
-    task = recipe.task
     planning.check(recipe)
     asked = recipe
     if start in ("resume", "finish"):
         recipe = planning.recorded(recipe, run_dir)
     processes.connect()
     arguments = _arguments(recipe, run_dir, progress)
-    processes.on_first(lambda: run_folders.check(recipe, run_dir, start))
+    with contextlib.ExitStack() as claim:
+        # Only the first of several processes writes to it.
+        processes.on_first(lambda: claim.enter_context(run_folders.claimed(recipe, run_dir, start)))
+        return _train_here(recipe, asked, run_dir, start, arguments, progress, began)
+
+
+def _train_here(
+    recipe: Recipe,
+    asked: Recipe,
+    run_dir: Path,
+    start: Start,
+    arguments: TrainingArguments,
+    progress: bool,
+    began: float,
+) -> TrainingResult:
+    """Train in a run folder that is claimed; `asked` is the recipe without the steps of an earlier plan."""
+    task = recipe.task
     start_run = processes.in_each(lambda: starting.start_of(recipe, run_dir))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
@@ -194,18 +210,10 @@ def _build_model(
 def _make_trainer(
     recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
 ) -> LongspanTrainer:
-    try:
-        trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
-        trainer.at_least(recipe.options.min_steps)
-        trainer.layer_decay = recipe.options.layer_decay
-        return trainer
-    except Exception:
-        # The Trainer makes its folder at once.
-        made_at_once = Path(arguments.output_dir)
-        for folder in (made_at_once, made_at_once.parent):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+    trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
+    trainer.at_least(recipe.options.min_steps)
+    trainer.layer_decay = recipe.options.layer_decay
+    return trainer
 
 
 def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
@@ -311,7 +319,8 @@ def _write_run(
     run_dir: Path, trainer: LongspanTrainer, prepared: Prepared, recipe: Recipe, result: TrainingResult
 ) -> None:
     """Write model, tokenizer, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
-    unfinished = run_dir / ".unfinished"
+    # Under a name that nobody else has chosen, so that it is no link.
+    unfinished = Path(tempfile.mkdtemp(dir=run_dir, prefix=UNFINISHED))
     try:
         # Pushed to the Hub when all of it is written.
         trainer.save_model(str(unfinished), _internal_call=True)
@@ -323,8 +332,8 @@ def _write_run(
         table = recipe.task.data_table(result.data, "github")
         source, encoder = recipe.data.path, recipe.model.get("encoder")
         card = model_card(recipe.name, recipe.description, mixers, result, table, parts, source, encoder)
-        (unfinished / "README.md").write_text(card, encoding="utf-8")
-        _write_json(unfinished / "metrics.json", result.to_dict())
+        write_text(unfinished / "README.md", card)
+        write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
             path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -334,7 +343,3 @@ def _write_run(
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -17,6 +17,7 @@ from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
+from longspan.outputs import write_text
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
@@ -170,7 +171,7 @@ class Recommendation(Task[RecommendationScores]):
             logits = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True)
             told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
         scores = measured(impressions, logits, self._popularity(run, found))
-        (folder / "users.txt").write_text(told, encoding="utf-8")
+        write_text(folder / "users.txt", told)
         interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
         return scores, {
             "data": describe(rows),

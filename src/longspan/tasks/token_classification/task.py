@@ -18,6 +18,7 @@ from longspan.data.words import WordEncoder, splitting
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
+from longspan.outputs import write_text
 from longspan.report import count, table
 from longspan.report.card import CardParts
 from longspan.report.confusion import confusion
@@ -126,7 +127,7 @@ class TokenClassification(Task[TokenScores]):
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
         worst = report.worst(sentences, rows)
-        (folder / "errors.txt").write_text(report.errors_text(worst), encoding="utf-8")
+        write_text(folder / "errors.txt", report.errors_text(worst))
         return scores, {
             "data_summary": _summary(tokens, rows),
             "unit": data.unit,

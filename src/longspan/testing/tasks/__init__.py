@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.tasks.base import Task
-from longspan.testing.tasks import budgets, declared, predicted, trained
+from longspan.testing.tasks import budgets, declared, folders, predicted, trained
 from longspan.testing.tasks.subject import Subject
 
 #: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
@@ -16,6 +16,8 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "scores": (trained.trains, trained.evaluates_as_in_training),
     "resume": (trained.resumes_to_the_same_weights,),
     "time budget": (budgets.trains_within_a_time_budget,),
+    "links": (folders.outputs_replace_links,),
+    "locks": (folders.one_training_run_at_a_time, folders.what_comes_meanwhile_is_kept),
     "predictions": (predicted.predicts_each_row_in_order, predicted.other_rows_change_nothing),
     "error rows": (predicted.bad_rows_keep_their_place,),
 }

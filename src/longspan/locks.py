@@ -1,0 +1,62 @@
+"""Folders that one process at a time writes to: `held`."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from longspan.errors import UserError
+
+FILE = ".lock"
+"""Name of the file in the folder that is locked. The system frees it when the process ends, however it ends."""
+
+
+@contextlib.contextmanager
+def held(folder: Path, what: str) -> Iterator[None]:
+    """Keep other processes and threads from holding the same folder for the duration of the `with` block.
+
+    Args:
+        folder: A folder that exists. While it is held, a file `FILE` in it says by whom.
+        what: What the holder does there, such as "a training run".
+
+    Raises:
+        UserError: Another process holds it; the message names the process and when it started.
+    """
+    path = folder / FILE
+    if path.is_symlink():
+        raise UserError(f"expected a file or nothing at {str(path)!r}, got a link; remove it.")
+    # Not shared between threads, nor between two calls in one.
+    lock = FileLock(path, timeout=0, on_acquired=_sign)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"expected {str(folder)!r} for {what}, got another one at work there{_holder(path)}; wait for it, or name "
+            "another folder with --run."
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is locked: whoever opened it before finds out that it is gone, and makes a new one.
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _sign(descriptor: int) -> None:
+    """Write into the file of a lock who has it."""
+    text = json.dumps({"process": os.getpid(), "started": time.strftime("%Y-%m-%d %H:%M:%S")})
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+def _holder(path: Path) -> str:
+    """Return who has a lock, in parentheses; nothing in the moment before it is written."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return f" (process {int(found['process'])}, started {str(found['started'])[:19]})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

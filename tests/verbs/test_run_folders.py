@@ -1,0 +1,114 @@
+"""Training deletes nothing but a run that it was told to replace, and writes through no link."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan import cli, recipes
+from longspan.errors import UserError
+from longspan.results import TrainingResult
+from longspan.tasks.recipe import Recipe
+from longspan.verbs.export import export
+from longspan.verbs.train import train
+
+SMALL = [
+    "model.wide=false",
+    "training.min_steps=0",
+    "training.max_minutes=0",
+    "data.tokens=words",
+    "data.vocab_size=60",
+    "model.dim=8",
+    "model.heads=2",
+    "model.depth=1",
+]
+
+
+def recipe(data: Path, *more: str) -> Recipe:
+    return recipes.load("classify", [f"data.path={data}", *SMALL, "training.num_train_epochs=1", *more])
+
+
+@pytest.fixture(scope="module")
+def small_run(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingResult]:
+    run = tmp_path_factory.mktemp("small") / "run"
+    return run, train(recipe(animals), run=run, progress=False)
+
+
+def test_a_mistake_leaves_no_folder(animals: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "deep" / "run"
+    with pytest.raises(UserError, match="expected a validation split"):
+        train(recipe(animals, "data.validation_fraction=0.0"), run=run)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("key", ["data.path", "training.word_vectors"])
+def test_overwrite_keeps_what_the_recipe_reads(
+    key: str, animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text("")
+    data = run / "animals.csv"
+    data.write_bytes(animals.read_bytes())
+    (tmp_path / "linked.csv").symlink_to(data)
+    for path in (data, tmp_path / "linked.csv", os.path.relpath(data)):
+        given = {"data.path": str(animals), key: str(path)}
+        overrides = [f"{name}={value}" for name, value in given.items()]
+        assert cli.main(["train", "classify", *overrides, "--run", str(run), "--overwrite"]) == 2
+        told = capsys.readouterr().err
+        assert f"got {key}=" in told
+        assert told.count("\n") == 1
+        assert data.read_bytes() == animals.read_bytes()
+
+
+def test_a_linked_run_folder_is_emptied_and_stays_linked(animals: Path, tmp_path: Path, small_run: Any) -> None:
+    disk, run = tmp_path / "disk", tmp_path / "run"
+    disk.mkdir()
+    (disk / "recipe.toml").write_text("")
+    (disk / "elsewhere").symlink_to(animals)
+    run.symlink_to(disk)
+    train(recipe(animals), run=run, overwrite=True, progress=False)
+    assert run.is_symlink()
+    assert animals.exists()
+    assert not (disk / "elsewhere").exists()
+    assert (run / "model.safetensors").read_bytes() == (small_run[0] / "model.safetensors").read_bytes()
+
+
+def test_a_link_that_leads_nowhere_is_no_run_folder(animals: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to("nowhere")
+    with pytest.raises(UserError, match="got a link that leads nowhere"):
+        train(recipe(animals), run=tmp_path / "run")
+
+
+def test_checkpoints_are_not_written_through_links(animals: Path, tmp_path: Path, small_run: Any) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+    (run / "recipe.toml").write_bytes((small_run[0] / "recipe.toml").read_bytes())
+    (run / "checkpoints").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"checkpoints', got a link, which is not written through"):
+        train(recipe(animals), run=run, resume=True)
+    (run / "checkpoints").unlink()
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "checkpoint-22").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"checkpoint-22', got a link, which is not written through"):
+        train(recipe(animals), run=run, resume=True)
+    assert not list(elsewhere.iterdir())
+
+
+def test_an_export_keeps_what_came_meanwhile(small_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longspan.verbs import export as module
+
+    out, usual = tmp_path / "out", module._write_rest
+
+    def write_rest(*arguments: Any) -> None:
+        out.mkdir()
+        (out / "thesis.txt").write_text("my only copy")
+        usual(*arguments)
+
+    monkeypatch.setattr(module, "_write_rest", write_rest)
+    with pytest.raises(UserError, match="exists; choose another folder"):
+        export(small_run[0], out)
+    assert (out / "thesis.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

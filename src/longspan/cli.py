@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +126,10 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     _add_run(verb)
     _add_checkpoint(verb)
-    reads = "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable"
+    reads = (
+        "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable; and "
+        "data.KEY=VALUE, how they are read where that differs from training (./data.KEY=VALUE is a file)"
+    )
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
     told = "json (default), or another of the run's task, such as conll: a word with its label per line"
     verb.add_argument("--format", metavar="NAME", default="json", help=told)
@@ -311,7 +315,10 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     quieten_transformers()
     use_fastest_exact_products()
     given = {name: value for name, value in vars(args).items() if name in {"format", *names(ReadingOptions)}}
-    print_predictions(args.run, args.files or ["-"], out, stdin=sys.stdin.buffer, **given, **_checkpoint(args))
+    overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
+    files = [word for word in args.files if word not in overrides]
+    given["overrides"] = overrides
+    print_predictions(args.run, files or ["-"], out, stdin=sys.stdin.buffer, **given, **_checkpoint(args))
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:

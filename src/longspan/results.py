@@ -97,11 +97,15 @@ class Prediction:
 
     Attributes:
         where: Its place, such as "reviews.csv, row 17".
-        error: Why there is no prediction; None if there is one.
+        error: Why there is no prediction; None if there is one. All fields that tasks add are None then.
+        tokens_read: How many tokens of a truncated example were read; None if all were.
+        tokens_total: How many it has; None if all were read.
     """
 
     where: str
     error: str | None = None
+    tokens_read: int | None = field(default=None, kw_only=True)
+    tokens_total: int | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are not None."""

@@ -1,6 +1,7 @@
 """Labelling documents: order, windows, broken ones, and every kind of input."""
 
 import ast
+import dataclasses
 import gzip
 import io
 import json
@@ -253,7 +254,9 @@ NEWS = {
 def test_folders_of_classes_with_any_suffix_and_none(run_dir, sources, capsys):
     code, found, told = predicted(capsys, run_dir, "news")
     assert (code, found) == (0, NEWS)
-    assert told == "longspan: left out 1 file that is no document: 1 .png.\n"
+    first, second = told.splitlines()
+    assert first == "longspan: left out 1 file that is no document: 1 .png."
+    assert second.startswith("longspan: 1 of 5 documents have more than the 4 tokens")
     assert predicted(capsys, run_dir, "news/rec.bad/deep/er/readme.md")[1] == {"readme.md": "no"}
     # A file by itself may have any suffix.
     (sources / "a.lock").write_text("good")
@@ -335,3 +338,53 @@ def test_what_is_not_a_file_is_refused(run_dir, sources, capsys):
     (sources / "two\nlines" / "a\tb.txt").write_text("good")
     code, found, told = predicted(capsys, run_dir, "a.txt", "two\nlines")
     assert (code, found) == (0, {"a.txt": "yes", r"two\nlines/a\tb.txt": "yes"})
+
+
+def test_truncated_documents_say_so(run_dir, tmp_path, capsys):
+    run = load_run(run_dir)
+    short = dataclasses.replace(
+        run, recipe=dataclasses.replace(run.recipe, data=dataclasses.replace(run.recipe.data, max_length=3))
+    )
+    (tmp_path / "long.txt").write_text("one two three four five six")
+    (tmp_path / "short.txt").write_text("one")
+    found = {one.where: one for one in predict(short, [tmp_path / "long.txt", tmp_path / "short.txt"])}
+    long, other = (next(one for where, one in found.items() if name in where) for name in ("long", "short"))
+    assert long.tokens_read == 3
+    assert long.tokens_total > 3
+    assert long.to_dict()["tokens_read"] == 3
+    assert "tokens_read" not in other.to_dict()
+    told = capsys.readouterr().err
+    assert told.count("1 of 2 documents have more than the 3 tokens") == 1
+
+
+def test_error_rows_have_the_fields_of_the_task(run_dir, tmp_path):
+    (tmp_path / "empty.txt").write_text(" ")
+    (found,) = predict(run_dir, tmp_path / "empty.txt")
+    assert (found.error, found.label, found.probabilities) == ("no text", None, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (["some text that is no path"], "got the text 'some text that is no path'; write texts into a file"),
+        ("some\ntext", "got the text"),
+        ([{"text": "good"}], r"got \{'text': 'good'\}; write the data into a file"),
+        ({"text": "good"}, r"got \{'text': 'good'\}; write the data into a file"),
+        (3, "got 3; write the data into a file"),
+        ((word for word in ["good"]), "got 'good'; write the data into a file"),
+    ],
+)
+def test_data_in_memory_are_refused_in_a_sentence(run_dir, source, told):
+    with pytest.raises(UserError, match=told):
+        list(predict(run_dir, source))
+
+
+def test_any_key_of_the_data_can_be_set(run_dir, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("body,other\ngood,bad\n")
+    code = cli.main(["predict", str(run_dir), str(tmp_path / "a.csv"), "data.text_column=body"])
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["label"] in ("yes", "no")
+    assert cli.main(["predict", str(run_dir), str(tmp_path / "a.csv"), "data.text_colum=body"]) == 2
+    assert "did you mean '--text-column'" in capsys.readouterr().err
+    assert cli.main(["predict", str(run_dir), str(tmp_path / "a.csv"), "data.tokens=bytes"]) == 2
+    assert "is what the model was trained with" in capsys.readouterr().err

@@ -141,6 +141,13 @@ def encode(
     return [ids.tolist() for ids, _ in _encode(tokenizer, parts, config.max_length, config.keep)]
 
 
+def encode_counted(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig
+) -> list[tuple[list[int], int]]:
+    """Return the token ids of each text, as `encode` does, and how many tokens were left out."""
+    return [(ids.tolist(), lost) for ids, lost in _encode(tokenizer, [texts], config.max_length, config.keep)]
+
+
 def _encode(
     tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
 ) -> list[tuple[np.ndarray, int]]:

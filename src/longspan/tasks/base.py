@@ -163,6 +163,11 @@ class Task(abc.ABC, Generic[S]):
     stratify: ClassVar[str | None] = None
     #: What is measured: names, words and order of the scores, and which of them chooses the best epoch.
     scores: ClassVar[type[Scores]]
+    #: The class of its predictions, each field of which may be None: those of rows that cannot be read are of it, too.
+    prediction: ClassVar[type[Prediction]] = Prediction
+    #: Whether only a part is read of examples longer than `data.max_length`, as predictions then say: not so where they
+    #: are read in windows, or where the parts of an example are cut, such as titles.
+    cuts_examples: ClassVar[bool] = True
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
     #: Whether it fits the wide part that `model.wide` asks for.

@@ -6,6 +6,7 @@ outputs are scored, and what a prediction contains.
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from longspan.data.carried import Carried
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits, load
 from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer, encode, tokenize, truncation_table
+from longspan.data.tokens import build_tokenizer, encode, encode_counted, tokenize, truncation_table
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
@@ -197,7 +198,8 @@ class DocumentTask(Task[S]):
 
     def _answers(self, run: Run, window: list[Row]) -> Iterator[Prediction]:
         texts = [row.values.get(self.text) or "" for row in window]
-        tokens = encode(run.processor, texts, run.recipe.data)
+        counted = encode_counted(run.processor, texts, run.recipe.data)
+        tokens = [ids for ids, _ in counted]
         problems = [
             row.problem or ("" if text.strip() else "empty document") or too_long(run.model, len(ids))
             for row, text, ids in zip(window, texts, tokens, strict=True)
@@ -206,11 +208,12 @@ class DocumentTask(Task[S]):
         examples = [{"input_ids": tokens[number]} for number in usable]
         batches = self._batches(run, [len(tokens[number]) for number in usable])
         found = iter(outputs(run.model, examples, batches, pad_id=run.processor.pad_token_id))
-        for row, problem in zip(window, problems, strict=True):
+        for row, problem, (ids, lost) in zip(window, problems, counted, strict=True):
             if problem:
-                yield Prediction(row.where, problem)
-            else:
-                yield self.answer(row.where, next(found), run.model.config)
+                yield self.prediction(row.where, problem)
+                continue
+            answer = self.answer(row.where, next(found), run.model.config)
+            yield replace(answer, tokens_read=len(ids), tokens_total=len(ids) + lost) if lost else answer
 
 
 def windows(rows: Iterable[Row], text: str) -> Iterator[list[Row]]:

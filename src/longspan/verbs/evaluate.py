@@ -48,7 +48,7 @@ def evaluate(
         UserError: No such run or split, options that the task does not have, data that do not fit the model, or
             overrides of what is not data, or of tokens.
     """
-    loaded = _reading(as_run(run, checkpoint, allow_imports), overrides)
+    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     examples, skipped, split, source = load_split(loaded, data, split)
@@ -61,8 +61,12 @@ def evaluate(
     return result
 
 
-def _reading(run: Run, overrides: Sequence[str]) -> Run:
-    """Return the run with other settings of its data."""
+def with_data_settings(run: Run, overrides: Sequence[str]) -> Run:
+    """Return the run with other settings of its data.
+
+    Raises:
+        UserError: Overrides of what is not data, or of tokens.
+    """
     if not overrides:
         return run
     recipe = recipes.load(str(run.folder / "recipe.toml"), overrides)

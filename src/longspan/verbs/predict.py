@@ -3,21 +3,26 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO
 
+from longspan.data.notes import note
+from longspan.data.opening import expand
 from longspan.data.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.results import Prediction
 from longspan.runs import as_run
 from longspan.tasks.base import Run
+from longspan.verbs.evaluate import with_data_settings
 
 
 def predict(
     run: Run | Path | str,
     source: Path | str | Sequence[Path | str] | Iterable[Row],
     *,
+    overrides: Sequence[str] = (),
     text_column: str | None = None,
     encoding: str | None = None,
     delimiter: str | None = None,
@@ -34,6 +39,7 @@ def predict(
             any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
             `longspan.data.paths.read_paths`, which reads them. Rows from there may be given instead. A limited number
             of them is read ahead.
+        overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
         text_column: The column with the documents; by default, as in training, and so on:
         encoding: The encoding of files, or "auto".
         delimiter: What separates the fields of csv and tsv files.
@@ -43,27 +49,87 @@ def predict(
         allow_imports: Packages or modules that dotted paths in the run folder may import.
 
     Yields:
-        For each row, in order, its prediction, or the `error` that says why there is none.
+        For each row, in order, its prediction, or the `error` that says why there is none. Of truncated documents it
+        says how many tokens were read, and at the end a sentence on standard error says how many documents these are.
 
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = as_run(run, checkpoint, allow_imports)
+    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
     paths = _paths(source)
     if paths is None:
-        return loaded.task.predict(loaded, cast(Iterable[Row], source))
+        return _noting_truncation(loaded, loaded.task.predict(loaded, _rows(source)))
     given: dict[str, Any] = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
-    return loaded.task.predict(loaded, loaded.task.inputs_of(loaded, paths, data, stdin))
+    return _noting_truncation(loaded, loaded.task.predict(loaded, loaded.task.inputs_of(loaded, paths, data, stdin)))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
-    """Return the paths that a source consists of; None if it consists of rows."""
+    """Return the paths that a source consists of; None if it consists of rows.
+
+    Raises:
+        UserError: It is a text, or several.
+    """
     if isinstance(source, Path | str):
-        return [source]
-    named = isinstance(source, Sequence) and all(isinstance(path, Path | str) for path in source)
-    return list(source) if named else None
+        source = [source]
+    elif not isinstance(source, Sequence) or not all(isinstance(path, Path | str) for path in source):
+        return None
+    for path in source:
+        if _is_text(str(path)):
+            raise UserError(
+                f"expected paths of files or folders, got the text {reprlib.repr(str(path))}; write texts into a file, "
+                "one in each line, and give its path."
+            )
+    return list(source)
+
+
+def _is_text(path: str) -> bool:
+    """Say whether something in place of a path is a text rather than a mistyped path."""
+    try:
+        if expand(path).exists():
+            return False
+    except (OSError, ValueError):
+        return True
+    return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
+
+
+def _rows(source: Any) -> Iterator[Row]:
+    """Yield the rows of a source, which must have no others.
+
+    Raises:
+        UserError: Something is no row.
+    """
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        raise _no_rows(source)
+    for row in source:
+        if not isinstance(row, Row):
+            raise _no_rows(row)
+        yield row
+
+
+def _no_rows(found: Any) -> UserError:
+    return UserError(
+        "expected paths of files or folders, or rows from `longspan.data.paths.read_paths`, got "
+        f"{reprlib.repr(found)}; write the data into a file, such as one of JSON lines, and give its path."
+    )
+
+
+def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+    """Yield predictions, and say at the end of how many documents not all tokens were read."""
+    cut = total = 0
+    try:
+        for prediction in predictions:
+            total += 1
+            cut += prediction.tokens_read is not None
+            yield prediction
+    finally:
+        if cut:
+            kept = {"first": "beginning", "last": "end"}.get(run.recipe.data.keep, run.recipe.data.keep)
+            note(
+                f"{cut:,} of {total:,} documents have more than the {run.recipe.data.max_length:,} tokens that the "
+                f"model was trained to read (data.max_length), so only the {kept} of each was read"
+            )
 
 
 def print_predictions(

@@ -47,6 +47,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
 
     data_config = ClassificationData
     scores = ClassificationScores
+    prediction = ClassPrediction
     model_class = LongspanForSequenceClassification
     trainer_class = WideTrainer
     fits_wide = True

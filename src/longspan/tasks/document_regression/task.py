@@ -46,6 +46,7 @@ class DocumentRegression(DocumentTask[RegressionScores]):
     data_config = RegressionData
     data_hint = Task.data_hint
     scores = RegressionScores
+    prediction = NumberPrediction
     model_class = LongspanForSequenceClassification
     facts: ClassVar[Facts] = {
         **DocumentTask.facts,

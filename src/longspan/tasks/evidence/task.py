@@ -49,6 +49,7 @@ class Evidence(Task[EvidenceScores]):
     training_options = TrainingOptions
     data_hint = "data.path=FOLDER (QMSum's, with a JSON file for each meeting) or data.path=FILE (JSON lines)"
     scores = EvidenceScores
+    prediction = EvidencePrediction
     model_class = LongspanForEvidence
     reads_questions = True
 
@@ -138,10 +139,10 @@ class Evidence(Task[EvidenceScores]):
         parts, questions = row.values.get("parts") or [], row.values.get("questions") or []
         problem = row.problem or ("" if parts else "empty document") or ("" if questions else "no question")
         if problem:
-            return Prediction(row.where, problem)
+            return self.prediction(row.where, problem)
         examples = list(read(run.processor, parts, questions))
         if problem := too_long(run.model, len(examples[0]["input_ids"])):
-            return Prediction(row.where, problem)
+            return self.prediction(row.where, problem)
         batches = [[number] for number in range(len(examples))]
         logits = evidence_logits(run.model, examples, batches, pad_id=run.processor.pad_token_id)
         threshold = run.model.config.thresholds[0]

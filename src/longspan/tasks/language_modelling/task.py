@@ -53,6 +53,7 @@ class LanguageModelling(Task[LanguageScores]):
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = LanguageScores
+    prediction = LossPrediction
     model_class = LongspanForCausalLM
     data_hint = DATA_HINT
 

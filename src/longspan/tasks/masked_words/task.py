@@ -52,6 +52,7 @@ class MaskedWords(Task[MaskedScores]):
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = MaskedScores
+    prediction = FilledPrediction
     model_class = LongspanForMaskedLM
     data_hint = DATA_HINT
 

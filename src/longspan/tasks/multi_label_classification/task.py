@@ -46,6 +46,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores]):
     evaluation_options = EvaluationOptions
     data_hint = Task.data_hint
     scores = MultiLabelScores
+    prediction = MultiLabelPrediction
     model_class = LongspanForSequenceClassification
     trainer_class = ThresholdTrainer
     facts: ClassVar[Facts] = {

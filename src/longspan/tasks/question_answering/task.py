@@ -64,6 +64,8 @@ class QuestionAnswering(Task[AnswerScores]):
         "and answers), or data.train=FILE"
     )
     scores = AnswerScores
+    prediction = AnswerPrediction
+    cuts_examples = False
     model_class = LongspanForQuestionAnswering
     reads_questions = True
 
@@ -160,7 +162,7 @@ class QuestionAnswering(Task[AnswerScores]):
         found = answers.answered(made_rows, logits, config.longest_answer)
         for row, problem in zip(window, problems, strict=True):
             if problem:
-                yield Prediction(row.where, problem)
+                yield self.prediction(row.where, problem)
             else:
                 yield _prediction(row.where, next(found), config.answer_threshold)
 

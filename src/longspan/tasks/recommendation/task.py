@@ -71,6 +71,8 @@ class Recommendation(Task[RecommendationScores]):
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = RecommendationScores
+    prediction = RankedPrediction
+    cuts_examples = False
     model_class = LongspanForRecommendation
     data_hint = "data.path=FOLDER (MIND's, unpacked) or data.path=FILE (a click log: user, title, clicked, time)"
 

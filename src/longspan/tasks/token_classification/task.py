@@ -41,6 +41,8 @@ class TokenClassification(Task[TokenScores]):
     data_config = TokenData
     training_options = TrainingOptions
     scores = TokenScores
+    prediction = WordsPrediction
+    cuts_examples = False
     model_class = LongspanForTokenClassification
     data_hint: ClassVar[str] = (
         "data.path=FILE (a file in columns such as CoNLL-U, a word per line, or a jsonl table with lists), or "

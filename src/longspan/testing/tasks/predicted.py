@@ -25,6 +25,9 @@ def bad_rows_keep_their_place(subject: Subject) -> None:
     found = list(predict(subject.run(), [good[0], bad, good[1]]))
     need([one.where for one in found] == [good[0].where, "the bad row", good[1].where], "bad rows keep their place")
     need(found[1].error == "broken UTF-8", "a bad row must have its problem as the error")
+    kinds = {type(one).__name__ for one in found} | {subject.task().prediction.__name__}
+    told = ", ".join(sorted(kinds))
+    need(len(kinds) == 1, f"predictions and errors must be of the class that the task names, but are {told}")
     need(found[0].error is None and found[2].error is None, "a bad row must not spoil others")
 
 

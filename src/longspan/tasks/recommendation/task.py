@@ -1,5 +1,6 @@
 """Recommending items, such as news: `Recommendation`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns import Column
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits
+from longspan.data.notes import note
 from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer
 from longspan.models import LongspanConfig, LongspanForRecommendation
@@ -89,6 +91,7 @@ class Recommendation(Task[RecommendationScores]):
         self, run: Run, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
     ) -> Iterator[Row]:
         assert isinstance(data, RecommendationData)
+        skipped: Counter[str] = Counter()
         for path in paths:
             own = replace(
                 data, path=str(path), train="", validation="", test="", validation_fraction=0, test_fraction=0
@@ -97,10 +100,13 @@ class Recommendation(Task[RecommendationScores]):
             # Without a table of news of its own, a file speaks of what the model was trained with.
             known = None if beside else read(data, training=False).catalogue
             found = read(own, training=False, candidates=False, catalogue=known)
+            skipped.update(found.skipped)
             for rows in found.splits.values():
                 examples = Recommended(rows, found)
                 for number, where in enumerate(rows["where"][:]):
                     yield Row({"examples": examples, "row": number}, where, "")
+        if skipped:
+            note(report.left_out(skipped).lower().removesuffix("."))
 
     def prepare(self, recipe: Recipe) -> PreparedItems:
         data = recipe.data
@@ -173,7 +179,7 @@ class Recommendation(Task[RecommendationScores]):
         (folder / "users.txt").write_text(told, encoding="utf-8")
         interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
         return scores, {
-            "data": describe(rows),
+            "data_summary": describe(rows),
             "auc_interval": interval,
             "unlabelled": len(examples.rows) - len(rows),
         }
@@ -192,7 +198,10 @@ class Recommendation(Task[RecommendationScores]):
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "impressions" in row}
         rows = ([name, *(write(row[key]) for key, (_, write) in _FACTS.items())] for name, row in splits.items())
-        return table(["split", *(words for words, _ in _FACTS.values())], rows, style)
+        parts = [table(["split", *(words for words, _ in _FACTS.values())], rows, style)]
+        if data.get("skipped"):
+            parts.append(report.left_out(data["skipped"]))
+        return "\n\n".join(parts)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
@@ -218,6 +227,9 @@ def describe(rows: Dataset) -> dict[str, Any]:
         "clicked": float((clicked.values == 1).mean()) if len(clicked.values) else 0.0,
         "history": float(history.sizes.mean()),
         "longest": int(history.sizes.max(initial=0)),
+        "unknown_clicks": sum(rows["unknown_history"][:]),
+        "unknown_candidates": int(ragged(rows, "unknown").sizes.sum()),
+        "unknown_clicked": sum(rows["unknown_clicked"][:]),
     }
 
 

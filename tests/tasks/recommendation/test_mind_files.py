@@ -237,6 +237,9 @@ def test_items_that_the_catalogue_lacks_are_left_out_and_counted(tmp_path: Path,
     found = read(settings(tmp_path), training=False)
     assert [row["clicked"] for row in found.splits["train"]] == [[1, 0], [0], [1, 0]]
     assert "no known clicked candidate" not in found.skipped
+    write_mind(tmp_path / "none", [behavior(1, shown="N99-1 N4-0")])
+    with pytest.raises(UserError, match=r"in news.tsv, got none of them .first: 'N99' at behaviors.tsv, line 1.; add"):
+        read(settings(tmp_path / "none"))
 
 
 def test_unknown_identifiers_that_end_like_labels(tmp_path: Path) -> None:

@@ -280,6 +280,13 @@ def test_predictions_and_scores_say_what_the_catalogue_lacks(
     )
 
 
+def test_what_cannot_be_done_is_refused(result: TrainingResult, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", result.folder]) == 2
+    assert "expected a task whose models read rows of tokens to export" in capsys.readouterr().err
+    assert main(["predict", result.folder, "-"]) == 2
+    assert "got standard input; name a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("row", [{"history": []}, {"history": None}, {"history": [], "candidates": []}])
 def test_users_with_neither_clicks_nor_candidates_are_ordinary(
     result: TrainingResult, row: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -307,7 +307,13 @@ def _checked(
     counts.add(UNKNOWN_CLICKED, int(number.sum()))
     if clicks:
         # Nobody can learn from a click on an item that cannot be read.
-        rows = _without(rows, (number > 0) & (_column(rows, "clicks") <= 0), "no known clicked candidate", counts)
+        lost = (number > 0) & (_column(rows, "clicks") <= 0)
+        if len(rows) and lost.all():
+            raise UserError(
+                f"expected clicked candidates of {source.name} in {news}, got none of them (first: "
+                f"{rows[0]['unknown'][0]!r} at {rows[0]['where']}); add the items, or set data.news to their table."
+            )
+        rows = _without(rows, lost, "no known clicked candidate", counts)
         number = _column(rows, "clicks")
         if (number <= 0).any() and not data.skip_bad_rows:
             first = rows[int(np.flatnonzero(number <= 0)[0])]

@@ -17,6 +17,7 @@ from longspan.data.loading import Splits
 from longspan.data.notes import note
 from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer
+from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
@@ -93,6 +94,8 @@ class Recommendation(Task[RecommendationScores]):
         assert isinstance(data, RecommendationData)
         skipped: Counter[str] = Counter()
         for path in paths:
+            if str(path) == "-":
+                raise UserError("expected files or folders to recommend from, got standard input; name a file.")
             own = replace(
                 data, path=str(path), train="", validation="", test="", validation_fraction=0, test_fraction=0
             )

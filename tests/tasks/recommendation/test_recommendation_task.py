@@ -280,6 +280,20 @@ def test_predictions_and_scores_say_what_the_catalogue_lacks(
     )
 
 
+def test_a_test_split_without_labels_is_not_scored(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train", "dev", "test"):
+        shutil.copytree(folder / f"MINDtiny_{'dev' if name == 'test' else name}", tmp_path / f"M_{name}")
+    test = tmp_path / "M_test" / "behaviors.tsv"
+    test.write_text(behavior(1, "U1", "N1", "N2 N3") + "\n", encoding="utf-8")
+    recipe = recipes.load("news", [f"data.path={tmp_path}", *SMALL])
+    prepared = recipe.task.prepare(recipe)
+    assert list(prepared.splits) == ["train", "validation"]
+    assert prepared.data["test"]["impressions"] == 1
+    assert "the test split does not say what was clicked, so it is not scored" in capsys.readouterr().err
+
+
 def test_what_cannot_be_done_is_refused(result: TrainingResult, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", result.folder]) == 2
     assert "expected a task whose models read rows of tokens to export" in capsys.readouterr().err

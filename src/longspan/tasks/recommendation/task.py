@@ -128,8 +128,13 @@ class Recommendation(Task[RecommendationScores]):
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **names.settings()}
         facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
         facts |= {"items": len(found.catalogue), "skipped": found.skipped, "encodings": found.encodings}
+        splits = dict(found.splits)
+        if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
+            # As MIND's: only the leaderboard knows.
+            note("the test split does not say what was clicked, so it is not scored")
+            del splits["test"]
         return PreparedItems(
-            dict(found.splits), tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
+            splits, tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
         )
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:

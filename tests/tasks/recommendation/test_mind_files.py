@@ -224,7 +224,7 @@ def test_items_that_the_catalogue_lacks_are_left_out_and_counted(tmp_path: Path,
     found = read(settings(tmp_path, history=3))
     assert found.skipped == {
         "clicks on unknown items": 3,
-        "unknown candidates, not clicked": 1,
+        "unknown candidates without a click": 1,
         "unknown candidates, clicked": 2,
         "no known clicked candidate": 1,
     }

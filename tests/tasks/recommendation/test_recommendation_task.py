@@ -256,7 +256,7 @@ def test_predictions_and_scores_say_what_the_catalogue_lacks(
     # Whatever cannot be read comes last, and each candidate has its rank.
     assert (second["ranks"], second["unknown"], "unknown_clicks" in second) == ([3, 1, 4, 2], ["N98", "N99"], False)
     assert [each["item"] for each in second["ranking"]] == ["N1", "N2"]
-    told = "clicks on unknown items: 1; unknown candidates, not clicked: 1; unknown candidates, clicked: 1."
+    told = "clicks on unknown items: 1; unknown candidates without a click: 1; unknown candidates, clicked: 1."
     assert err.count(f"longspan: left out while reading: {told}") == 1
     users.write_text(json.dumps(rows[1]), encoding="utf-8")
     assert main(["predict", result.folder, str(users), "--format", "mind"]) == 0

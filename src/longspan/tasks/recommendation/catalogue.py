@@ -27,7 +27,7 @@ FEATURES = Features(
     {name: Value("large_string") for name in _TEXTS} | {"entities": List(Value("string")), "where": Value("string")}
 )
 UNKNOWN_CLICKS = "clicks on unknown items"
-UNKNOWN_CANDIDATES = "unknown candidates, not clicked"
+UNKNOWN_CANDIDATES = "unknown candidates without a click"
 UNKNOWN_CLICKED = "unknown candidates, clicked"
 """What is left out because the catalogue lacks it: of histories, and of what was shown."""
 OTHER_CONTENTS = "the identifier of another item"

@@ -25,7 +25,7 @@ from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
 from longspan.results import Export, Int8
 from longspan.runs import as_run
-from longspan.tasks.base import Run
+from longspan.tasks.base import Run, Task
 from longspan.verbs.evaluate import load_split
 
 FORMATS = {
@@ -88,6 +88,9 @@ def export(
             f"expected a model that reads tokens by itself to export, got one with the pretrained encoder "
             f"{loaded.model.config.encoder!r}, which reads as many windows as documents need; use it with longspan."
         )
+    if type(loaded.task).token_rows is Task.token_rows:
+        # It refuses, before examples are read that need not be rows.
+        loaded.task.token_rows(loaded, Dataset.from_dict({}))
     folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
     _check_out(folder, overwrite)
     if data is None or int8:

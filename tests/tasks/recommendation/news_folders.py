@@ -65,6 +65,10 @@ def settings(path: Path | str = "", **options: Any) -> RecommendationData:
     return RecommendationData(path=str(path), **{"validation_fraction": 0.0, **options})
 
 
+#: What an impression has whose items are all known.
+NONE_UNKNOWN = {"unknown": [], "unknown_places": [], "unknown_clicked": 0, "unknown_history": 0}
+
+
 def named(recorded: Recorded, split: str = "train") -> list[dict[str, Any]]:
     """Return the impressions with identifiers in place of numbers."""
     items = recorded.catalogue["item"][:]

@@ -153,11 +153,14 @@ def test_items_from_a_table_of_news(tmp_path: Path) -> None:
     found = read(settings(path, news=str(tmp_path / "news.tsv")))
     assert found.catalogue["title"][:] == ["One", "Two"]
     assert short(found)[1] == ("u", ["N2"], ["N1"], [0])
-    write_log(path, [("u", "N2", 1), ("u", "N9", 0)], "user,item,clicked")
-    with pytest.raises(UserError, match=r"got 1 row with others .first: 'N9' at log.csv, row 2"):
+    rows = [("u", "N8", 1, 1), ("u", "N2", 1, 2), ("u", "N9", 0, 2), ("u", "N1", 0, 3)]
+    write_log(path, rows, "user,item,clicked,time")
+    found = read(settings(path, news=str(tmp_path / "news.tsv")))
+    assert found.skipped == {"unknown candidates, clicked": 1, "unknown candidates without a click": 1}
+    assert short(found) == [("u", [], ["N2"], [1]), ("u", ["N2"], ["N1"], [0])]
+    write_log(path, rows[:1], "user,item,clicked,time")
+    with pytest.raises(UserError, match=r"expected items of the table of news .* .first: 'N8' at log.csv, row 1"):
         read(settings(path, news=str(tmp_path / "news.tsv")))
-    found = read(settings(path, news=str(tmp_path / "news.tsv"), skip_bad_rows=True))
-    assert (found.skipped, len(found.splits["train"])) == ({"unknown items": 1}, 1)
 
 
 def test_prediction_needs_no_clicks(tmp_path: Path) -> None:

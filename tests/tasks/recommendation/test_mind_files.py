@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from news_folders import TITLES, behavior, entity, named, news_row, settings, write_mind
+from news_folders import NONE_UNKNOWN, TITLES, behavior, entity, named, news_row, settings, write_mind
 
 from longspan.data import unquoted
 from longspan.errors import UserError
@@ -41,9 +41,9 @@ def test_every_field(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found.splits["train"].to_list() == [
         {"impression": "1", "user": "U13740", "time": 1573463158.0, "history": [1, 0, 1], "candidates": [0, 1],
-         "clicked": [0, 1], "where": "behaviors.tsv, line 1"},
+         "clicked": [0, 1], **NONE_UNKNOWN, "where": "behaviors.tsv, line 1"},
         {"impression": "2", "user": "U91836", "time": 1573819201.0, "history": [], "candidates": [1], "clicked": [1],
-         "where": "behaviors.tsv, line 2"},
+         **NONE_UNKNOWN, "where": "behaviors.tsv, line 2"},
     ]  # fmt: skip
     assert found.users() == ["U13740", "U91836"]
     assert found.popularity().tolist() == [0, 2, 0]
@@ -175,8 +175,7 @@ BAD: list[tuple[str, dict[str, str], str, str]] = [
     (behavior(2, shown="N3 N4"), {}, "candidates without -0 or -1 at behaviors.tsv, line 2", "no clicks"),
     (behavior(2, shown="N3-1 N4"), {}, "candidates with and without -0 or -1", "candidates with and without -0 or -1"),
     (behavior(2, shown="N3-1 N4-2"), {}, "a label other than -0 and -1 .'N4-2'.", "a label other than -0 and -1"),
-    (behavior(2, shown="N3-1 N99-0"), {}, "in news.tsv, got 1 row with others .first: 'N99' at", "unknown items"),
-    (behavior(2, history="N98 N1"), {}, "in news.tsv, got 1 row with others .first: 'N98' at", "clicks on unknown"),
+    (behavior(2, shown="N98-1 N99-0"), {}, "in news.tsv, got 1 row without .first: 'N98' at", "no known candidate"),
     (behavior(1), {}, "got 1 row with the identifier of an earlier one .first: '1' at", "impressions given twice"),
     (behavior(2, time="yesterday"), {}, "no time .expected a number or a time such as", "no time"),
     (behavior(2, user=" "), {}, "with no user in 1 row", "no user"),
@@ -201,11 +200,53 @@ def test_bad_rows(tmp_path: Path, row: str, more: dict[str, str], sentence: str,
     ((said, count),) = found.skipped.items()
     assert said.startswith(reason)
     assert count == 1
-    whole = bool(more) or reason == "clicks on unknown"
-    assert [line["impression"] for line in found.splits["train"]] == (["1", "2", "3"] if whole else ["1", "3"])
+    assert [line["impression"] for line in found.splits["train"]] == (["1", "2", "3"] if more else ["1", "3"])
     assert found.catalogue["title"][:] == list(TITLES.values())
-    if reason == "clicks on unknown":
-        assert named(found)[1]["history"] == ["N1"]
+
+
+@pytest.mark.parametrize("kind", ["mind", "csv", "jsonl"])
+def test_items_that_the_catalogue_lacks_are_left_out_and_counted(tmp_path: Path, kind: str) -> None:
+    rows = [
+        # Of history 3, "N1" and "N2" stay: what is unknown takes no room.
+        behavior(1, history="N5 N1 N97 N2 N98 N4", shown="N99-0 N3-1 N96-1 N4-0"),
+        # The click cannot be learned from, and is no mistake.
+        behavior(2, shown="N99-1 N4-0"),
+        behavior(3, history="N98"),
+    ]
+    write_mind(tmp_path, rows)
+    if kind != "mind":
+        names = ["impression", "user", "time", "history", "candidates"]
+        table = [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
+        lines = [",".join(names), *(",".join(row.values()) for row in table)]
+        lines = lines if kind == "csv" else [json.dumps(row) for row in table]
+        (tmp_path / "behaviors.tsv").unlink()
+        (tmp_path / f"behaviors.{kind}").write_text("\n".join(lines) + "\n")
+    found = read(settings(tmp_path, history=3))
+    assert found.skipped == {
+        "clicks on unknown items": 3,
+        "unknown candidates without a click": 1,
+        "unknown candidates, clicked": 2,
+        "no known clicked candidate": 1,
+    }
+    names = ["history", "candidates", "clicked", "unknown", "unknown_places", "unknown_clicked", "unknown_history"]
+    assert [[row[name] for name in names] for row in named(found)] == [
+        [["N1", "N2", "N4"], ["N3", "N4"], [1, 0], ["N99", "N96"], [0, 2], 1, 2],
+        [[], ["N3", "N4"], [1, 0], [], [], 0, 1],
+    ]
+    # Other splits keep what was shown without a known click; it is scored with neither kind.
+    found = read(settings(tmp_path), training=False)
+    assert [row["clicked"] for row in found.splits["train"]] == [[1, 0], [0], [1, 0]]
+    assert "no known clicked candidate" not in found.skipped
+    write_mind(tmp_path / "none", [behavior(1, shown="N99-1 N4-0")])
+    with pytest.raises(UserError, match=r"in news.tsv, got none of them .first: 'N99' at behaviors.tsv, line 1.; add"):
+        read(settings(tmp_path / "none"))
+
+
+def test_unknown_identifiers_that_end_like_labels(tmp_path: Path) -> None:
+    news = [news_row(item, f"title {item}") for item in ("a", "b-17")]
+    folder = write_mind(tmp_path, [behavior(1, history="", shown="b-17 c-1 c-18 a")], news)
+    row = named(read(settings(folder), training=False))[0]
+    assert (row["candidates"], row["clicked"], row["unknown"]) == (["b-17", "a"], [], ["c-1", "c-18"])
 
 
 def test_evaluation_needs_no_clicks(tmp_path: Path) -> None:
@@ -245,7 +286,7 @@ def test_identifiers_that_end_like_labels(tmp_path: Path) -> None:
     folder = write_mind(tmp_path, [behavior(1, history="a-1 a", shown="a-1-1 b-17-0")], news)
     assert named(read(settings(folder)))[0] | {"where": ""} == {
         "impression": "1", "user": "U1", "time": 1573463158.0, "history": ["a-1", "a"], "candidates": ["a-1", "b-17"],
-        "clicked": [1, 0], "where": "",
+        "clicked": [1, 0], "where": "", **NONE_UNKNOWN,
     }  # fmt: skip
     write_mind(tmp_path, [behavior(1, history="", shown="b-17 b-17")], news)
     assert named(read(settings(folder), training=False))[0]["candidates"] == ["b-17", "b-17"]

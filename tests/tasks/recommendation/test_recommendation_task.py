@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,6 +237,93 @@ def test_users_who_are_shown_nothing_get_the_best_of_the_catalogue(
     # Some titles are alike, and their scores are equal.
     scores = [[each["score"] for each in found["ranking"]] for found in (first, again)]
     assert scores[1] == pytest.approx(scores[0], abs=2e-4)
-    users.write_text(json.dumps({"user": "new", "history": ["N1", "N99"]}), encoding="utf-8")
+
+
+def test_predictions_and_scores_say_what_the_catalogue_lacks(
+    result: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users.jsonl"
+    shown = ["N98-0", "N1-1", "N99-1", "N2-0"]
+    rows = [
+        {"user": "new", "history": ["N1", "N99"]},
+        {"impression": "7", "user": "new", "history": ["N3"], "candidates": shown},
+    ]
+    users.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert main(["predict", result.folder, str(users)]) == 0
+    out, err = capsys.readouterr()
+    first, second = map(json.loads, out.splitlines())
+    assert (first["unknown_clicks"], "unknown" in first, len(first["ranking"])) == (1, False, 10)
+    # Whatever cannot be read comes last, and each candidate has its rank.
+    assert (second["ranks"], second["unknown"], "unknown_clicks" in second) == ([3, 1, 4, 2], ["N98", "N99"], False)
+    assert [each["item"] for each in second["ranking"]] == ["N1", "N2"]
+    told = "clicks on unknown items: 1; unknown candidates without a click: 1; unknown candidates, clicked: 1."
+    assert err.count(f"longspan: left out while reading: {told}") == 1
+    users.write_text(json.dumps(rows[1]), encoding="utf-8")
+    assert main(["predict", result.folder, str(users), "--format", "mind"]) == 0
+    assert capsys.readouterr().out == "7 [3,1,4,2]\n"
+    assert main(["evaluate", result.folder, "--data", str(users)]) == 2
+    assert "expected a table of news" in capsys.readouterr().err
+    write_mind(tmp_path / "b", [behavior(7, "new", "N3 N97", " ".join(shown))],
+               [news_row("N1", "storm rain"), news_row("N2", "goal cup"), news_row("N3", "wind")])  # fmt: skip
+    assert main(["evaluate", result.folder, "--data", str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert f"Left out while reading: {told}" in out
+    assert "Unknown candidates that were clicked are not ranked" in out
+    written = json.loads(Path(result.folder, "evaluation", "metrics.json").read_text())
+    counts = {"candidates": 2, "unknown_clicks": 1, "unknown_candidates": 2, "unknown_clicked": 1}
+    assert counts.items() <= written["data_summary"].items()
+    assert sum(written["skipped"].values()) == 3
+    users.write_text(json.dumps({"user": "new", "history": [], "candidates": ["N98"]}), encoding="utf-8")
     assert main(["predict", result.folder, str(users)]) == 2
-    assert "N99" in capsys.readouterr().err
+    assert (
+        "in the model's catalogue, got 1 row without (first: 'N98' at users.jsonl, line 1)" in capsys.readouterr().err
+    )
+
+
+def test_a_test_split_without_labels_is_not_scored(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train", "dev", "test"):
+        shutil.copytree(folder / f"MINDtiny_{'dev' if name == 'test' else name}", tmp_path / f"M_{name}")
+    test = tmp_path / "M_test" / "behaviors.tsv"
+    test.write_text(behavior(1, "U1", "N1", "N2 N3") + "\n", encoding="utf-8")
+    recipe = recipes.load("news", [f"data.path={tmp_path}", *SMALL])
+    prepared = recipe.task.prepare(recipe)
+    assert list(prepared.splits) == ["train", "validation"]
+    assert prepared.data["test"]["impressions"] == 1
+    assert "the test split does not say what was clicked, so it is not scored" in capsys.readouterr().err
+
+
+def test_what_cannot_be_done_is_refused(result: TrainingResult, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", result.folder]) == 2
+    assert "expected a task whose models read rows of tokens to export" in capsys.readouterr().err
+    assert main(["predict", result.folder, "-"]) == 2
+    assert "got standard input; name a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("row", [{"history": []}, {"history": None}, {"history": [], "candidates": []}])
+def test_users_with_neither_clicks_nor_candidates_are_ordinary(
+    result: TrainingResult, row: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users.jsonl"
+    users.write_text(json.dumps({"user": "new", **row}), encoding="utf-8")
+    assert main(["predict", result.folder, str(users)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranking"]) == 10
+
+
+def test_predicting_needs_no_column_that_it_does_not_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(f"title {n % 5}", f"u{n % 3}", int(n % 2 == 0), n // 2) for n in range(20)]
+    log = write_log(tmp_path / "log.csv", rows, "title,user,clicked,when")
+    given = [f"data.path={log}", "data.time_column=when", "data.impression_column=view", *SMALL]
+    with pytest.raises(UserError, match="expected a column 'view'"):
+        train("news", given, run=tmp_path / "run", progress=False)
+    given.remove("data.impression_column=view")
+    train("news", [*given, "training.num_train_epochs=1"], run=tmp_path / "run", progress=False)
+    users = tmp_path / "users.jsonl"
+    users.write_text(json.dumps({"user": "u1", "history": ["title 1"]}), encoding="utf-8")
+    assert main(["predict", str(tmp_path / "run"), str(users)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranking"]) == 4
+    # A column that is there by its usual name is not overlooked.
+    users.write_text(json.dumps({"user": "u1", "history": ["title 1"], "time": 5}), encoding="utf-8")
+    assert main(["predict", str(tmp_path / "run"), str(users)]) == 2
+    assert "expected a column 'when' in users.jsonl" in capsys.readouterr().err

@@ -26,6 +26,10 @@ _TEXTS = ("item", "title", "abstract", "category", "subcategory")
 FEATURES = Features(
     {name: Value("large_string") for name in _TEXTS} | {"entities": List(Value("string")), "where": Value("string")}
 )
+UNKNOWN_CLICKS = "clicks on unknown items"
+UNKNOWN_CANDIDATES = "unknown candidates without a click"
+UNKNOWN_CLICKED = "unknown candidates, clicked"
+"""What is left out because the catalogue lacks it: of histories, and of what was shown."""
 OTHER_CONTENTS = "the identifier of another item"
 """The beginning of the problem of an item whose identifier another title has."""
 
@@ -36,6 +40,11 @@ class Counts:
 
     skipped: dict[str, int] = field(default_factory=dict)
     encodings: Counter[str] = field(default_factory=Counter)
+
+    def add(self, reason: str, number: int) -> None:
+        """Count what was left out for a reason."""
+        if number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
 
 
 class Item(NamedTuple):

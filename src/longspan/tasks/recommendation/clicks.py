@@ -13,7 +13,7 @@ from longspan.data.caching import cached_tables
 from longspan.data.finding import SPLITS
 from longspan.data.splitting import deal
 from longspan.errors import UserError
-from longspan.tasks.recommendation.catalogue import PACKAGE, Counts
+from longspan.tasks.recommendation.catalogue import PACKAGE, UNKNOWN_CANDIDATES, UNKNOWN_CLICKED, Counts
 from longspan.tasks.recommendation.impressions import FEATURES, rows_in
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of
@@ -22,7 +22,7 @@ from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of
 _AT_ONCE = 1 << 22
 #: Clicks looked at besides those that are kept, as candidates among them do not count.
 _SPARE = 16
-_HISTORIES = 1
+_HISTORIES = 2
 """Increase this when the same log gives other histories, so that outdated caches are not used."""
 
 
@@ -35,7 +35,7 @@ def impressions_of(
     same user and time; otherwise each row is one. Its history are the earlier clicks of its user, in the training split
     and in its own, on items that are not among its candidates. Without times no order is known, and the history are all
     clicks of the user in the training split on other items: rows are often sorted by what was clicked, and how long a
-    history is would tell.
+    history is would tell. Rows with items that the catalogue lacks are left out and counted.
 
     Args:
         logs: The good rows of each split.
@@ -44,8 +44,8 @@ def impressions_of(
         counts: Where rows that are left out are counted.
 
     Raises:
-        UserError: The rows of a user are not in the order of time, some lack a time, or there are items that the
-            catalogue lacks, and `skip_bad_rows` is not set.
+        UserError: The catalogue lacks all items; or the rows of a user are not in the order of time, or some lack a
+            time, and `skip_bad_rows` is not set.
     """
     log = _read(logs, data, catalogue, counts)
     fractions = {"validation": data.validation_fraction, "test": data.test_fraction}
@@ -111,21 +111,28 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
 
     bad = np.zeros(len(table), dtype=bool)
 
-    def leave_out(rows: np.ndarray, reason: str, expected: str, got: str, how: str, *, named: bool = False) -> None:
+    def leave_out(rows: np.ndarray, reason: str, expected: str, got: str, how: str) -> None:
         if not rows.any():
             return
         if not data.skip_bad_rows:
-            row = int(np.flatnonzero(rows)[0])
-            first = f"{called[row].as_py()!r} at {table['where'][row]}" if named else table["where"][row]
+            first = table["where"][int(np.flatnonzero(rows)[0])]
             raise UserError(
                 f"expected {expected}, got {rows_in(rows)} {got} (first: {first}); {how}, or set "
                 "data.skip_bad_rows=true to drop and count them."
             )
-        counts.skipped[reason] = counts.skipped.get(reason, 0) + int(rows.sum())
+        counts.add(reason, int(rows.sum()))
         bad[rows] = True
 
-    items_expected = "all items of the click log in the table of news"
-    leave_out(item < 0, "unknown items", items_expected, "with others", "add them", named=True)
+    clicked = _numpy(table["clicked"].cast(pa.int8()).fill_null(-1))
+    unknown = item < 0
+    if unknown.all():
+        raise UserError(
+            f"expected items of the table of news in the click log, got none of them (first: {called[0].as_py()!r} at "
+            f"{table['where'][0]}); set data.item_column to their identifiers, or data.news to another table."
+        )
+    counts.add(UNKNOWN_CLICKED, int((unknown & (clicked == 1)).sum()))
+    counts.add(UNKNOWN_CANDIDATES, int((unknown & (clicked != 1)).sum()))
+    bad |= unknown
     if timed:
         in_all = "a time in all rows of the click log or in none"
         leave_out(np.isnan(time) & ~bad, "no time", in_all, "without", "add them")
@@ -139,8 +146,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
     table, user, item, split, time = table.filter(pa.array(good)), user[good], item[good], split[good], time[good]
     order = np.unique(time, return_inverse=True)[1] if timed else np.arange(len(user))
     group = _groups(table, user, split, order if timed else None)
-    clicked = _numpy(table["clicked"].cast(pa.int8()).fill_null(-1))
-    return _Log(user, item, clicked, order, timed, split, group, table)
+    return _Log(user, item, clicked[good], order, timed, split, group, table)
 
 
 def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarray | None) -> np.ndarray:
@@ -233,6 +239,7 @@ def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterato
         told = np.bincount(of[labels >= 0], minlength=cut - start) == sizes[some]
         texts = log.table.take(pa.array(first[mine[some]]))
         numbers = pa.array(np.arange(start + 1, cut + 1)).cast(pa.string())
+        none = np.zeros(cut - start, np.int64)
         columns: dict[str, Any] = {
             "impression": pc.coalesce(texts["impression"], pa.chunked_array([numbers])),
             "user": texts["user"],
@@ -240,6 +247,10 @@ def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterato
             "history": as_lists(past, past_sizes, pa.int32()),
             "candidates": as_lists(log.item[shown], sizes[some], pa.int32()),
             "clicked": as_lists(labels[told[of]], np.where(told, sizes[some], 0), pa.int8()),
+            "unknown": as_lists(np.empty(0, dtype=object), none, pa.string()),
+            "unknown_places": as_lists(none[:0], none, pa.int32()),
+            "unknown_clicked": none,
+            "unknown_history": none,
             "where": texts["where"],
         }
         yield pa.table(columns)

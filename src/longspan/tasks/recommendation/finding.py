@@ -113,8 +113,10 @@ def is_headed(path: Path, data: RecommendationData, names: Iterable[str]) -> boo
     return not {*first_fields(path, data.encoding)}.isdisjoint(names)
 
 
-def table_schema(columns: list[Column], data: RecommendationData, path: Path | str) -> Schema:
-    """Return how a table is read.
+def table_schema(
+    columns: list[Column], data: RecommendationData, path: Path | str, *, predicting: bool = False
+) -> Schema:
+    """Return how a table is read; for `predicting`, it may lack optional columns that training had by another name.
 
     Raises:
         UserError: The settings name a column that the table lacks.
@@ -123,8 +125,9 @@ def table_schema(columns: list[Column], data: RecommendationData, path: Path | s
     present = [] if str(path).startswith(HUB) else column_names(Path(path), schema)
     if present and schema.header:
         for name in chosen(columns, data):
-            if name not in present:
-                column = next(column for column in columns if getattr(data, column.setting) == name)
+            column = next(column for column in columns if getattr(data, column.setting) == name)
+            usual = getattr(RecommendationData, column.setting)
+            if name not in present and (usual in present or column.required or not predicting):
                 raise UserError(
                     f"expected a column {name!r} in {printable(Path(path).name)}, got {', '.join(map(repr, present))}; "
                     + (nearest(name, present) or f"set data.{column.setting} to one of them.")

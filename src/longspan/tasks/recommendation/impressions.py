@@ -19,11 +19,18 @@ from longspan.data.opening import encoding_of, printable
 from longspan.data.schema import Schema, schema_of
 from longspan.data.unquoted import read_unquoted
 from longspan.errors import UserError
-from longspan.tasks.recommendation.catalogue import PACKAGE, Counts, facts_of
+from longspan.tasks.recommendation.catalogue import (
+    PACKAGE,
+    UNKNOWN_CANDIDATES,
+    UNKNOWN_CLICKED,
+    UNKNOWN_CLICKS,
+    Counts,
+    facts_of,
+)
 from longspan.tasks.recommendation.columns import MIND_TIME, Time, impression_columns, seconds
 from longspan.tasks.recommendation.finding import BEHAVIORS, Location, table_schema
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.ragged import as_lists, last
+from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of, ragged
 
 FEATURES = Features(
     {
@@ -33,18 +40,18 @@ FEATURES = Features(
         "history": List(Value("int32")),
         "candidates": List(Value("int32")),
         "clicked": List(Value("int8")),
+        "unknown": List(Value("string")),
+        "unknown_places": List(Value("int32")),
+        "unknown_clicked": Value("int32"),
+        "unknown_history": Value("int32"),
         "where": Value("string"),
     }
 )
-# Besides: what is wrong with a row, the first item that the catalogue lacks and how often it lacks one in the history
-# and among the candidates, and how many candidates were clicked, -1 where that is not known.
+# Besides: what is wrong with a row, and how many known candidates were clicked, -1 where that is not known.
 _CHECKED = Features(
     {
         **FEATURES,
         "problem": Value("string"),
-        "unknown": Value("string"),
-        "unknown_history": Value("int32"),
-        "unknown_candidates": Value("int32"),
         "clicks": Value("int32"),
     }
 )
@@ -103,7 +110,7 @@ def read_impressions(
         schema, facts = schema_of(impression_columns(data), data), ["mind", data.encoding, facts_of(path)]
         shown = partial(_mind_rows, path, data.encoding)
     else:
-        schema = table_schema(impression_columns(data, candidates=candidates), data, path)
+        schema = table_schema(impression_columns(data, candidates=candidates), data, path, predicting=not candidates)
         alone = replace(data, path="", train=str(path), validation="", test="")
         source = find(alone, schema, training=True)["train"]
         facts = [source.facts]
@@ -150,7 +157,8 @@ def _table_rows(source: Source, schema: Schema) -> Iterator[Shown]:
 def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = True) -> pa.Table:
     """Return impressions as numbers of `items`, with the last so many clicks of each history (0: all).
 
-    Without `candidates`, those that have none are fine.
+    What `items` lack is left out of histories and candidates, and counted. Without `candidates`, impressions that have
+    none are fine.
     """
     rows = len(shown.where)
     problem = _Problems(shown.problem)
@@ -161,6 +169,11 @@ def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = 
 
     ids, of = _flat(shown.candidates)
     found = _candidates(ids, items)
+    there = found.numbers >= 0
+    sizes = np.bincount(of[there], minlength=rows)
+    # Beside items without labels, an unknown "x-1" is an item, not a label.
+    plain = (sizes > 0) & (np.bincount(of[there & (found.labels >= 0)], minlength=rows) == 0)
+    found.labels[~there & plain[of]] = -1
     labelled = np.bincount(of[found.labels >= 0], minlength=rows)
     total = np.bincount(of, minlength=rows)
     if candidates:
@@ -170,18 +183,13 @@ def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = 
     problem.where((labelled > 0) & (labelled < total), "candidates with and without -0 or -1")
     problem.where(_empty(shown.user), "no user")
 
-    there = found.numbers >= 0
-    sizes = np.bincount(of[there], minlength=rows)
     told = (labelled == total) & (total > 0)
     labels = found.labels[there & told[of]]
-    clicks = np.bincount(of[found.labels == 1], minlength=rows)
-    unknown = np.full(rows, "", dtype=object)
-    # Backwards, so that the first one stays.
-    for place in np.flatnonzero(~there)[::-1]:
-        name = ids[place].as_py()
-        unknown[of[place]] = name[:-2] if found.labels[place] >= 0 else name
-    for place in np.flatnonzero(~known)[::-1]:
-        unknown[clicked_rows[place]] = clicked_ids[place].as_py()
+    clicked = found.labels == 1
+    unknown = np.flatnonzero(~there)
+    names = ids.take(pa.array(unknown)).to_pylist()
+    names = [name if found.labels[place] < 0 else name[:-2] for place, name in zip(unknown, names, strict=True)]
+    begins = offsets_of(total)[:-1]
     columns = {
         "impression": pc.cast(shown.impression, pa.string()).fill_null(""),
         "user": shown.user,
@@ -189,12 +197,13 @@ def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = 
         "history": as_lists(kept, history_sizes, pa.int32()),
         "candidates": as_lists(found.numbers[there], sizes, pa.int32()),
         "clicked": as_lists(labels, np.where(told, sizes, 0), pa.int8()),
+        "unknown": as_lists(np.array(names, dtype=object), total - sizes, pa.string()),
+        "unknown_places": as_lists(unknown - begins[of[unknown]], total - sizes, pa.int32()),
+        "unknown_clicked": np.bincount(of[~there & clicked], minlength=rows),
+        "unknown_history": np.bincount(clicked_rows[~known], minlength=rows),
         "where": shown.where,
         "problem": problem.texts(),
-        "unknown": pa.array(unknown, pa.string()),
-        "unknown_history": np.bincount(clicked_rows[~known], minlength=rows),
-        "unknown_candidates": np.bincount(of[~there], minlength=rows),
-        "clicks": np.where(told, clicks, -1),
+        "clicks": np.where(told, np.bincount(of[there & clicked], minlength=rows), -1),
     }
     return pa.table(columns)
 
@@ -221,9 +230,10 @@ def _candidates(ids: pa.Array, items: pa.Array) -> _Candidates:
         whole = _numbers(pc.index_in(some, items))
         labels[rest] = np.where(marked[rest] & (whole < 0), labels[rest], -1)
         numbers[rest] = whole
-        odd[rest] = (
-            (whole < 0) & ~marked[rest] & pc.match_substring_regex(some, r"-\d+$").to_numpy(zero_copy_only=False)
-        )
+        # "N4-2" has an odd label if there is an item "N4"; otherwise it is an unknown item.
+        stem = pc.replace_substring_regex(some, r"-\d+$", "")
+        numbered = _numbers(pc.index_in(stem, items)) >= 0
+        odd[rest] = (whole < 0) & ~marked[rest] & numbered & pc.not_equal(stem, some).to_numpy(zero_copy_only=False)
     return _Candidates(numbers, labels, odd)
 
 
@@ -281,20 +291,29 @@ def _checked(
         UserError: There are others, and `skip_bad_rows` is not set.
     """
     rows = without_bad_rows(rows, source, schema, data.skip_bad_rows, counts.skipped)
-    past = _column(rows, "unknown_history")
-    lacking = past + _column(rows, "unknown_candidates")
+    lacking = (ragged(rows, "unknown").sizes > 0) & (ragged(rows, "candidates").sizes == 0)
     if lacking.any() and not data.skip_bad_rows:
         first = rows[int(np.flatnonzero(lacking)[0])]
         raise UserError(
-            f"expected all items of {source.name} in {news}, got {rows_in(lacking > 0)} with others "
-            f"(first: {first['unknown']!r} at {first['where']}); add them, or set data.skip_bad_rows=true to leave "
-            "them out and count them."
+            f"expected a candidate of each impression of {source.name} in {news}, got {rows_in(lacking)} without "
+            f"(first: {first['unknown'][0]!r} at {first['where']}); add the items, or set data.skip_bad_rows=true to "
+            "drop and count such rows."
         )
-    if past.any():
-        counts.skipped["clicks on unknown items"] = counts.skipped.get("clicks on unknown items", 0) + int(past.sum())
-    rows = _without(rows, _column(rows, "unknown_candidates") > 0, "unknown items", counts)
+    rows = _without(rows, lacking, "no known candidate", counts)
     rows = _distinct(rows, source, data, counts)
+    number, unknown = _column(rows, "unknown_clicked"), ragged(rows, "unknown").sizes
+    counts.add(UNKNOWN_CLICKS, int(_column(rows, "unknown_history").sum()))
+    counts.add(UNKNOWN_CANDIDATES, int((unknown - number).sum()))
+    counts.add(UNKNOWN_CLICKED, int(number.sum()))
     if clicks:
+        # Nobody can learn from a click on an item that cannot be read.
+        lost = (number > 0) & (_column(rows, "clicks") <= 0)
+        if len(rows) and lost.all():
+            raise UserError(
+                f"expected clicked candidates of {source.name} in {news}, got none of them (first: "
+                f"{rows[0]['unknown'][0]!r} at {rows[0]['where']}); add the items, or set data.news to their table."
+            )
+        rows = _without(rows, lost, "no known clicked candidate", counts)
         number = _column(rows, "clicks")
         if (number <= 0).any() and not data.skip_bad_rows:
             first = rows[int(np.flatnonzero(number <= 0)[0])]
@@ -338,7 +357,7 @@ def rows_in(chosen: np.ndarray) -> str:
 def _without(rows: Dataset, bad: np.ndarray, reason: str, counts: Counts) -> Dataset:
     if not bad.any():
         return rows
-    counts.skipped[reason] = counts.skipped.get(reason, 0) + int(bad.sum())
+    counts.add(reason, int(bad.sum()))
     return rows.select(np.flatnonzero(~bad))
 
 

@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.tasks.base import Run
 from longspan.tasks.recommendation.items import Items
-from longspan.tasks.recommendation.mind import prediction_line, ranks_of
+from longspan.tasks.recommendation.mind import prediction_line, ranks_of, with_unknown
 from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits
 from longspan.tasks.recommendation.samples import Impressions
 
@@ -30,15 +30,19 @@ class RankedPrediction(Prediction):
     Attributes:
         impression: Its identifier.
         user: Its user.
-        ranking: The candidates, or the best ten items that were not clicked before, the likeliest click first, each
-            with `item`, `title` and `score`, the logit.
-        ranks: The rank of each candidate, from 1, in the order shown.
+        ranking: The known candidates, or the best ten items that were not clicked before, the likeliest click first,
+            each with `item`, `title` and `score`, the logit.
+        ranks: The rank of each candidate, from 1, in the order shown. Unknown ones come last.
+        unknown: Candidates that the catalogue lacks, if there are any.
+        unknown_clicks: How many clicks of the history are on such items, if any are.
     """
 
     impression: str | None = None
     user: str | None = None
     ranking: list[dict[str, Any]] | None = None
     ranks: list[int] | None = None
+    unknown: list[str] | None = None
+    unknown_clicks: int | None = None
 
     def to_mind(self) -> str:
         """Return the line of MIND's prediction.txt.
@@ -122,8 +126,9 @@ def _ranked(
             {"item": item, "title": title, "score": round(float(score), 4)}
             for item, title, score in zip(items["item"], items["title"], scores[order], strict=True)
         ]
-        given = None if number in best else ranks.tolist()
-        yield RankedPrediction(row.where, None, told["impression"] or None, told["user"], ranking, given)
+        given = None if number in best else with_unknown(ranks, told["unknown_places"])
+        lacking = told["unknown"] or None, told["unknown_history"] or None
+        yield RankedPrediction(row.where, None, told["impression"] or None, told["user"], ranking, given, *lacking)
 
 
 def _best(run: Run, impressions: Impressions, vectors: ItemVectors) -> Iterator[tuple[np.ndarray, np.ndarray]]:

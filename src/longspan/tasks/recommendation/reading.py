@@ -35,7 +35,10 @@ class Recorded:
         splits: "train" and, where there are any, "validation" and "test": `impression` (its identifier), `user`,
             `time` (seconds since 1970, or the number given; None where there is none), `history` (numbers of the items
             clicked before, oldest first, at most `data.history`), `candidates` (numbers, in the order shown), `clicked`
-            (1 or 0 for each candidate; an empty list where it is not known) and `where`.
+            (1 or 0 for each candidate; an empty list where it is not known), `unknown` (candidates that the catalogue
+            lacks), `unknown_places` (their places among all that were shown, from 0), `unknown_clicked` (how many of
+            them were clicked), `unknown_history` (how many clicks were on such items) and `where`. In click logs, rows
+            with such items are only counted in `skipped`.
         skipped: Number of rows left out, by reason.
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
         kind: Where the impressions come from.
@@ -77,7 +80,7 @@ def read(
 
     Raises:
         UserError: Something is wrong with the data, or there are bad rows and `skip_bad_rows` is not set: an impression
-            has no candidates or, in training, no clicks; an item is not in the catalogue; the rows of a user are not in
+            has no known candidate or, in training, no clicks; the rows of a user are not in
             the order of time; identifiers recur with other contents; or see `longspan.data.loading.load`.
     """
     found = find_recorded(data, training, news=catalogue is None)
@@ -89,7 +92,7 @@ def read(
         items, splits = _read_log(found, data, catalogue, counts, training=training, labels=labels)
     else:
         items = read_catalogue(found.news, data, catalogue, counts)
-        news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news))
+        news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news)) or "the model's catalogue"
         splits = {
             split: read_impressions(
                 location, data, items, counts, news=news, clicks=labels and split == "train", candidates=candidates

@@ -1,6 +1,6 @@
 """Results of recommendation: tables, users with what they clicked and were shown, and what the model card says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,20 @@ def evaluation_report(task: Task[RecommendationScores], evaluation: Evaluation) 
     )
     if unlabelled := evaluation.details["unlabelled"]:
         told += f" Impressions without labels, which are left out: {unlabelled:,}."
+    if evaluation.details["data_summary"]["unknown_clicked"]:
+        told += " Unknown candidates that were clicked are not ranked, so the scores do not count them."
     parts = [
-        task.data_table({split: evaluation.details["data"]}),
+        task.data_table({split: evaluation.details["data_summary"], "skipped": evaluation.skipped}),
         scores_table({split: scores}),
         told,
         f"written to {evaluation.folder}, with some users and what weighed most for them in users.txt",
     ]
     return "\n\n".join(parts)
+
+
+def left_out(skipped: Mapping[str, int]) -> str:
+    """Return a sentence on what was left out while reading, of all splits together."""
+    return f"Left out while reading: {'; '.join(f'{reason}: {number:,}' for reason, number in skipped.items())}."
 
 
 @torch.no_grad()

@@ -183,6 +183,9 @@ def collate(shown: Sequence[Shown], items: Items | None) -> tuple[dict[str, Tens
     candidates, there = padded(ragged_of(each.candidates for each in shown), rows, 0)
     labels = padded(ragged_of(each.labels for each in shown), rows, IGNORED)[0]
     numbers, places = np.unique(np.concatenate([history[clicks], candidates[there]]), return_inverse=True)
+    if not len(numbers):
+        # Padding stands for some item, too.
+        numbers = np.zeros(1, np.int64)
     history[clicks], candidates[there] = places[: clicks.sum()], places[clicks.sum() :]
     arrays = {
         "history": history,

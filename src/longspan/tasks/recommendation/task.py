@@ -1,5 +1,6 @@
 """Recommending items, such as news: `Recommendation`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns import Column
 from longspan.data.config import DataConfig
 from longspan.data.loading import Splits
+from longspan.data.notes import note
 from longspan.data.rows import Row
 from longspan.data.tokens import build_tokenizer
+from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.outputs import write_text
@@ -92,7 +95,10 @@ class Recommendation(Task[RecommendationScores]):
         self, run: Run, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
     ) -> Iterator[Row]:
         assert isinstance(data, RecommendationData)
+        skipped: Counter[str] = Counter()
         for path in paths:
+            if str(path) == "-":
+                raise UserError("expected files or folders to recommend from, got standard input; name a file.")
             own = replace(
                 data, path=str(path), train="", validation="", test="", validation_fraction=0, test_fraction=0
             )
@@ -100,10 +106,13 @@ class Recommendation(Task[RecommendationScores]):
             # Without a table of news of its own, a file speaks of what the model was trained with.
             known = None if beside else read(data, training=False).catalogue
             found = read(own, training=False, candidates=False, catalogue=known)
+            skipped.update(found.skipped)
             for rows in found.splits.values():
                 examples = Recommended(rows, found)
                 for number, where in enumerate(rows["where"][:]):
                     yield Row({"examples": examples, "row": number}, where, "")
+        if skipped:
+            note(report.left_out(skipped).lower().removesuffix("."))
 
     def prepare(self, recipe: Recipe) -> PreparedItems:
         data = recipe.data
@@ -122,8 +131,13 @@ class Recommendation(Task[RecommendationScores]):
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **names.settings()}
         facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
         facts |= {"items": len(found.catalogue), "skipped": found.skipped, "encodings": found.encodings}
+        splits = dict(found.splits)
+        if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
+            # As MIND's: only the leaderboard knows.
+            note("the test split does not say what was clicked, so it is not scored")
+            del splits["test"]
         return PreparedItems(
-            dict(found.splits), tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
+            splits, tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
         )
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
@@ -176,7 +190,7 @@ class Recommendation(Task[RecommendationScores]):
         write_text(folder / "users.txt", told)
         interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
         return scores, {
-            "data": describe(rows),
+            "data_summary": describe(rows),
             "auc_interval": interval,
             "unlabelled": len(examples.rows) - len(rows),
         }
@@ -195,7 +209,10 @@ class Recommendation(Task[RecommendationScores]):
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "impressions" in row}
         rows = ([name, *(write(row[key]) for key, (_, write) in _FACTS.items())] for name, row in splits.items())
-        return table(["split", *(words for words, _ in _FACTS.values())], rows, style)
+        parts = [table(["split", *(words for words, _ in _FACTS.values())], rows, style)]
+        if data.get("skipped"):
+            parts.append(report.left_out(data["skipped"]))
+        return "\n\n".join(parts)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
@@ -221,6 +238,9 @@ def describe(rows: Dataset) -> dict[str, Any]:
         "clicked": float((clicked.values == 1).mean()) if len(clicked.values) else 0.0,
         "history": float(history.sizes.mean()),
         "longest": int(history.sizes.max(initial=0)),
+        "unknown_clicks": sum(rows["unknown_history"][:]),
+        "unknown_candidates": int(ragged(rows, "unknown").sizes.sum()),
+        "unknown_clicked": sum(rows["unknown_clicked"][:]),
     }
 
 

@@ -1,0 +1,106 @@
+"""Every task trains in two processes as in one: they end, and write one complete run with the same weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+import torch
+import torch.distributed.run
+from safetensors.torch import load_file
+
+from longspan import recipes, tasks, train
+from longspan.runs import load_run
+
+HERE = Path(__file__).parent
+NUMBER = 14
+#: What test_two_processes.py trains, with interruptions and all else.
+ELSEWHERE = ["document_classification", "language_modelling"]
+#: Of what each other task reads, besides the columns that all share.
+KEYS: dict[str, list[str]] = {
+    "document_regression": ['data.label_column="stars"'],
+    "evidence": [],
+    "masked_words": ["training.segment_length=16"],
+    "multi_label_classification": ['data.label_columns=["cat","dog"]'],
+    "question_answering": [],
+    "recommendation": [],
+    "token_classification": [],
+}
+# Dropout would draw other numbers, and Adam makes whole steps of what rounding leaves of gradients that are zero.
+SAME = ["model.dim=8", "model.heads=2", "model.dropout=0.0", "data.validation_fraction=0.3", "training.optim=sgd"]
+SAME += ["training.learning_rate=0.1", "training.max_steps=2", "training.warmup_steps=0", "training.eval_strategy=no"]
+
+
+def rows(task: str) -> list[dict[str, Any]]:
+    """Examples of different lengths."""
+    found: list[dict[str, Any]] = []
+    for number in range(NUMBER):
+        words = [f"word{(number * 7 + i * i) % 11}" for i in range(3 + number * 5 % 13)]
+        text = " ".join(words)
+        if task == "token_classification":
+            found.append({"tokens": words, "labels": ["B-A" if word == "word1" else "O" for word in words]})
+        elif task == "evidence":
+            found.append({"parts": words, "questions": [{"question": f"where {words[2]}", "evidence": [2]}]})
+        elif task == "recommendation":
+            clicks = [{"user": f"u{number}", "title": f"title {word}", "time": number, "clicked": place % 3 == 0}
+                      for place, word in enumerate(dict.fromkeys(words))]  # fmt: skip
+            found += clicks
+        else:
+            found.append({"text": text, "label": "ab"[number % 2], "stars": number / 4, "cat": number % 2,
+                          "dog": number % 3 == 0, "context": text, "question": "Which?",
+                          "answers": [{"text": words[1], "answer_start": len(words[0]) + 1}]})  # fmt: skip
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    overrides = {}
+    for task, keys in KEYS.items():
+        data = folder / f"{task}.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows(task)), encoding="utf-8")
+        (folder / f"{task}.toml").write_text(f'task = "{task}"\n', encoding="utf-8")
+        overrides[task] = [f"data.path={data}", *SAME, *keys]
+    (folder / "overrides.json").write_text(json.dumps(overrides), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> str:
+    def torchrun() -> None:
+        options = ["--standalone", "--nproc-per-node", "2", "--start-method", "fork"]
+        torch.distributed.run.main([*options, "--run-path", str(HERE / "tasks_in_two_processes.py"), str(folder)])
+
+    forked.ended(forked.fork(torchrun, folder / "told.txt"))
+    return (folder / "told.txt").read_text()
+
+
+def test_all_tasks_are_tried() -> None:
+    assert sorted([*KEYS, *ELSEWHERE]) == sorted(tasks.names())
+
+
+@pytest.mark.parametrize("task", KEYS)
+def test_a_task_trains_in_two_processes_as_in_one(task: str, folder: Path, told: str) -> None:
+    assert [f"process {rank} ended {task}" in told for rank in (0, 1)] == [True, True], told
+    run = folder / f"{task} in two"
+    found = json.loads((run / "metrics.json").read_text())
+    overrides = json.loads((folder / "overrides.json").read_text())[task]
+    recipe = recipes.load(str(folder / f"{task}.toml"), [*overrides, "training.per_device_train_batch_size=4"])
+    expected = train(recipe, run=folder / f"{task} in one", progress=False).to_dict()
+    assert (found["processes"], expected["processes"], found["steps"], expected["steps"]) == (2, 1, 2, 2)
+    assert found["validation"].keys() == expected["validation"].keys()
+    assert found["data"] == expected["data"]
+    written = [{path.name for path in each.iterdir()} for each in (run, folder / f"{task} in one")]
+    assert written[0] == written[1]
+    assert load_run(run).task.name == task
+    weights, wanted = (load_file(each / "model.safetensors") for each in (run, folder / f"{task} in one"))
+    assert weights.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        # Sums of gradients in another order, in float32.
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
+    numbers = [{name: score for name, score in result["validation"].items() if isinstance(score, float)}
+               for result in (found, expected)]  # fmt: skip
+    assert numbers[1]
+    # Such weights give scores that differ by as little.
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-5)

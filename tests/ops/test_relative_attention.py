@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.ops import relative, relative_parts
 from longspan.ops.relative import distance_encoding, distance_range, relative_attention, relative_attention_naive
+from longspan.session import use_fastest_exact_products
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 # The form that runs, and the one that is compiled and has gradients of gradients.
@@ -35,7 +36,7 @@ def blocks_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def fast_products() -> Iterator[None]:
     """The command line's setting, by which other routines multiply matrices."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+    use_fastest_exact_products()
     yield
     torch.set_float32_matmul_precision(before)
 

@@ -72,7 +72,9 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
             ) from None
         raise UserError(f"{begin}expected to read {str(path)!r}, got an error ({error.strerror}); check it.") from None
     except ValueError as error:
-        raise UserError(f"{begin}expected a path, got {str(path)!r} ({error}); check it.") from None
+        # Python's own words differ from one version to the next.
+        reason = "it contains a null character" if "\0" in str(path) else error
+        raise UserError(f"{begin}expected a path, got {str(path)!r} ({reason}); check it.") from None
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         kind = (
             "a named pipe (FIFO)"

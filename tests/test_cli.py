@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from longspan import cli, mixers, recipes, tasks
 from longspan.errors import UserError
@@ -117,17 +116,19 @@ def test_what_is_given_reaches_the_function_and_nothing_else(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
-        (["generate", "mine", "--top-k", "many"], "argument --top-k: invalid int value: 'many'"),
-        (["generate", "mine", "--top-k"], "argument --top-k: expected one argument"),
+        (["generate", "mine", "--top-k", "many"], ["--top-k", "'many'"]),
+        (["generate", "mine", "--top-k"], ["--top-k"]),
     ],
 )
-def test_wrong_values_of_flags_end_with_usage(arguments, told, capsys):
+def test_wrong_values_of_flags_end_with_usage(arguments, named, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2
-    assert told in capsys.readouterr().err
+    # The sentence is Python's own.
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert all(name in last for name in named)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +255,8 @@ def test_bad_flags_end_with_usage(capsys):
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone.csv"), 2, "gone.csv"),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, "no space left"),
+        (FileNotFoundError(errno.ENOENT, "Not there", "gone.csv"), 2, "not there: gone.csv."),
+        (OSError(errno.ENOSPC, "No space"), 2, "no space"),
         (KeyboardInterrupt(), 130, "interrupted."),
         (KeyboardInterrupt("saved step 3"), 130, "interrupted: saved step 3."),
     ],
@@ -300,15 +301,3 @@ def test_a_closed_pipe_ends_quietly():
     with process.stderr as stderr:
         assert stderr.read() == ""
     assert process.wait() == 141
-
-
-def test_the_fast_products_are_exact():
-    before = torch.get_float32_matmul_precision()
-    try:
-        cli.use_fastest_exact_products()
-        generator = torch.Generator().manual_seed(1)
-        a, b = torch.randn(2, 300, 300, generator=generator).unbind()
-        exact = a.double() @ b.double()
-        assert float(((a @ b) - exact).abs().max() / exact.abs().max()) < 1e-5
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -24,7 +24,7 @@ def test_without_git_and_package_metadata(monkeypatch: pytest.MonkeyPatch) -> No
     json.dumps(found)
 
 
-def test_the_precision_of_products_is_the_one_in_force() -> None:
+def test_how_products_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_float32_matmul_precision()
     try:
         for precision in ("high", "highest"):
@@ -32,7 +32,13 @@ def test_the_precision_of_products_is_the_one_in_force() -> None:
             assert environment()["float32_matmul_precision"] == precision
     finally:
         torch.set_float32_matmul_precision(before)
-    assert environment()["vector_instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert environment()["cpu_capability"] == torch.backends.cpu.get_cpu_capability() != ""
+
+    def mixed() -> str:
+        raise RuntimeError("PyTorch says this after somebody set torch.backends.mkldnn.matmul.fp32_precision")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
+    assert isinstance(environment()["float32_matmul_precision"], str)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

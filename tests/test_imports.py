@@ -190,12 +190,12 @@ def test_consent_as_a_text_is_no_list_of_letters() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("strange.nothing.Good", r"got an error \(No module named 'strange.nothing'\); check the path"),
-        ("strange.broken.Good", r"got an error \(No module named 'not_installed_anywhere'\)"),
-        ("strange.crooked.Good", r"got an error \(invalid syntax"),
+        ("strange.nothing.Good", r"got an error \(.*'strange.nothing'\); check the path"),
+        ("strange.broken.Good", r"got an error \(.*'not_installed_anywhere'\)"),
+        ("strange.crooked.Good", r"got an error \(.*crooked.py"),
         ("strange.mixers.Goood", r"did you mean 'Good'\?"),
         ("strange.mixers.Half", "got a class without work"),
-        ("strangers.Good", r"No module named 'strangers'.*strangers is installed, in the current directory"),
+        ("strangers.Good", r"got an error \(.*'strangers'\).*strangers is installed, in the current directory"),
     ],
 )
 def test_consent_to_what_is_not_there(path: str, message: str, strange: Path) -> None:

@@ -15,16 +15,17 @@ _PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "acc
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, processor, threads, precision of float32 products, GPU, commit of the sources, and command."""
+    """Return versions, processor, matrix products, threads, GPU, the commit of a source checkout, and the command."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "processor": _processor(),
+        # The instructions that PyTorch uses, which may be fewer than the processor has.
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "float32_matmul_precision": _matmul_precision(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "commit": _commit(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -64,6 +65,16 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _matmul_precision() -> str:
+    """Return how exact float32 products are to be: "highest", "high" or "medium"; else as set for this device."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # PyTorch refuses to name one after somebody set the precision of one backend.
+        backend = torch.backends.cuda if torch.cuda.is_available() else torch.backends.mkldnn
+        return str(backend.matmul.fp32_precision)
 
 
 def _commit() -> str | None:

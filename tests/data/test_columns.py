@@ -1,7 +1,9 @@
 """Every kind of column is read the same from csv, JSON, parquet and data sets of the Hub; bad cells are named."""
 
 import csv
+import errno
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -209,7 +211,7 @@ def test_files_are_found_beside_the_table_and_looked_at_each_time(tmp_path: Path
     problems = [row.problem for row in read_rows(path, [column], Settings())]
     assert problems == [
         "",
-        f"no file (expected the path of a file, got {str(second)!r}: No such file or directory)",
+        f"no file (expected the path of a file, got {str(second)!r}: {os.strerror(errno.ENOENT)})",
         "no file (expected the path of a file, got 'sounds', which is a folder)",
         "no file",
     ]

@@ -1,5 +1,6 @@
 """Documents from any source, in splits that never share a row, with every mistake named before anything is trained."""
 
+import errno
 import json
 import os
 from collections import Counter
@@ -227,7 +228,7 @@ def test_bad_rows_stop_or_are_dropped_and_counted(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"text": "a", "label": "x"}\n{"text" "b"}\n[]\n{"text": "b", "label": "y"}\n',
-            r"a.jsonl, line 2: not a JSON object \(Expecting ':' delimiter at column 9\); write one such as",
+            r"a.jsonl, line 2: not a JSON object \(.* at column 9\); write one such as",
             "not a JSON object",
         ),
         (
@@ -333,5 +334,5 @@ def test_a_file_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: pyte
     listed = finding.list_classes(root, "label", "")
     monkeypatch.setattr(finding, "list_classes", lambda *args: listed)
     (root / "pos" / "1_2.txt").unlink()
-    with pytest.raises(UserError, match=r"1_2.txt' \(No such file"):
+    with pytest.raises(UserError, match=rf"1_2.txt' \({os.strerror(errno.ENOENT)}"):
         load(root)

@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import os
+import re
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -130,12 +131,12 @@ def test_broken_utf8_is_named_and_the_rest_read(tmp_path: Path, name: str, conte
 @pytest.mark.parametrize(
     ("name", "bad", "where", "problem"),
     [
-        ("a.csv", "c,1,2", "a.csv, row 2 (line 4)", "wrong number of fields (expected 2 as in the header, got 3)"),
-        ("a.csv", "c", "a.csv, row 2 (line 4)", "wrong number of fields (expected 2 as in the header, got 1)"),
-        ("a.jsonl", '{"text" "b"}', "a.jsonl, line 2", "not a JSON object (Expecting ':' delimiter at column 9)"),
-        ("a.jsonl", '["b", 1]', "a.jsonl, line 2", "not a JSON object (got a value of type list)"),
-        ("a.jsonl", '{"text": ' + "9" * 5000 + "}", "a.jsonl, line 2", "not a JSON object (Exceeds the limit"),
-        ("a.jsonl", "[" * 100_000, "a.jsonl, line 2", "not a JSON object (maximum recursion depth"),
+        ("a.csv", "c,1,2", "a.csv, row 2 (line 4)", r"wrong number of fields \(expected 2 as in the header, got 3\)"),
+        ("a.csv", "c", "a.csv, row 2 (line 4)", r"wrong number of fields \(expected 2 as in the header, got 1\)"),
+        ("a.jsonl", '{"text" "b"}', "a.jsonl, line 2", r"not a JSON object \(.* at column 9\)"),
+        ("a.jsonl", '["b", 1]', "a.jsonl, line 2", r"not a JSON object \(got a value of type list\)"),
+        ("a.jsonl", '{"text": ' + "9" * 5000 + "}", "a.jsonl, line 2", r"not a JSON object \(.+\)"),
+        ("a.jsonl", "[" * 100_000, "a.jsonl, line 2", r"not a JSON object \(.+\)"),
     ],
 )
 def test_malformed_rows_are_named_and_the_rest_read(
@@ -145,7 +146,8 @@ def test_malformed_rows_are_named_and_the_rest_read(
     first, found, last = rows(write(tmp_path / name, f"{good[0]}\n{bad}\n{good[1]}\n"))
     assert (first.text, last.text) == ("o\nk", "ok")
     assert found[:3] == (None, None, where)
-    assert found.problem.startswith(problem)
+    # What is wrong inside a line is said in Python's words.
+    assert re.fullmatch(problem, found.problem)
 
 
 def test_a_wrong_column_is_found_among_malformed_lines(tmp_path: Path) -> None:
@@ -326,7 +328,8 @@ def test_standard_input_of_several_columns_is_json() -> None:
     pair = [TEXT, Text("other", "label_column")]
     good, plain, partial, last = lines(b'{"text": "a", "label": "b"}\na line\n{"text": "a"}\n[]\n', pair)
     assert good.values == {"text": "a", "other": "b"}
-    assert plain == Row({}, "standard input, line 2", "not a JSON object (Expecting value at column 1)")
+    assert (plain.values, plain.where) == ({}, "standard input, line 2")
+    assert re.fullmatch(r"not a JSON object \(.* at column 1\)", plain.problem)
     assert partial.problem == "no other"
     assert last.problem == "not a JSON object (got a value of type list)"
 

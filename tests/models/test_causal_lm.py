@@ -73,9 +73,9 @@ def test_logits_to_keep_keeps_logits_and_all_losses(changes: dict[str, Any]) -> 
     model, ids = build(**changes).eval(), batch()
     logits = model(ids).logits
     assert logits.shape == (2, 9, 40)
-    # Products of other shapes may add in another order, so they agree to the rounding of float32.
-    torch.testing.assert_close(model(ids, logits_to_keep=3).logits, logits[:, -3:])
-    torch.testing.assert_close(model(ids, logits_to_keep=torch.tensor([0, 4])).logits, logits[:, [0, 4]])
+    # A product of fewer rows may be summed in another order: a few roundings of float32.
+    for wanted, kept in ((3, slice(-3, None)), (torch.tensor([0, 4]), [0, 4])):
+        torch.testing.assert_close(model(ids, logits_to_keep=wanted).logits, logits[:, kept], rtol=1e-5, atol=1e-6)
     output = model(ids, labels=ids, logits_to_keep=1)
     torch.testing.assert_close(output.losses, model(ids, labels=ids).losses)
     torch.testing.assert_close(output.logits, logits[:, -1:])

@@ -65,7 +65,10 @@ def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> 
     assert len([entry for entry in result.history if "validation_accuracy" in entry]) == 4
     assert json.loads((run / "metrics.json").read_text()) == result.to_dict()
     assert result.folder == str(run)
-    assert json.loads((run / "environment.json").read_text())["packages"]["torch"]
+    measured = json.loads((run / "environment.json").read_text())
+    assert measured["packages"]["torch"]
+    # As the command line chose it before.
+    assert measured["float32_matmul_precision"] == torch.get_float32_matmul_precision()
     assert recipes.load(str(run / "recipe.toml")).to_toml() == (run / "recipe.toml").read_text()
     assert not (run / ".unfinished").exists()
 

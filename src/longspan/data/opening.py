@@ -71,9 +71,10 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
                 f"{begin}{str(path)!r} is a link that leads back to itself; fix or remove the link."
             ) from None
         raise UserError(f"{begin}expected to read {str(path)!r}, got an error ({error.strerror}); check it.") from None
-    except ValueError:
-        # Python's own words differ from release to release.
-        raise UserError(f"{begin}expected a path, got {str(path)!r}, which no file can have; check it.") from None
+    except ValueError as error:
+        # Python's own words differ from one version to the next.
+        reason = "it contains a null character" if "\0" in str(path) else error
+        raise UserError(f"{begin}expected a path, got {str(path)!r} ({reason}); check it.") from None
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         kind = (
             "a named pipe (FIFO)"

@@ -298,7 +298,7 @@ def test_a_training_goes_on_from_its_states(checkpoint: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda path: path.unlink(), "No such file"),
+        (lambda path: path.unlink(), "states-0.safetensors"),
         (lambda path: path.write_bytes(path.read_bytes()[:100]), "header"),
         (lambda path: save_file({"seen": torch.zeros(2)}, path, {"processes": "1"}), "other tensors"),
         (lambda path: save_file(load_file(path), path, {"processes": "2"}), "saved by 2 processes"),

@@ -84,7 +84,7 @@ def draw(found: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="run folders of language models")
     parser.add_argument("--segments", type=int, default=64, help="segments read before the last one")
     parser.add_argument("--streams", type=int, default=48, help="pieces of the longest document")

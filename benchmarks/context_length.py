@@ -96,7 +96,7 @@ def draw(curves: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="run folders of language models")
     parser.add_argument("--lengths", default="16,32,64,128,256,512", help="context lengths in tokens")
     parser.add_argument("--data", help="other data than the first run's own")

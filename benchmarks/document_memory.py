@@ -16,7 +16,7 @@ from longspan.environment import peak_memory
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--mixer", default="additive")
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations in the backward pass")

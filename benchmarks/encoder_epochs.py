@@ -58,7 +58,7 @@ def epoch(trainer: LengthTrainer) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("overrides", nargs="*", help="of the recipe classify, such as model.dim=256")
     parser.add_argument("--encoder", default="", help="folder or name; by default a random BERT")

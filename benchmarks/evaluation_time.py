@@ -81,7 +81,7 @@ def measure(arguments: argparse.Namespace, lengths: list[int]) -> dict[int, dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--lengths", default=",".join(map(str, PUBLISHED)), help="attention lengths in tokens")
     parser.add_argument("--segment", type=int, default=128, help="tokens read at a time with carried states")
     parser.add_argument("--dim", type=int, default=512)

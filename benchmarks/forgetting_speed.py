@@ -55,7 +55,7 @@ def step(settings: dict[str, Any], rows: int, segment: int) -> Callable[[], None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mixers", default="additive,messages,competitive_gate,linear")
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--segment", type=int, default=256)

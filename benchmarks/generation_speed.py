@@ -85,7 +85,7 @@ def peaks_in_a_process(mixer: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--contexts", default="1000,100000", help="tokens read before")
     parser.add_argument("--tokens", type=int, default=32, help="tokens made at a time")
     parser.add_argument("--repeats", type=int, default=15)

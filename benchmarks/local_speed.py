@@ -49,7 +49,7 @@ def candidates(radius: int, causal: bool, full: bool) -> dict[str, Callable[[Ten
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--radius", type=int, default=128, help="neighbours seen on either side")
     parser.add_argument("--lengths", default="4096,16384", help="positions, multiples of the radius")
     parser.add_argument("--full", type=int, default=4096, help="the greatest length at which full attention takes part")

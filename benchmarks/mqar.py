@@ -158,7 +158,7 @@ def main() -> None:
     described = [mixers.describe(name) for name in mixers.names()]
     causal = [each.name for each in described if each.causal and each.streaming]
     causal += [f"{name}:forget=input" for name in causal if "forget" in mixers.options(name)]
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=8)

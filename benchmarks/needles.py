@@ -195,7 +195,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hay", type=Path, nargs="*", default=[], help="text around the needles in training")
     parser.add_argument("--test-hay", type=Path, nargs="*", default=[], help="text around those of the tests")

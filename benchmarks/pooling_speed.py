@@ -58,7 +58,7 @@ def timed(modules: dict[str, nn.Module], b: int, t: int, repeats: int) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--short", type=int, default=4096, help="tokens of a short document")
     parser.add_argument("--long", type=int, default=65536, help="tokens of a long one")
     parser.add_argument("--repeats", type=int, default=9, help="timed turns of each candidate")

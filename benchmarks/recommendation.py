@@ -166,7 +166,7 @@ def best(rows: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], news: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--news", type=int, default=5_000)

@@ -47,7 +47,7 @@ def pooled(scores: list[np.ndarray], clicked: np.ndarray, weights: np.ndarray) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("settings", nargs="+", help="key=value, such as data.path=FOLDER")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs, a new one")
     parser.add_argument("--seeds", type=int, default=5, help="how many runs there are")

@@ -282,7 +282,7 @@ def in_a_process(count: int, arguments: argparse.Namespace) -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--histories", default="50,2000", help="clicks in a history")
     parser.add_argument("--batch", type=int, default=64, help="impressions in a batch")
     parser.add_argument("--words", type=int, default=30, help="words in a title")

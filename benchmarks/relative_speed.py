@@ -57,7 +57,7 @@ CANDIDATES: dict[str, Attend] = {OURS: partial(relative_attention, causal=True),
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--shapes", default="16x256x256,1x4096x0,4x150x1600", help="ROWSxNEWxMEMORY, with commas")
     parser.add_argument("--repeats", type=int, default=9, help="timed turns of each candidate")
     parser.add_argument("--json", type=Path, help="write the result here")

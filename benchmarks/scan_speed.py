@@ -79,7 +79,7 @@ def in_torch(operation: Callable[[], Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--positions", type=int, default=16384)
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8)

@@ -119,7 +119,7 @@ def in_its_own_process(name: str) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--marks", default="10,100,1000", help="steps after which to look")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--segment", type=int, default=128, help="tokens that a row reads in one step")

@@ -46,7 +46,7 @@ def step(made: torch.nn.Module, optimizer: torch.optim.Optimizer, inputs: dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--mixers", default="additive,softmax")
     parser.add_argument("--steps", type=int, default=11, help="timed steps of each mixer")
     parser.add_argument("--profile", action="store_true", help="also show the operators that take most time")

@@ -153,7 +153,7 @@ def largest(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--python", type=Path, help="the python of an environment with transformers 4.35")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="write the result here")

@@ -141,7 +141,7 @@ def main() -> None:
     if "--serve" in sys.argv:
         serve()
         return
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("other", type=Path, help="the other checkout")
     parser.add_argument("--repeats", type=int, default=9, help="timed turns of each")
     parser.add_argument("--only", metavar="TEXT", action="append", default=[], help="work whose names contain this")

@@ -35,6 +35,7 @@ ORDER = [
     "convert",
     "programs",
     "verbs",
+    "flags",
     "cli",
     "testing",
     "__main__",

@@ -301,3 +301,20 @@ def test_a_closed_pipe_ends_quietly():
     with process.stderr as stderr:
         assert stderr.read() == ""
     assert process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["compare", "quickstart", "--mixer", "additive"], "'--mixer'; did you mean '--mixers'?"),
+        (["compare", "quickstart", "--mixer=additive"], "did you mean '--mixers'?"),
+        (["compare", "quickstart", "--mixers", "additive", "--seed", "1"], "'--seed'; did you mean '--seeds'?"),
+        (["train", "quickstart", "--over"], "'--over'; did you mean '--overwrite'?"),
+        (["predict", "runs/none", "--check", "last"], "'--check'; did you mean '--checkpoint'?"),
+    ],
+)
+def test_abbreviated_flags_are_refused(arguments, told, capsys):
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from longspan import imports, tasks
+from longspan import flags, imports, tasks
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.session import quieten_transformers, use_fastest_exact_products
 from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
@@ -47,9 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb not in verbs:
             raise UserError(f"there is no verb {verb!r}; {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may come before, between and after the flags.
+        if not verbs[verb].get_default("may_have_more"):
+            flags.check_names(arguments[1:], verbs[verb], recipe=next(iter(arguments[1:]), ""))
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
-            raise _unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
+            raise flags.unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
         args.rest = rest
         with imports.allow(*args.allow_import), _stdout_for_results() as out:
             args.run_verb(args, out)
@@ -75,14 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the parser of the whole command line, for its help, and the parser of each verb."""
     parser = argparse.ArgumentParser(
-        prog="longspan", description="Train, compare and understand sequence models whose cost grows linearly."
+        prog="longspan",
+        allow_abbrev=False,
+        description="Train, compare and understand sequence models whose cost grows linearly.",
     )
-    parser.add_argument("--version", action=_Version, help="print the version")
+    parser.add_argument("--version", action=flags.Version, help="print the version")
     adder = parser.add_subparsers(title="verbs", metavar="VERB")
     verbs: dict[str, argparse.ArgumentParser] = {}
 
     def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
-        verb = adder.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        verb = adder.add_parser(name, allow_abbrev=False, help=text, description=text[0].upper() + text[1:] + ".")
         verb.set_defaults(run_verb=function, allow_import=[], may_have_more=False)
         verb.add_argument("--json", action="store_true", help="print the result as JSON")
         verbs[name] = verb
@@ -96,10 +100,10 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument(
         "name", metavar="NAME", help="recipe (or a TOML file), mixer from `longspan list`, or a dotted path to your own"
     )
-    _add_consent(verb)
+    flags.add_consent(verb)
 
     verb = add("train", _train, "train a model from a recipe")
-    _add_recipe(verb)
+    flags.add_recipe(verb)
     verb.add_argument("--run", metavar="DIR", type=Path, help="run folder (default: runs/RECIPE)")
     folder = verb.add_mutually_exclusive_group()
     folder.add_argument(
@@ -111,8 +115,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
-    _add_run(verb)
-    _add_checkpoint(verb)
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
     # Flags of an external task are known once its run is loaded.
     verb.set_defaults(may_have_more=True)
     told = "how the data are read, where that differs from training: data.encoding=auto, data.label_column=stars"
@@ -124,8 +128,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
             add_flags(verb.add_argument_group(f"task {task}"), options)
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
-    _add_run(verb)
-    _add_checkpoint(verb)
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
     reads = (
         "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable; and "
         "data.KEY=VALUE, how they are read where that differs from training (./data.KEY=VALUE is a file)"
@@ -136,8 +140,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_flags(verb, ReadingOptions)
 
     verb = add("generate", _generate, "continue a text with a language model, as long as you like")
-    _add_run(verb)
-    _add_checkpoint(verb)
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
     prompt = verb.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", default="", help="text to continue (default: none)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file with the text, or - for standard input")
@@ -145,8 +149,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument("--stats", action="store_true", help="print speed and memory at the end, on standard error")
 
     verb = add("export", _export, "write a trained model as a program that runs without longspan")
-    _add_run(verb)
-    _add_checkpoint(verb)
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
     verb.add_argument("out", metavar="OUT", nargs="?", type=Path, help="folder to write (default: RUN/export-FORMAT)")
     verb.add_argument("--format", metavar="{torch,onnx}", default="torch", help="kind of program (default: torch)")
     verb.add_argument("--int8", action="store_true", help="compute linear layers in 8 bits, and say what that costs")
@@ -160,7 +164,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument("--overwrite", action="store_true", help="replace the run folder OUT")
 
     verb = add("compare", _compare, "train several mixers on one recipe, several seeds each, and compare them")
-    _add_recipe(verb)
+    flags.add_recipe(verb)
     verb.add_argument(
         "--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas; a hybrid as A+B"
     )
@@ -181,68 +185,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     return parser, verbs
 
 
-class _Version(argparse.Action):
-    """Argparse's own action needs the version up front, and reading it takes time."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        import longspan
-
-        print(f"longspan {longspan.__version__}")
-        parser.exit()
-
-
-def _unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser, recipe: str = "") -> UserError:
-    """Return the error for unrecognised arguments, with the flag or recipe key nearest to the first."""
-    flags = [flag for parser in parsers for action in parser._actions for flag in action.option_strings]
-    first = arguments[0].partition("=")[0]
-    if not first.startswith("-"):
-        return UserError(f"unrecognized argument {arguments[0]!r}; leave it out.")
-    hint = suggestion(first, flags)
-    if recipe and not hint.startswith("did"):
-        from longspan import recipes
-
-        key = recipes.keys.meant(first.lstrip("-"), recipes.load(recipe).task)
-        hint = f"did you mean '{key}=...'?" if key else hint
-    return UserError(f"unrecognized argument {arguments[0]!r}; {hint}")
-
-
-def _add_recipe(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("recipe", metavar="RECIPE", help="recipe (`longspan recipes` lists them), TOML file, or run")
-    told = "such as training.learning_rate=3e-4; `longspan show RECIPE` explains every key"
-    verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
-    _add_consent(verb)
-
-
-def _add_run(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
-    _add_consent(verb)
-
-
-def _add_checkpoint(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--checkpoint",
-        metavar="STEP",
-        default=argparse.SUPPRESS,
-        help="use the model saved after this step, or the `last`, as of unfinished runs",
-    )
-
-
 def _checkpoint(args: argparse.Namespace) -> dict[str, str]:
     return {"checkpoint": args.checkpoint} if "checkpoint" in args else {}
-
-
-def _add_consent(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--allow-import",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="package or module of your own that may be imported, installed or in the current directory, where the run "
-        "or recipe names a class in it; repeatable",
-    )
 
 
 def _list(args: argparse.Namespace, out: TextIO) -> None:
@@ -277,8 +221,8 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
-    flags = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
-    result = train(recipe, run=args.run or named(args.recipe, how(**flags)), **flags)
+    ways = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
+    result = train(recipe, run=args.run or named(args.recipe, how(**ways)), **ways)
     if processes.rank() == 0:
         _emit(args, out, result.to_dict(), report.training_summary(result, recipe.task.data_table(result.data)))
 
@@ -299,11 +243,11 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}
     if args.rest:
-        parser = argparse.ArgumentParser(prog=f"longspan evaluate {run.folder}", add_help=False)
+        parser = argparse.ArgumentParser(prog=f"longspan evaluate {run.folder}", add_help=False, allow_abbrev=False)
         add_flags(parser, run.task.evaluation_options)
         more, rest = parser.parse_known_args(args.rest)
         if rest:
-            raise _unknown(rest, parser, build_parser()[1]["evaluate"])
+            raise flags.unknown(rest, parser, build_parser()[1]["evaluate"])
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
     _emit(args, out, result.to_dict(), run.task.evaluation_report(result))

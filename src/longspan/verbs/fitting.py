@@ -65,7 +65,7 @@ def fit(recipe: Recipe, name: str, folder: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run as a program on the path of a recipe, the baseline's name and consent to imports; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m longspan.verbs.fitting")
+    parser = argparse.ArgumentParser(prog="python -m longspan.verbs.fitting", allow_abbrev=False)
     parser.add_argument("recipe", type=Path)
     parser.add_argument("name")
     parser.add_argument("--allow-import", action="append", default=[])

@@ -1,0 +1,82 @@
+"""Flags that several verbs have, and what is said about those that none has."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import UserError, suggestion
+
+
+def check_names(arguments: Sequence[str], parser: argparse.ArgumentParser, recipe: str = "") -> None:
+    """Raise UserError for a flag that a parser does not have: before it asks for one that it requires."""
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    for argument in arguments:
+        if argument == "--":
+            return
+        if argument.startswith("--") and argument.partition("=")[0] not in known:
+            raise unknown([argument], parser, recipe=recipe)
+
+
+def unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser, recipe: str = "") -> UserError:
+    """Return the error for unrecognised arguments, with the flag or recipe key nearest to the first."""
+    flags = [flag for parser in parsers for action in parser._actions for flag in action.option_strings]
+    first = arguments[0].partition("=")[0]
+    if not first.startswith("-"):
+        return UserError(f"unrecognized argument {arguments[0]!r}; leave it out.")
+    hint = suggestion(first, flags)
+    if recipe and not hint.startswith("did"):
+        from longspan import recipes
+
+        key = recipes.keys.meant(first.lstrip("-"), recipes.load(recipe).task)
+        hint = f"did you mean '{key}=...'?" if key else hint
+    return UserError(f"unrecognized argument {arguments[0]!r}; {hint}")
+
+
+class Version(argparse.Action):
+    """Argparse's own action needs the version up front, and reading it takes time."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import longspan
+
+        print(f"longspan {longspan.__version__}")
+        parser.exit()
+
+
+def add_recipe(verb: argparse.ArgumentParser) -> None:
+    """Add a recipe with overrides."""
+    verb.add_argument("recipe", metavar="RECIPE", help="recipe (`longspan recipes` lists them), TOML file, or run")
+    told = "such as training.learning_rate=3e-4; `longspan show RECIPE` explains every key"
+    verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
+    add_consent(verb)
+
+
+def add_run(verb: argparse.ArgumentParser) -> None:
+    """Add a run folder."""
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    add_consent(verb)
+
+
+def add_checkpoint(verb: argparse.ArgumentParser) -> None:
+    """Add the choice of a checkpoint."""
+    verb.add_argument(
+        "--checkpoint",
+        metavar="STEP",
+        default=argparse.SUPPRESS,
+        help="use the model saved after this step, or the `last`, as of unfinished runs",
+    )
+
+
+def add_consent(verb: argparse.ArgumentParser) -> None:
+    """Add consent to imports."""
+    verb.add_argument(
+        "--allow-import",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="package or module of your own that may be imported, installed or in the current directory, where the run "
+        "or recipe names a class in it; repeatable",
+    )

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"there is no verb {verb!r}; {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may come before, between and after the flags.
         if not verbs[verb].get_default("may_have_more"):
-            flags.check_names(arguments[1:], verbs[verb], recipe=next(iter(arguments[1:]), ""))
+            flags.check_names(arguments[1:], verbs[verb])
         args, rest = verbs[verb].parse_known_intermixed_args(arguments[1:])
         if rest and not args.may_have_more:
             raise flags.unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
@@ -122,7 +122,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     told = "how the data are read, where that differs from training: data.encoding=auto, data.label_column=stars"
     verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
-    verb.add_argument("--split", metavar="NAME", default="test", help="train, validation or test (default: test)")
+    told = "train, validation or test (default: test, or validation where there is no test split)"
+    verb.add_argument("--split", metavar="NAME", help=told)
     for task in tasks.names():
         if names(options := tasks.evaluation_options(task)):
             add_flags(verb.add_argument_group(f"task {task}"), options)

@@ -8,13 +8,15 @@ from typing import Any
 from longspan.errors import UserError, suggestion
 
 
-def check_names(arguments: Sequence[str], parser: argparse.ArgumentParser, recipe: str = "") -> None:
+def check_names(arguments: Sequence[str], parser: argparse.ArgumentParser) -> None:
     """Raise UserError for a flag that a parser does not have: before it asks for one that it requires."""
     known = [flag for action in parser._actions for flag in action.option_strings]
     for argument in arguments:
         if argument == "--":
             return
         if argument.startswith("--") and argument.partition("=")[0] not in known:
+            reads_recipe = any(action.dest == "recipe" for action in parser._actions)
+            recipe = next((word for word in arguments if not word.startswith("-")), "") if reads_recipe else ""
             raise unknown([argument], parser, recipe=recipe)
 
 

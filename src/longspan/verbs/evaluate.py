@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import recipes
+from longspan.data.notes import note
 from longspan.errors import UserError
 from longspan.outputs import folder_in, write_json
 from longspan.results import Evaluation
@@ -19,7 +20,7 @@ _OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 def evaluate(
     run: Run | Path | str,
     data: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     overrides: Sequence[str] = (),
     *,
     checkpoint: int | str | None = None,
@@ -32,7 +33,7 @@ def evaluate(
         run: The run folder, or what `longspan.runs.load_run` returned for it.
         data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
             splits. None means the run's own data.
-        split: Which split to score.
+        split: Which split to score; by default test, or validation where there is no test split, which is then told.
         overrides: How the data are read where that differs from training, as for `longspan.recipes.load`, such as
             ["data.encoding=auto", "data.label_column=stars"].
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
@@ -51,7 +52,9 @@ def evaluate(
     loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
-    examples, skipped, split, source = load_split(loaded, data, split)
+    examples, skipped, split, source = load_split(loaded, data, wanted := split)
+    if wanted is None and split == "validation":
+        note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
     # Beside the scores of the final model, not in their place.
     below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
     folder = folder_in(loaded.folder, "evaluation", *below)

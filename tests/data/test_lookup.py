@@ -39,7 +39,7 @@ def test_words_have_the_tokens_of_the_whole(tokenizer: PreTrainedTokenizerBase, 
     assert encodes_words_alone(backend)
     lookup = WordLookup()
     for _ in range(2):
-        found = lookup(texts, backend.normalizer is not None, lambda words: backend_ids(backend, words))
+        found = lookup(texts, tokenizer is LOWER, lambda words: backend_ids(backend, words))
         assert [ids.tolist() for ids in found] == backend_ids(backend, texts)
 
 

@@ -72,8 +72,7 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str], splittin
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.decoder = decoders.ByteLevel()
-    if config.lowercase:
-        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.normalizer = normalizer(config)
     if trainer is None:
         tokenizer.add_special_tokens(special)
     else:
@@ -85,6 +84,17 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str], splittin
     return tokenizer
 
 
+def normalizer(config: DataConfig) -> Any:
+    """Return what a learned tokenizer makes of texts first, None for nothing.
+
+    Words become what NFC makes of them, so that a character is the same with its accent in it and with one after it.
+    Bytes stay as they are.
+    """
+    parts = [] if config.tokens == "bytes" else [normalizers.NFC()]
+    parts += [normalizers.Lowercase()] if config.lowercase else []
+    return parts[0] if len(parts) == 1 else normalizers.Sequence(parts) if parts else None
+
+
 def _splitting_words(pattern: str, within: Any) -> Any:
     """Return what splits texts into the words that match, and then perhaps these."""
     words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
@@ -94,9 +104,10 @@ def _splitting_words(pattern: str, within: Any) -> Any:
 def _frequent(config: DataConfig, texts: Iterable[str], special: list[str]) -> dict[str, int]:
     """Number the special tokens, then words or characters from the most frequent on, up to `vocab_size`."""
     counts: Counter[str] = Counter()
+    normalizing = normalizer(config)
     for text in texts:
         # Not `str.lower`, which recognises the end of a word where the tokenizer does not.
-        text = normalizers.Lowercase().normalize_str(text) if config.lowercase else text
+        text = normalizing.normalize_str(text) if normalizing else text
         if config.tokens == "whitespace":
             text = re.sub(_SPECIAL_WORD, " < ", text)
         counts.update(text if config.tokens == "characters" else re.findall(_NOT_SPACE, text))

@@ -24,6 +24,11 @@ _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _PARTS = re.compile(rf"[{_SPACE}]*[^{_SPACE}]+|[{_SPACE}]+")
 
 
+_NFC, _LOWER = normalizers.NFC(), normalizers.Lowercase()
+#: What normalises each word of a text as it does the whole text, as it is saved.
+_OF_WORDS = {each.__getstate__() for each in (_NFC, _LOWER, normalizers.Sequence([_NFC, _LOWER]))}
+
+
 class WordLookup:
     """Encodes texts as a backend would, remembering what words became."""
 
@@ -65,7 +70,7 @@ def encodes_words_alone(backend: Tokenizer) -> bool:
         and not splitter.add_prefix_space
         and isinstance(model, models.BPE)
         and not model.dropout
-        and (backend.normalizer is None or isinstance(backend.normalizer, normalizers.Lowercase))
+        and (backend.normalizer is None or backend.normalizer.__getstate__() in _OF_WORDS)
         # Spelled out in a text, special tokens are ordinary words.
         and backend.encode_special_tokens
         and all(token.special for token in special)

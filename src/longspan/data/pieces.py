@@ -1,9 +1,10 @@
 """Tokenising long documents a piece at a time, so that even a book needs no more memory than its tokens.
 
-A document may only be cut where this does not change its tokens. For bytes and characters that is anywhere. For words
-and byte-level BPE it is before a line break that does not follow white space: words end there, and so do all
-alternatives of the pattern with which GPT-2's byte-level BPE first splits text (Radford et al. 2019); its only
-lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretrained tokenizers get documents uncut.
+A document may only be cut where this does not change its tokens. For bytes that is anywhere. For characters, which an
+accent after them may change, for words and for byte-level BPE it is before a line break that does not follow white
+space: words end there, and so do all alternatives of the pattern with which GPT-2's byte-level BPE first splits text
+(Radford et al. 2019); its only lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretrained
+tokenizers get documents uncut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
-from tokenizers import pre_tokenizers
+from tokenizers import normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
@@ -116,7 +117,7 @@ def summary(dataset: Dataset) -> dict[str, int]:
 
 def _where_to_cut(config: DataConfig, tokenizer: PreTrainedTokenizerBase | None) -> str:
     """Return where documents may be cut: "anywhere", before the end of a "line", or "nowhere"."""
-    if config.tokens in ("bytes", "characters"):
+    if config.tokens == "bytes":
         return "anywhere"
     if config.tokens in TRAINED_TOKENS:
         return "line"
@@ -128,7 +129,9 @@ def _where_to_cut(config: DataConfig, tokenizer: PreTrainedTokenizerBase | None)
     added = tokenizer.added_tokens_decoder.values()
     plain = not any(token.lstrip or token.rstrip or "\n" in token.content for token in added)
     like_gpt2 = isinstance(split, pre_tokenizers.ByteLevel) and split.use_regex and not split.add_prefix_space
-    return "line" if like_gpt2 and plain and backend.normalizer is None else "nowhere"
+    # A line break never joins what follows it.
+    composed = backend.normalizer is None or isinstance(backend.normalizer, normalizers.NFC)
+    return "line" if like_gpt2 and plain and composed else "nowhere"
 
 
 def _pieces(text: memoryview, cut: str) -> Iterator[str]:

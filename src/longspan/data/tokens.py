@@ -23,7 +23,7 @@ from longspan.data.pretrained import pretrained_tokenizer, tokenizer_of_run
 from longspan.data.threads import backend_ids, cores, no_rust_threads
 from longspan.errors import UserError
 
-_TOKENS_VERSION = 1
+_TOKENS_VERSION = 2
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""
 
 _MANY_CORES = 5
@@ -52,12 +52,14 @@ def build_tokenizer(
 
     "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
     (Sennrich et al. 2016; Radford et al. 2019), learned from the part of each document that `config.max_length` leaves
-    and a multiple of it. These decode exactly, except for unknown characters. "words" splits at
+    and a multiple of it. These decode exactly, except for unknown characters and what NFC changes. "words" splits at
     white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
     keep the most frequent words. "pieces" is BPE within words, each of which begins with a token of its own, as
     `longspan.data.words` describes. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
-    document becomes ordinary tokens. Anything else is loaded by `transformers.AutoTokenizer`, with a padding token
-    added if it has none; so is that of a run, with `config.tokenizer_from`.
+    document becomes ordinary tokens. All but "bytes" read texts in NFC, Unicode's composed form, so that "é" is the
+    same however it was typed; offsets are those of the text as it was given. Anything else is loaded by
+    `transformers.AutoTokenizer`, with a padding token added if it has none; so is that of a run, with
+    `config.tokenizer_from`.
 
     Args:
         config: The kind of tokens, and how many.
@@ -199,7 +201,8 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     # With many cores, the Rust library's threads overtake looking up words, which takes one.
     if cores() < _MANY_CORES and encodes_words_alone(backend):
         lookup = _LOOKUPS.setdefault(tokenizer, WordLookup())
-        return lookup(texts, backend.normalizer is not None, lambda words: backend_ids(backend, words))
+        lowercase = backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a"
+        return lookup(texts, lowercase, lambda words: backend_ids(backend, words))
     return list(map(_ids, backend_ids(backend, texts)))
 
 

@@ -14,6 +14,7 @@ CONTAINERS = ROOT / "convert" / "containers.py"
 # A module imports only from those on its left.
 ORDER = [
     "errors",
+    "printing",
     "hints",
     "imports",
     # Of the machine; it imports nothing of ours.

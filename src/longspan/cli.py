@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from longspan import flags, imports, tasks
 from longspan.errors import UserError, sentence_of, suggestion
+from longspan.printing import json_text, printable, printable_lines
 from longspan.session import quieten_transformers, use_fastest_exact_products
 from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
 
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence = sentence_of(error)
         if sentence is None:
             raise
-        print(f"longspan: {sentence}", file=sys.stderr)
+        print(f"longspan: {printable(sentence)}", file=sys.stderr)
         return 2
 
 
@@ -338,7 +339,7 @@ def _width(out: TextIO) -> int | None:
 
 
 def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:
-    out.write((json.dumps(result, indent=2, default=str, ensure_ascii=False) if args.json else text) + "\n")
+    out.write((json_text(result, indent=2) if args.json else printable_lines(text)) + "\n")
 
 
 @contextlib.contextmanager

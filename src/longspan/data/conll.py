@@ -7,9 +7,10 @@ from pathlib import Path
 
 from longspan.data.columns import Words
 from longspan.data.decoding import open_text
-from longspan.data.opening import open_packed, packed_suffix, printable
+from longspan.data.opening import open_packed, packed_suffix
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
+from longspan.printing import printable
 
 RAGGED = "ragged columns"
 """The beginning of `Row.problem` where a line has another number of fields than the file's first."""

@@ -32,12 +32,13 @@ from longspan.data.folders import (
     visible,
 )
 from longspan.data.objects import is_object, list_objects, read_objects
-from longspan.data.opening import examine, expand, printable
+from longspan.data.opening import examine, expand
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import is_document
 from longspan.data.schema import Row, Schema
 from longspan.data.tables import read_table
 from longspan.errors import UserError
+from longspan.printing import printable
 
 SPLITS = ("train", "validation", "test")
 

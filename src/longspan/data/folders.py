@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longspan.data.decoding import NotText, nearest
-from longspan.data.opening import examine, printable, read_document, suffix
+from longspan.data.opening import examine, read_document, suffix
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
+from longspan.printing import printable
 
 # fmt: off
 OTHER = frozenset((

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.decoding import is_damaged, mend, open_text
-from longspan.data.opening import open_packed, printable
+from longspan.data.opening import open_packed
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
+from longspan.printing import printable
 
 
 def read_nested(path: Path, schema: Schema) -> Iterator[Row]:

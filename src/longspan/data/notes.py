@@ -5,15 +5,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from longspan.data.opening import printable
 from longspan.data.schema import Row
+from longspan.printing import printable
 
 
 def note(sentence: str) -> None:
     """Print one sentence, given without its full stop."""
     # Each of several processes reads the data; one says so.
     if os.environ.get("RANK", "0") == "0":
-        print(f"longspan: {sentence}.", file=sys.stderr)
+        print(f"longspan: {printable(sentence)}.", file=sys.stderr)
 
 
 def note_encodings(found: Mapping[str, int], total: int) -> None:

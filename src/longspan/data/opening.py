@@ -18,6 +18,7 @@ from longspan.data.encodings import AUTO, find_encoding
 from longspan.data.html import SUFFIXES as HTML
 from longspan.data.html import html_text
 from longspan.errors import UserError
+from longspan.printing import printable
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
 """Suffixes of compressed files, and the names of their formats."""
@@ -87,11 +88,6 @@ def examine(path: Path, setting: str = "") -> os.stat_result:
             "folder."
         )
     return found
-
-
-def printable(name: str) -> str:
-    """Return a name for messages, in one line: what cannot be printed is escaped, undecodable bytes too."""
-    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def suffix(path: Path) -> str:

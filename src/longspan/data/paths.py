@@ -10,11 +10,12 @@ from longspan.data.columns import Column
 from longspan.data.encodings import AUTO
 from longspan.data.finding import find_hub
 from longspan.data.notes import noting_encodings
-from longspan.data.opening import expand, printable
+from longspan.data.opening import expand
 from longspan.data.packages import list_packages, read_packages, site_folders
 from longspan.data.rows import Row, open_rows
 from longspan.data.schema import Schema, schema_of
 from longspan.errors import UserError
+from longspan.printing import printable
 
 
 def read_paths(

@@ -12,9 +12,10 @@ from longspan.data.encodings import AUTO
 from longspan.data.folders import document_file, list_classes, list_files, list_texts, read_files
 from longspan.data.notes import note_left_out, noting_encodings
 from longspan.data.objects import is_object, list_objects, read_objects
-from longspan.data.opening import encoding_of, examine, expand, packed_suffix, printable, read_document
+from longspan.data.opening import encoding_of, examine, expand, packed_suffix, read_document
 from longspan.data.schema import Row, Schema, schema_of
 from longspan.data.tables import FORMATS, json_object, read_table
+from longspan.printing import printable
 
 __all__ = ["Row", "read_rows"]
 

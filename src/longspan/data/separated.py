@@ -9,9 +9,10 @@ from typing import Literal
 
 from longspan.data.cells import is_name
 from longspan.data.decoding import LONGEST_LINE, encoding_name, is_damaged, mend, open_text
-from longspan.data.opening import open_packed, packed_suffix, printable
+from longspan.data.opening import open_packed, packed_suffix
 from longspan.data.schema import Row, Schema
 from longspan.errors import UserError
+from longspan.printing import printable
 
 FIELDS = "wrong number of fields"
 """The beginning of `Row.problem` where a row has another number of fields than the first."""

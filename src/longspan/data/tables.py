@@ -14,10 +14,11 @@ from longspan.data.conll import RAGGED, read_conll
 from longspan.data.decoding import broken, is_damaged, open_text, other
 from longspan.data.encodings import AUTO
 from longspan.data.nested import read_nested
-from longspan.data.opening import encoding_of, open_packed, packed_suffix, printable
+from longspan.data.opening import encoding_of, open_packed, packed_suffix
 from longspan.data.schema import Row, Schema
 from longspan.data.separated import FIELDS, first_row, read_separated
 from longspan.errors import UserError
+from longspan.printing import printable
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 NESTED = ".json"

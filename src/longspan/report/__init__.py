@@ -9,6 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from longspan.mixers import Description
+from longspan.printing import markdown_cell, printable
 from longspan.results import ComparedBaseline, Comparison, Spread, TrainingResult
 from longspan.scores import Scores
 
@@ -24,8 +25,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: str = "s
     body = [list(row) for row in rows]
     if not body:
         return "(nothing)"
-    if style == "github":
-        body = [[cell.replace("|", "\\|") for cell in row] for row in body]
+    escape = markdown_cell if style == "github" else printable
+    body = [[escape(cell) for cell in row] for row in body]
     align = ("left",) + ("right",) * (len(headers) - 1)
     return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=align)
 

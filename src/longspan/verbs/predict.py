@@ -1,7 +1,6 @@
 """Apply a trained model to examples, in order and in constant memory: `predict`."""
 
 import dataclasses
-import json
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from longspan.data.notes import note
 from longspan.data.opening import expand
 from longspan.data.rows import Row
 from longspan.errors import UserError, check_choice
+from longspan.printing import json_text
 from longspan.results import Prediction
 from longspan.runs import as_run
 from longspan.tasks.base import Run
@@ -168,7 +168,7 @@ def print_predictions(
 
 
 def _json_line(prediction: Prediction) -> str:
-    return json.dumps(prediction.to_dict(), ensure_ascii=False)
+    return json_text(prediction.to_dict())
 
 
 def _with_flags(message: str) -> str:

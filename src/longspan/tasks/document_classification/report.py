@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from longspan.models.publishing import NAME
+from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
@@ -42,8 +43,6 @@ def _parts(accuracies: Mapping[str, float]) -> str:
 
 def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float] | None = None) -> CardParts:
     """Return what the model card says about a classifier with these labels, and parts of these accuracies if any."""
-    named = ", ".join(f"`{name}`" for name in labels[:50])
-    more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
     length = recipe.data.max_length
     # A pipeline reads documents whole unless told otherwise.
     cut = f", truncation=True, max_length={length}" if length else ""
@@ -52,7 +51,7 @@ def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float]
     told = "" if parts is None else _PARTS.format(**parts)
     return CardParts(
         description=f"A text classifier trained with the recipe `{recipe.name}`.",
-        made=f". It distinguishes {named}{more}.",
+        made=f". It distinguishes {code_names(labels)}.",
         results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy." + told,
         use=_USE.format(name=NAME, left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),

@@ -1,6 +1,7 @@
 """Results of multi-label classifiers: tables, and what the model card says."""
 
 from longspan.models.publishing import NAME
+from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
@@ -36,15 +37,13 @@ def evaluation_report(task: Task[MultiLabelScores], evaluation: Evaluation) -> s
 def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
     """Return what the model card says about a model that gives these labels."""
     labels = result.details["labels"]
-    named = ", ".join(f"`{name}`" for name in labels[:50])
-    more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
     length = recipe.data.max_length
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
     kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
     return CardParts(
         description=f"A multi-label text classifier trained with the recipe `{recipe.name}`.",
-        made=f". It says which of {named}{more} apply to a document, if any.",
+        made=f". It says which of {code_names(labels)} apply to a document, if any.",
         results=_RESULTS,
         use=_USE.format(name=NAME, left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),

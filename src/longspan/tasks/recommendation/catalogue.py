@@ -13,9 +13,9 @@ from datasets import Dataset, Features, List, Value
 from longspan.data.caching import cached, cached_tables, without_bad_rows
 from longspan.data.cells import BadCell
 from longspan.data.finding import Source, find
-from longspan.data.opening import printable
 from longspan.data.schema import schema_of
 from longspan.data.unquoted import read_unquoted
+from longspan.printing import printable
 from longspan.tasks.recommendation.columns import Entities, news_columns
 from longspan.tasks.recommendation.finding import NEWS, is_headed, news_names, table_schema
 from longspan.tasks.recommendation.options import RecommendationData

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from longspan.data.decoding import is_damaged, mend, open_text
-from longspan.data.opening import encoding_of, examine, expand, open_packed, printable
+from longspan.data.opening import encoding_of, examine, expand, open_packed
 from longspan.errors import UserError
+from longspan.printing import printable
 
 NAME = "entity_embedding.vec"
 """What MIND calls the file."""

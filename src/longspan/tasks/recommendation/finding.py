@@ -13,11 +13,12 @@ from longspan.data.conll import list_splits
 from longspan.data.decoding import nearest
 from longspan.data.finding import SPLITS
 from longspan.data.folders import SPLIT_NAMES, is_folder, sub_folders, visible
-from longspan.data.opening import examine, expand, packed_suffix, printable
+from longspan.data.opening import examine, expand, packed_suffix
 from longspan.data.schema import Schema, schema_of
 from longspan.data.tables import FORMATS, PLAIN, column_names
 from longspan.data.unquoted import first_fields
 from longspan.errors import UserError
+from longspan.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns
 from longspan.tasks.recommendation.options import RecommendationData
 

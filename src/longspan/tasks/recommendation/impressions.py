@@ -15,10 +15,11 @@ from longspan.data.caching import cached, cached_tables, without_bad_rows
 from longspan.data.decoding import other
 from longspan.data.encodings import AUTO
 from longspan.data.finding import Source, find
-from longspan.data.opening import encoding_of, printable
+from longspan.data.opening import encoding_of
 from longspan.data.schema import Schema, schema_of
 from longspan.data.unquoted import read_unquoted
 from longspan.errors import UserError
+from longspan.printing import printable
 from longspan.tasks.recommendation.catalogue import (
     PACKAGE,
     UNKNOWN_CANDIDATES,

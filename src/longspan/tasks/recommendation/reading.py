@@ -10,9 +10,10 @@ from datasets import Dataset, DatasetDict
 from longspan.data.caching import read_splits
 from longspan.data.finding import SPLITS, Source, find
 from longspan.data.notes import note_encodings
-from longspan.data.opening import packed_suffix, printable
+from longspan.data.opening import packed_suffix
 from longspan.data.schema import Schema, schema_of
 from longspan.data.tables import PLAIN
+from longspan.printing import printable
 from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
 from longspan.tasks.recommendation.clicks import draw, impressions_of
 from longspan.tasks.recommendation.columns import log_columns

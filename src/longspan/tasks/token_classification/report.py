@@ -6,6 +6,7 @@ from typing import Any
 from datasets import Dataset
 
 from longspan.models.publishing import NAME
+from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
@@ -74,11 +75,9 @@ def evaluation_report(task: Task[TokenScores], evaluation: Evaluation) -> str:
 def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
     """Return what the model card says about a token classifier."""
     labels = result.details["labels"]
-    named = ", ".join(f"`{name}`" for name in labels[:50])
-    more = f" and {len(labels) - 50} more" if len(labels) > 50 else ""
     return CardParts(
         description=f"A token classifier trained with the recipe `{recipe.name}`.",
-        made=f". It gives each word one of {named}{more}.",
+        made=f". It gives each word one of {code_names(labels)}.",
         results="A span is right if its type and both of its ends are (seqeval, strict).",
         use=_USE.format(name=NAME),
         limitations=_LIMITATIONS,

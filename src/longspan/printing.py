@@ -1,0 +1,45 @@
+"""Text from data, files and labels as it is shown: no control character of it reaches a terminal or a page."""
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+# What JSON leaves as it is, and terminals and editors obey: control characters and those that turn the direction.
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_NAMED = 50
+
+
+def printable(name: str) -> str:
+    """Return a name for messages, in one line: what cannot be printed is escaped, undecodable bytes too."""
+    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines with what cannot be printed in them escaped."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON in UTF-8 that a terminal can show: control characters are escaped."""
+    written = json.dumps(value, indent=indent, default=str, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+def markdown_cell(text: str) -> str:
+    """Return the text of a cell of a table in Markdown, in which nothing is markup."""
+    return html.escape(printable(text), quote=False).replace("|", "\\|").replace("`", "\\`")
+
+
+def code_names(names: Sequence[str]) -> str:
+    """Return names as code in Markdown, the first `_NAMED` of them, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(_code, names[:_NAMED])) + more
+
+
+def _code(name: str) -> str:
+    """Return a name as code in Markdown, between more backticks than it has in a row."""
+    longest = max(map(len, re.findall("`+", name)), default=0)
+    fence, space = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{space}{printable(name)}{space}{fence}"

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from longspan import recipes
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, nearest, suggestion
 from longspan.hints import expectation, matches
 from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
@@ -95,7 +95,10 @@ def _check_files(folder: Path, *, unfinished: bool) -> None:
     """Raise UserError unless this is the folder of a run; an `unfinished` one may lack a model."""
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
-        raise UserError(f"there is no run folder {str(folder)!r}; {suggestion(folder.name, siblings)}")
+        # With the parent, so that it can be copied.
+        near = nearest(folder.name, siblings)
+        hint = f"did you mean {str(folder.with_name(near))!r}?" if near else suggestion(folder.name, siblings)
+        raise UserError(f"there is no run folder {str(folder)!r}; {hint}")
     _check_kinds(folder)
     if unfinished and not (folder / "recipe.toml").is_file():
         raise UserError(f"expected recipe.toml in the run folder {str(folder)!r}, got none; name a run folder.")

@@ -114,6 +114,7 @@ class Mixer(nn.Module, ABC):
         """
         self._check(x, mask)
         if state is not None:
+            self._check_state(x, state)
             return self._advance(x, mask, state, document_ids, context)
         self._check_documents(x, document_ids)
         self._check_context(x, document_ids, context, context_mask)
@@ -277,6 +278,14 @@ class Mixer(nn.Module, ABC):
             )
         if not self.causal:
             raise UserError("expected a causal mixer for a state, got causal=False; build it with causal=True.")
+
+    def _check_state(self, x: Tensor, state: State) -> None:
+        rows = {tensor.shape[0] for tensor in tree_leaves(state) if isinstance(tensor, Tensor) and tensor.ndim}
+        if rows - {x.shape[0]}:
+            raise UserError(
+                f"{self._name} expected a state of as many rows as x, {x.shape[0]}, got one of {max(rows)}; begin with "
+                f"init_state({x.shape[0]})."
+            )
 
     def _check_documents(self, x: Tensor, document_ids: Tensor | None) -> None:
         if document_ids is None:

@@ -108,6 +108,13 @@ def a_step_does_not_change_the_given_state(subject: Subject) -> None:
     torch.testing.assert_close(again, first, rtol=0, atol=0)
 
 
+def states_of_other_rows_are_refused(subject: Subject) -> None:
+    """A state of more or fewer rows than the input is refused in a sentence."""
+    mixer = subject.build()
+    for rows in (1, 3):
+        refused(UserError, "as many rows", lambda rows=rows: mixer.step(subject.inputs(2, 1), mixer.init_state(rows)))
+
+
 def states_need_a_causal_mixer(subject: Subject) -> None:
     """A mixer without states refuses to give or take one, and says why."""
     word = "causal=True" if subject.kind.capabilities.streaming else "state"

@@ -27,6 +27,8 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
 def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequence[str] = ()) -> None:
     """Train, resume, evaluate and predict with a task, and check everything that the verbs rely on.
 
+    Prints how many checks it passed.
+
         from longspan.testing import check_task
 
         def test_my_task(tmp_path):
@@ -40,9 +42,12 @@ def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequenc
     Raises:
         AssertionError: The first broken promise, in one sentence.
     """
+    number = 0
     with tempfile.TemporaryDirectory() as folder:
         for _, check in task_checks(task, data, Path(folder), overrides):
             check()
+            number += 1
+    print(f"{task if isinstance(task, str) else task.__name__} keeps the promises: {number} checks.")
 
 
 def task_checks(

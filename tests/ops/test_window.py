@@ -110,8 +110,9 @@ def test_logits_of_ten_thousand_are_right_backward_too() -> None:
         inputs = [x.to(dtype).requires_grad_() for x in (query, key, value)]
         out = window_attention(inputs[0], inputs[1], inputs[2], 10)
         results.append([out.detach(), *torch.autograd.grad((out**2).sum(), inputs)])
+    # Sums near 2e4 are rounded by up to 1e-3 with each of four terms, in any order; weights err as much as logits.
     for wide, narrow in zip(*results, strict=True):
-        torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=2e-3 * float(wide.abs().max()))
+        torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=1e-2 * float(wide.abs().max()))
 
 
 @pytest.mark.usefixtures("way")

@@ -8,6 +8,7 @@ import pytest
 
 from longspan import recipes
 from longspan.cli import build_parser
+from longspan.testing.tasks import PROMISES
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -29,3 +30,9 @@ def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:
     for _, verb, *arguments in commands:
         given = verbs[verb].parse_intermixed_args(arguments)
         recipes.load(given.recipe, given.overrides).require_data()
+
+
+def test_every_promise_has_a_row() -> None:
+    lines = (DOCS / "promises.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
+    assert [row for row in rows if row in PROMISES] == list(PROMISES)

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -73,7 +74,10 @@ def training_summary(result: TrainingResult, data_table: str) -> str:
         f"{size(result.peak_memory_bytes)} peak memory, {duration(result.seconds)}"
     )
     ended = [f"training {told}"] if (told := stopped(result)) else []
-    return "\n\n".join([data_table, scores_table(result.scores), *ended, cost, f"run folder: {result.folder}"])
+    folder = shlex.quote(result.folder)
+    following = f"next:\n  longspan evaluate {folder}\n  longspan predict {folder} FILE"
+    parts = [data_table, scores_table(result.scores), *ended, cost, f"run folder: {result.folder}", following]
+    return "\n\n".join(parts)
 
 
 def stopped(result: TrainingResult) -> str:

@@ -44,6 +44,10 @@ def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], pat
             axes.legend(frameon=False)
         if kind.is_share() and title != "loss":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
+            low, high = axes.get_ylim()
+            # A little beyond 100 %, so that points there are whole, and no label beyond it.
+            axes.set_ylim(low, min(high, 1 + 0.02 * (1 - min(low, 0.99))))
+            axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
     save(figure, path)
 
 

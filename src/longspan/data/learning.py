@@ -90,7 +90,7 @@ def normalizer(config: DataConfig) -> Any:
     Words become what NFC makes of them, so that a character is the same with its accent in it and with one after it.
     Bytes stay as they are.
     """
-    parts = [] if config.tokens == "bytes" else [normalizers.NFC()]
+    parts: list[normalizers.Normalizer] = [] if config.tokens == "bytes" else [normalizers.NFC()]
     parts += [normalizers.Lowercase()] if config.lowercase else []
     return parts[0] if len(parts) == 1 else normalizers.Sequence(parts) if parts else None
 

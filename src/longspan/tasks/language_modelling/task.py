@@ -137,7 +137,7 @@ class LanguageModelling(Task[LanguageScores]):
                 if problem:
                     yield LossPrediction(row.where, problem)
                     continue
-                numbers = language_scores([next(losses)], len(text), len(text.encode())).numbers()
+                numbers: dict[str, Any] = language_scores([next(losses)], len(text), len(text.encode())).numbers()
                 yield LossPrediction(row.where, None, **numbers, tokens=len(ids))
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:

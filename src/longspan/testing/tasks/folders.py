@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from longspan import locks
 from longspan.errors import UserError
@@ -39,7 +40,8 @@ def one_training_run_at_a_time(subject: Subject) -> None:
     shutil.copytree(subject.trained().folder, run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     with locks.held(run, "one training run"):
-        for way in ({"resume": True}, {"overwrite": True}, {"finish": True}):
+        ways: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}, {"finish": True}]
+        for way in ways:
             more = ["training.num_train_epochs=3"] if "resume" in way else []
             try:
                 train(subject.recipe(more), run=run, progress=False, allow_imports=subject.consent, **way)
@@ -56,7 +58,7 @@ def what_comes_meanwhile_is_kept(subject: Subject) -> None:
     task = type(recipe.task)
     usual = task.make_trainer
 
-    def make_trainer(*arguments: object) -> object:
+    def make_trainer(*arguments: Any) -> Any:
         (run / "thesis.txt").write_text("my only copy")
         return usual(*arguments)
 

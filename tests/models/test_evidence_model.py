@@ -64,11 +64,7 @@ def test_neither_padding_nor_other_documents_change_anything(kind: dict[str, Any
         padded["part_ids"] = padded["part_ids"].masked_fill(padded["attention_mask"] == 0, 1)
         question = {"question_ids": ASKED[1:2, :2], "question_mask": torch.ones(1, 2), "question_rows": ROWS[:1]}
         alone = model(**padded, **question, part_mask=torch.ones(1, 2)).logits
-<<<<<<< HEAD
         # Other shapes round otherwise by 1e-7. Smoothed scores of two parts differ by 1e-3: standardised, by 1e-4.
-=======
-        # Other shapes round otherwise, by 1e-7; standardising smoothed scores, which differ by 1e-3, makes it 1e-4.
->>>>>>> platforms
         torch.testing.assert_close(alone, together[1:2, :2], atol=5e-4, rtol=0)
 
 

@@ -17,7 +17,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from longspan.data import finding
 from longspan.data.columns import (
     Column,
-    File,
     Flags,
     Label,
     Labels,
@@ -28,6 +27,7 @@ from longspan.data.columns import (
     Words,
 )
 from longspan.data.config import DataConfig
+from longspan.data.files import File
 from longspan.data.loading import Splits, load
 from longspan.data.rows import Row, read_rows
 from longspan.data.schema import source_names

@@ -232,7 +232,7 @@ def test_other_code_does_not_use_what_was_cached_before(tmp_path: Path, monkeypa
 
 
 def test_documents_and_labelled_rows_of_one_file_do_not_meet_in_the_cache(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
+    path = write(tmp_path / "a.csv", "text,label\n" + "".join(f"a{n},x\nb{n},y\n" for n in range(9)))
     config = ClassificationData(path=str(path))
     for _ in range(2):
         labelled = loading.load(config, LABELLED, stratify="label").splits["train"]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.columns import Column, File, Label, Labels, Number, Numbers, Text, WordLabels, Words
+from longspan.data.columns import Column, Label, Labels, Number, Numbers, Text, WordLabels, Words
+from longspan.data.files import File
 from longspan.data.loading import load
 from longspan.data.rows import read_rows
 from longspan.errors import UserError

@@ -5,7 +5,6 @@ Cells come as their source has them: text from csv; values and lists from JSON, 
 """
 
 import re
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number, words
-from longspan.data.opening import expand
 
 RESERVED = ("where", "problem")
 """Names that no column may have: every row has its place and its problem under them."""
@@ -41,6 +39,21 @@ class Column(ABC):
     @abstractmethod
     def kind(self) -> str:
         """What a cell should contain, in words, such as "a number"."""
+
+    @property
+    def identifies(self) -> bool:
+        """Whether rows with the same values of all such columns hold the same document: by default, unless a target.
+
+        Such rows stay in one split where `load` draws splits, and are counted where it is given several.
+        """
+        return not self.target
+
+    def content(self, value: Any) -> Any:
+        """Return what copies of a value have in common: by default the value, whose case and white space are ignored.
+
+        Bytes are compared as they are.
+        """
+        return value
 
     @property
     @abstractmethod
@@ -299,6 +312,7 @@ class Sentences(Column):
     required: bool = field(default=False, kw_only=True)
     of: str = field(default="tokens", kw_only=True)
     kind = "a list of numbers of words"
+    identifies = False
 
     @property
     def feature(self) -> Any:
@@ -333,6 +347,7 @@ class WordLabels(Column):
     of: str = field(default="tokens", kw_only=True)
     unseen: bool = field(default=False, kw_only=True)
     kind = "a list of labels"
+    identifies = False
 
     @property
     def feature(self) -> Any:
@@ -349,39 +364,6 @@ class WordLabels(Column):
         if not labels or not words or len(labels) == len(words):
             return ""
         return f"{self.name} and {self.of} differ in number (expected {len(words)}, got {len(labels)})"
-
-
-@dataclass(frozen=True)
-class File(Column):
-    """A file, by its path: absolute, or relative to the folder of the table. The value is the absolute path."""
-
-    kind = "the path of a file"
-
-    @property
-    def feature(self) -> Any:
-        return _value("string")
-
-    def parse(self, cell: Any, folder: Path) -> str | None:
-        if not isinstance(cell, str):
-            raise WrongColumn
-        if not cell.strip():
-            return None
-        try:
-            path = (folder / expand(cell.strip())).absolute()
-            mode = path.stat().st_mode
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "no path"
-            raise self._bad_cell(f"{_path(cell)}: {reason}") from None
-        if not stat.S_ISREG(mode):
-            raise self._bad_cell(
-                f"{_path(cell)}, which is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}"
-            )
-        return str(path)
-
-
-def _path(cell: str) -> str:
-    """Return a path for messages, unless it may be a document."""
-    return repr(cell) if len(cell.split()) == 1 and len(cell) <= 255 else described(cell)
 
 
 def _value(kind: str) -> Any:

@@ -12,10 +12,11 @@ from typing import Any
 from datasets import ClassLabel, Dataset, List, load_dataset
 from datasets.exceptions import DatasetsError
 
-from longspan.data.columns import File, Words
+from longspan.data.columns import Words
 from longspan.data.conll import list_splits as list_columns
 from longspan.data.decoding import encoding_name, mend
 from longspan.data.encodings import AUTO
+from longspan.data.files import File
 from longspan.data.folders import (
     SPLIT_NAMES,
     DocumentFile,

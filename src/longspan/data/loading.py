@@ -9,11 +9,12 @@ from datasets import Dataset, DatasetDict
 
 from longspan.data.caching import read_splits
 from longspan.data.cells import shown
-from longspan.data.columns import Column, Flags, Label, Labels, WordLabels
+from longspan.data.columns import Column, Flags, Label, Labels, Text, WordLabels
+from longspan.data.duplicates import count_duplicates, documents, note_duplicates
 from longspan.data.finding import SPLITS, find
 from longspan.data.notes import note_encodings, note_left_out
 from longspan.data.schema import schema_of
-from longspan.data.splitting import split_off
+from longspan.data.splitting import cut, split_off, splits_one
 from longspan.errors import UserError
 
 
@@ -26,11 +27,18 @@ class Splits:
             those of a task may be more than data sets.
         skipped: Number of rows left out, by reason.
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
+        duplicates: Number of rows by split that repeat a document of the same split ("copies") or of another one
+            ("in_train", "in_validation"): see `longspan.data.duplicates.count_duplicates`. Empty if there are none.
     """
 
     splits: DatasetDict
     skipped: dict[str, int]
     encodings: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def notices(self) -> dict[str, Any]:
+        """Return what results say about reading, under the names of the attributes, as JSON."""
+        return {"skipped": self.skipped, "encodings": self.encodings, "duplicates": self.duplicates}
 
 
 def load(config: Any, columns: Sequence[Column], *, training: bool = True, stratify: str | None = None) -> Splits:
@@ -38,7 +46,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
 
     A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
     by class with `stratify`; otherwise entire rows at random (evenly among those with each label, where a row has
-    several) or, from a single document, its end.
+    several) or, from a single document, its end. Rows with the same document go to the same split; where splits are
+    given, nothing is moved. Standard error says how many there are.
 
     Args:
         config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
@@ -59,13 +68,31 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     splits, skipped, encodings = read_splits(sources, schema, config.skip_bad_rows)
     note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()))
     note_encodings(encodings, sum(map(len, splits.values())))
+    fractions: dict[str, float] = {}
+    cut_up = False
     if "train" in splits:
         _check_labels(splits, columns, training)
         wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
         fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
-        if fractions:
-            splits |= split_off(splits["train"], fractions, config.split_seed, columns, stratify)
-    return Splits(DatasetDict({split: splits[split] for split in SPLITS if split in splits}), skipped, encodings)
+        cut_up = bool(fractions) and splits_one(splits["train"], columns)
+        if cut_up:
+            splits |= cut(splits["train"], fractions, columns)
+            fractions = {}
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    # A split that is alone, such as other data to score, has nothing to be kept apart from.
+    alone = cut_up or (len(ordered) == 1 and not fractions)
+    found = {} if alone else documents(ordered, columns)
+    if fractions:
+        rows, of = ordered["train"], found["train"]
+        parts = split_off(rows, of, fractions, config.split_seed, columns, stratify)
+        ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
+        found |= {split: of[numbers] for split, numbers in parts.items()}
+    duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
+    # Where several rows are about each document, it need not be said.
+    told = [] if any(isinstance(column, Text) and column.together for column in columns) else list(fractions)
+    note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
+    ordered = {split: ordered[split] for split in SPLITS if split in ordered}
+    return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
 
 
 def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], training: bool) -> None:

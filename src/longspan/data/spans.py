@@ -111,6 +111,7 @@ class Identifier(Column):
     """What a row is called: text, or a number, which becomes text."""
 
     kind = "a name or a number"
+    identifies = False
 
     @property
     def feature(self) -> Any:

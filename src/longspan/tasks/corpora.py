@@ -76,7 +76,7 @@ def read_corpus(recipe: Recipe, *, end: bool = False, mask: bool = False) -> Cor
         scored = int(np.minimum(lengths, excerpt(lengths, recipe.options.max_eval_tokens)).sum())
         if name != "train" and scored < lengths.sum():
             facts[name]["scored"] = scored
-    return Corpus(splits, tokenizer, {**facts, "skipped": loaded.skipped, "encodings": loaded.encodings})
+    return Corpus(splits, tokenizer, {**facts, **loaded.notices()})
 
 
 def documents_table(data: Mapping[str, Any], style: str = "simple") -> str:

@@ -119,7 +119,7 @@ class DocumentTask(Task[S]):
             name: self._tokens(split, tokenizer, recipe.data, made, name) for name, split in loaded.splits.items()
         }
         data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
-        data |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
+        data |= loaded.notices()
         return Prepared(splits, tokenizer, config, data, self.details(made))
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:

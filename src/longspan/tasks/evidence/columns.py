@@ -79,6 +79,8 @@ class Questions(_Alternatives):
     """The questions about a document: one text, or a list of texts or of objects with a "question"."""
 
     kind = "a question"
+    #: Several questions are about one document.
+    identifies = False
 
     @property
     def feature(self) -> Any:

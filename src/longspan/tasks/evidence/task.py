@@ -74,7 +74,7 @@ class Evidence(Task[EvidenceScores]):
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "num_labels": 1}
         splits = {name: tokenise(split, tokenizer, name) for name, split in loaded.splits.items()}
         data: dict[str, Any] = {name: describe(split, loaded.splits[name]) for name, split in splits.items()}
-        data |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
+        data |= loaded.notices()
         return Prepared(splits, tokenizer, {**config, "thresholds": [0.5]}, data)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:

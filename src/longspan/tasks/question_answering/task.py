@@ -93,7 +93,7 @@ class QuestionAnswering(Task[AnswerScores]):
         }
         config |= _settings(splits["train"])
         described: dict[str, Any] = {name: describe(split) for name, split in splits.items()}
-        described |= {"skipped": loaded.skipped, "encodings": loaded.encodings}
+        described |= loaded.notices()
         return Prepared(splits, tokenizer, config, described)
 
     def make_trainer(

@@ -86,7 +86,7 @@ class TokenClassification(Task[TokenScores]):
             splits,
             tokenizer,
             config,
-            {**table, "skipped": loaded.skipped, "encodings": loaded.encodings},
+            {**table, **loaded.notices()},
             details,
         )
 

@@ -113,14 +113,15 @@ def _check_links(run_dir: Path) -> None:
 
 def _check_own_data(recipe: Recipe, run_dir: Path) -> None:
     """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
-    parts = {"data": vars(recipe.data), "model": recipe.model, "training": recipe.training}
-    parts["training"] = {**parts["training"], **dataclasses.asdict(recipe.options)}
+    training = {**recipe.training, **dataclasses.asdict(recipe.options)}
+    # The model first: where it starts from a run, `data.tokenizer_from` names that run as well.
+    parts = {"model": {"start_from": recipe.start_from, **recipe.model}, "training": training, "data": vars(recipe.data)}
     for part, values in parts.items():
         for key, value in values.items():
             for path in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(path, str | Path) and _lies_in(path, run_dir):
                     raise UserError(
-                        f"expected data outside the run folder {run_dir}, which --overwrite empties, got "
+                        f"expected to read what is outside the run folder {run_dir}, which --overwrite empties, got "
                         f"{part}.{key}={str(path)!r} in it; move it, or name another folder with --run."
                     )
 

@@ -57,8 +57,8 @@ class Begun:
         return "; ".join(parts)
 
 
-def start_of(recipe: Recipe, run_dir: Path) -> Run | None:
-    """Return the run that a recipe to be trained in `run_dir` starts from, or None for a new model.
+def start_of(recipe: Recipe) -> Run | None:
+    """Return the run that a recipe starts from, or None for a new model.
 
     Nothing in its folder is executed.
 
@@ -67,11 +67,6 @@ def start_of(recipe: Recipe, run_dir: Path) -> Run | None:
     """
     if not recipe.start_from:
         return None
-    if Path(recipe.start_from).expanduser().resolve() == run_dir.resolve():
-        raise UserError(
-            f"expected a run folder of its own for a model that starts from {recipe.start_from!r}, got the same; name "
-            "another with --run."
-        )
     run = load_run(Path(recipe.start_from).expanduser())
     if run.model.config.encoder is not None:
         raise UserError(

@@ -113,7 +113,7 @@ def _train_here(
 ) -> TrainingResult:
     """Train in a run folder that is claimed; `asked` is the recipe without the steps of an earlier plan."""
     task = recipe.task
-    start_run = processes.in_each(lambda: starting.start_of(recipe, run_dir))
+    start_run = processes.in_each(lambda: starting.start_of(recipe))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
     model, words, begun = processes.in_each(lambda: _build_model(recipe, prepared, start_run))

@@ -56,6 +56,7 @@ def test_documents_become_tokens_and_numbers(plays: Path) -> None:
         "test": {"documents": 1, "tokens": 3, "unknown": 0, "characters": 3, "bytes": 3, "longest": 3},
         "skipped": {},
         "encodings": {},
+        "duplicates": {},
     }
 
 

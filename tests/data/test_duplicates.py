@@ -104,9 +104,8 @@ def test_copies_stay_in_one_split(name: str, tmp_path: Path, capsys: pytest.Capt
         "validation": {"copies": 15, "in_train": 0},
         "test": {"copies": 30, "in_train": 0, "in_validation": 0},
     }
-    assert "150 of 180 rows repeat the document of an earlier row, ignoring case and white space" in (
-        capsys.readouterr().err
-    )
+    told = "150 of 180 rows repeat an earlier one (the same document, ignoring case and white space)"
+    assert f"{told}; copies stay in one split" in capsys.readouterr().err
     again = load(config, LABELLED, stratify="y")
     assert all(again.splits[split]["where"][:] == rows["where"][:] for split, rows in found.splits.items())
     assert set(found.splits["train"]["y"]) == {"neg", "pos"}
@@ -161,7 +160,7 @@ def test_copies_across_given_splits_are_counted_and_stay(tmp_path: Path, capsys:
     assert found.duplicates["train"] == {"copies": 0}
     assert len(found.splits["test"]) == 15
     errors = capsys.readouterr().err
-    assert f"{shared[0]} of 15 rows of the test split have documents that are in the training split as well" in errors
+    assert f"{shared[0]} of 15 rows of the test split are in the training split as well" in errors
     assert "repeat" not in errors
 
 

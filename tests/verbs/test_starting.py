@@ -156,7 +156,7 @@ def test_there_must_be_a_finished_run(animals, plays, tmp_path):
     (unfinished / "recipe.toml").write_text((plays / "recipe.toml").read_text())
     with pytest.raises(UserError, match="is unfinished; continue it with"):
         train(classify(animals, f"model.start_from={unfinished}"), run=tmp_path / "run", progress=False)
-    with pytest.raises(UserError, match="which --overwrite empties, got model.start_from="):
+    with pytest.raises(UserError, match=r"which --overwrite empties, got model\.start_from="):
         train(classify(animals, f"model.start_from={plays}"), run=plays, overwrite=True, progress=False)
     assert (plays / "model.safetensors").exists()
 

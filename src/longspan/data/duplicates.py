@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,32 +72,35 @@ def count_duplicates(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, int
     return counts if any(number for row in counts.values() for number in row.values()) else {}
 
 
-def note_duplicates(counts: Mapping[str, Mapping[str, int]], sizes: Mapping[str, int], drawn: Sequence[str]) -> None:
+def note_duplicates(
+    counts: Mapping[str, Mapping[str, int]],
+    sizes: Mapping[str, int],
+    drawn: Collection[str],
+    rows: str = "rows",
+    same: str = "the same document, ignoring case and white space",
+) -> None:
     """Say how many rows are copies within splits that were drawn, and how many are in several of the given splits.
 
     Args:
         counts: What `count_duplicates` returned.
         sizes: How many rows each split has.
         drawn: The splits that were drawn from the training rows.
+        rows: What a row is called, in the plural.
+        same: What copies have in common.
     """
     if not counts:
         return
-    ignoring = "ignoring case and white space"
     pool = ["train", *drawn] if drawn else []
     if copies := sum(counts[split]["copies"] for split in pool):
-        total = sum(sizes[split] for split in pool)
         verb = "repeats" if copies == 1 else "repeat"
-        note(
-            f"{copies:,} of {total:,} rows {verb} the document of an earlier row, {ignoring}; one split has all of them"
-        )
+        total = sum(sizes[split] for split in pool)
+        note(f"{copies:,} of {total:,} {rows} {verb} an earlier one ({same}); copies stay in one split")
     for split, row in counts.items():
         for other, told in (("train", "training"), ("validation", "validation")):
             if shared := row.get(f"in_{other}"):
-                verb = "has a document that is" if shared == 1 else "have documents that are"
-                note(
-                    f"{shared:,} of {sizes[split]:,} rows of the {split} split {verb} in the {told} split as well, "
-                    f"{ignoring}"
-                )
+                verb = "is" if shared == 1 else "are"
+                what = f"{shared:,} of {sizes[split]:,} {rows} of the {split} split"
+                note(f"{what} {verb} in the {told} split as well ({same})")
 
 
 def folded(text: str) -> str:

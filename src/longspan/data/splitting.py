@@ -47,7 +47,7 @@ def split_off(
     Raises:
         UserError: There are too few documents.
     """
-    units = _Units(documents)
+    units = Units(documents)
     random = np.random.default_rng(seed)
     if stratify is not None:
         return units.rows(_by_class(dataset, units, fractions, random, stratify))
@@ -78,7 +78,7 @@ def split_off(
     return units.rows(parts)
 
 
-class _Units:
+class Units:
     """Documents by number, each with the rows that hold it.
 
     Attributes:
@@ -122,7 +122,7 @@ def _counted(documents: int, rows: int) -> str:
 
 
 def _by_class(
-    dataset: Dataset, units: _Units, fractions: dict[str, float], random: np.random.Generator, name: str
+    dataset: Dataset, units: Units, fractions: dict[str, float], random: np.random.Generator, name: str
 ) -> dict[str, list[int]]:
     labels: list[str] = dataset[name][:]
     names = sorted(set(labels))

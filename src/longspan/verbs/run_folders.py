@@ -115,7 +115,11 @@ def _check_own_data(recipe: Recipe, run_dir: Path) -> None:
     """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
     training = {**recipe.training, **dataclasses.asdict(recipe.options)}
     # The model first: where it starts from a run, `data.tokenizer_from` names that run as well.
-    parts = {"model": {"start_from": recipe.start_from, **recipe.model}, "training": training, "data": vars(recipe.data)}
+    parts = {
+        "model": {"start_from": recipe.start_from, **recipe.model},
+        "training": training,
+        "data": vars(recipe.data),
+    }
     for part, values in parts.items():
         for key, value in values.items():
             for path in value if isinstance(value, list | tuple) else [value]:

@@ -11,23 +11,27 @@ from datasets import Dataset
 
 from longspan.data.caching import cached_tables
 from longspan.data.finding import SPLITS
-from longspan.data.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation.catalogue import PACKAGE, UNKNOWN_CANDIDATES, UNKNOWN_CLICKED, Counts
+from longspan.tasks.recommendation.copies import codes, draw, numbered
 from longspan.tasks.recommendation.impressions import FEATURES, rows_in
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of
+from longspan.tasks.recommendation.ragged import Ragged, as_lists, last, offsets_of
 
 #: How many clicks are looked at together.
 _AT_ONCE = 1 << 22
 #: Clicks looked at besides those that are kept, as candidates among them do not count.
 _SPARE = 16
-_HISTORIES = 2
+_HISTORIES = 3
 """Increase this when the same log gives other histories, so that outdated caches are not used."""
 
 
 def impressions_of(
-    logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Dataset, counts: Counts
+    logs: Mapping[str, Dataset],
+    data: RecommendationData,
+    catalogue: Dataset,
+    counts: Counts,
+    drawn: dict[str, float],
 ) -> dict[str, Dataset]:
     """Return the impressions of click logs, with the columns of `longspan.tasks.recommendation.impressions.FEATURES`.
 
@@ -36,20 +40,20 @@ def impressions_of(
     and in its own, on items that are not among its candidates. Without times no order is known, and the history are all
     clicks of the user in the training split on other items: rows are often sorted by what was clicked, and how long a
     history is would tell. Rows with items that the catalogue lacks are left out and counted.
+    Where splits are drawn, impressions that repeat one another go to the same.
 
     Args:
         logs: The good rows of each split.
         data: The settings.
         catalogue: The items.
         counts: Where rows that are left out are counted.
+        drawn: The share of each split that is drawn from training.
 
     Raises:
         UserError: The catalogue lacks all items; or the rows of a user are not in the order of time, or some lack a
             time, and `skip_bad_rows` is not set.
     """
     log = _read(logs, data, catalogue, counts)
-    fractions = {"validation": data.validation_fraction, "test": data.test_fraction}
-    drawn = {split: share for split, share in fractions.items() if share and split not in logs and "train" in logs}
     group_split = _drawn(log, drawn, data.split_seed)
     facts = ["log", [(split, rows._fingerprint) for split, rows in logs.items()], catalogue._fingerprint]
     facts += [drawn, data.split_seed, data.history, data.skip_bad_rows, _HISTORIES]
@@ -105,7 +109,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
     called = table["item"] if data.news else pc.coalesce(table["item"], table["title"].cast(pa.string()))
     items = catalogue.with_format("arrow")[:]["item"].combine_chunks().cast(pa.string())
     item = _numpy(pc.index_in(called, items).fill_null(-1))
-    user = _codes(table["user"])
+    user = codes(table["user"])
     time = _numpy(table["time"].cast(pa.float64()).fill_null(np.nan))
     timed = bool((~np.isnan(time)).any())
 
@@ -155,11 +159,11 @@ def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarr
     if (named := table["impression"].is_valid()).to_numpy().any():
         # A row without is one for itself.
         alone = ~named.to_numpy()
-        shown = np.where(alone, rows, _codes(table["impression"].fill_null(""))) * 2 + alone
+        shown = np.where(alone, rows, codes(table["impression"].fill_null(""))) * 2 + alone
     else:
         shown = rows if time is None else time
-    codes = _joined(_joined(split, user), shown)
-    first, found = np.unique(codes, return_index=True, return_inverse=True)[1:]
+    pairs = _joined(_joined(split, user), shown)
+    first, found = np.unique(pairs, return_index=True, return_inverse=True)[1:]
     place = np.empty(len(first), dtype=np.int64)
     place[np.argsort(first)] = np.arange(len(first))
     group: np.ndarray = place[found]
@@ -183,26 +187,17 @@ def _drawn(log: _Log, fractions: dict[str, float], seed: int) -> np.ndarray:
     Raises:
         UserError: There are too few.
     """
-    splits = log.split[log.first].copy()
-    rows = np.flatnonzero(splits == 0).tolist()
-    if fractions:
-        for split, numbers in draw(rows, fractions, seed).items():
-            splits[numbers] = SPLITS.index(split)
+    first = log.first
+    splits = log.split[first].copy()
+    if not fractions:
+        return splits
+    train = np.flatnonzero(splits == 0)
+    rows = np.argsort(log.group, kind="stable")
+    items = Ragged(log.item[rows], offsets_of(np.bincount(log.group))).take(train)
+    time = log.order[first[train]] if log.timed else np.zeros(len(train))
+    for split, numbers in draw(numbered([log.user[first[train]], time, items]), fractions, seed).items():
+        splits[train[numbers]] = SPLITS.index(split)
     return splits
-
-
-def draw(rows: list[int], fractions: dict[str, float], seed: int) -> dict[str, list[int]]:
-    """Draw impressions for other splits at random; the rest is for training.
-
-    Raises:
-        UserError: There are too few.
-    """
-    if len(rows) <= len(fractions):
-        raise UserError(
-            f"expected an impression for each of the splits {', '.join(('train', *fractions))}, got {len(rows)}; add "
-            f"some, or set {' and '.join(f'data.{split}' for split in fractions)}."
-        )
-    return deal(rows, fractions, np.random.default_rng(seed))
 
 
 def _tables(log: _Log, splits: np.ndarray, number: int, history: int) -> Iterator[pa.Table]:
@@ -299,14 +294,6 @@ def _joined(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         1
     ]
     return pairs
-
-
-def _codes(texts: pa.ChunkedArray) -> np.ndarray:
-    """Return a number for each text, the same for the same."""
-    found = texts.combine_chunks().dictionary_encode()
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    return _numpy(found.indices).astype(np.int64)
 
 
 def _numpy(column: Any) -> np.ndarray:

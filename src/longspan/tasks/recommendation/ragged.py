@@ -1,5 +1,6 @@
 """Columns of lists as flat arrays: `Ragged`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,14 @@ class Ragged:
     def rows(self) -> np.ndarray:
         """Which list each value is in, `(n,)`."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """Return the lists of all parts, one after the other."""
+        sizes = np.concatenate([part.sizes for part in parts])
+        # Parts may be stretches of longer arrays.
+        values = [part.values[part.offsets[0] : part.offsets[-1]] for part in parts]
+        return cls(np.concatenate(values), offsets_of(sizes))
 
     def take(self, numbers: np.ndarray) -> "Ragged":
         """Return some of the lists."""

@@ -1,5 +1,6 @@
 """What was shown to users and clicked, and the catalogue of it: what models and baselines learn from."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict
 
 from longspan.data.caching import read_splits
+from longspan.data.duplicates import count_duplicates, note_duplicates
 from longspan.data.finding import SPLITS, Source, find
 from longspan.data.notes import note_encodings
 from longspan.data.opening import packed_suffix
@@ -15,8 +17,9 @@ from longspan.data.schema import Schema, schema_of
 from longspan.data.tables import PLAIN
 from longspan.printing import printable
 from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
-from longspan.tasks.recommendation.clicks import draw, impressions_of
+from longspan.tasks.recommendation.clicks import impressions_of
 from longspan.tasks.recommendation.columns import log_columns
+from longspan.tasks.recommendation.copies import documents, draw, shares
 from longspan.tasks.recommendation.finding import HUB, Found, Kind, find_recorded, plain, table_schema
 from longspan.tasks.recommendation.impressions import read_impressions
 from longspan.tasks.recommendation.options import RecommendationData
@@ -43,6 +46,8 @@ class Recorded:
         skipped: Number of rows left out, by reason.
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
         kind: Where the impressions come from.
+        duplicates: Number of impressions by split that repeat one of the same split ("copies") or of another one
+            ("in_train", "in_validation"): see `longspan.data.duplicates.count_duplicates`. Empty if there are none.
     """
 
     catalogue: Dataset
@@ -50,6 +55,7 @@ class Recorded:
     skipped: dict[str, int]
     kind: Kind
     encodings: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def users(self) -> list[str]:
         """Return the users of the training split, in order of their first impression."""
@@ -69,8 +75,9 @@ def read(
     """Read and split what was recorded.
 
     A validation split that the source lacks is drawn from the training impressions at random (`split_seed`), a test
-    split too. Every training impression has a clicked candidate, except in click logs, where some have a single one;
-    those of other splits may lack clicks, or, for prediction, labels.
+    split too. Impressions that repeat one another go to the same. Where splits are given, nothing is moved, and
+    standard error says how many there are. Every training impression has a clicked candidate, except in click logs,
+    where some have a single one; those of other splits may lack clicks, or, for prediction, labels.
 
     Args:
         data: The settings.
@@ -90,7 +97,7 @@ def read(
     # What training needs also decides which impressions others are drawn from.
     labels = training or data.validation_fraction + data.test_fraction > 0
     if kind == "log":
-        items, splits = _read_log(found, data, catalogue, counts, training=training, labels=labels)
+        items, splits, drawn = _read_log(found, data, catalogue, counts, training=training, labels=labels)
     else:
         items = read_catalogue(found.news, data, catalogue, counts)
         news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news)) or "the model's catalogue"
@@ -100,10 +107,12 @@ def read(
             )
             for split, location in found.splits.items()
         }
-        splits |= _drawn(splits, data)
+        drawn = shares(data, splits)
+        splits = _drawn(splits, drawn, data.split_seed)
     note_encodings(counts.encodings, sum(map(len, splits.values())))
     ordered = DatasetDict({split: splits[split] for split in SPLITS if split in splits})
-    return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings))
+    duplicates = _count_copies(ordered, kind, drawn)
+    return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings), duplicates)
 
 
 def _read_log(
@@ -114,7 +123,8 @@ def _read_log(
     *,
     training: bool,
     labels: bool,
-) -> tuple[Dataset, dict[str, Dataset]]:
+) -> tuple[Dataset, dict[str, Dataset], dict[str, float]]:
+    """Return the catalogue, the impressions of each split, and the shares of those that were drawn."""
     sources: dict[str, tuple[Source, Schema]] = {}
     for split, location in found.splits.items():
         if str(location.path).startswith(HUB):
@@ -137,18 +147,28 @@ def _read_log(
         catalogue = read_catalogue(found.news, data, known, counts)
     else:
         catalogue = log_catalogue(list(logs.values()), data, known, counts)
-    return catalogue, impressions_of(logs, data, catalogue, counts)
+    drawn = shares(data, logs)
+    return catalogue, impressions_of(logs, data, catalogue, counts, drawn), drawn
 
 
-def _drawn(splits: dict[str, Dataset], data: RecommendationData) -> dict[str, Dataset]:
-    """Return the training split and those that are drawn from it.
+def _drawn(splits: dict[str, Dataset], fractions: dict[str, float], seed: int) -> dict[str, Dataset]:
+    """Return the splits with those that are drawn from the training split.
 
     Raises:
         UserError: There are too few impressions.
     """
-    wanted = {"validation": data.validation_fraction, "test": data.test_fraction}
-    fractions = {split: share for split, share in wanted.items() if share and split not in splits}
-    if not fractions or "train" not in splits:
+    if not fractions:
+        return splits
+    train = splits["train"]
+    parts = draw(documents({"train": train}, histories=True)["train"], fractions, seed)
+    return splits | {split: train.select(numbers) for split, numbers in parts.items()}
+
+
+def _count_copies(splits: Mapping[str, Dataset], kind: Kind, drawn: Collection[str]) -> dict[str, dict[str, int]]:
+    """Count impressions that repeat another one, and say how many do."""
+    if len(splits) == 1:
         return {}
-    parts = draw(list(range(len(splits["train"]))), fractions, data.split_seed)
-    return {split: splits["train"].select(sorted(numbers)) for split, numbers in parts.items()}
+    counts = count_duplicates(documents(splits, histories=kind != "log"))
+    sizes = {split: len(rows) for split, rows in splits.items()}
+    note_duplicates(counts, sizes, drawn, "impressions", "the same user, time and candidates")
+    return counts

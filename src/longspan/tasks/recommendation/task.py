@@ -89,7 +89,7 @@ class Recommendation(Task[RecommendationScores]):
         assert isinstance(data, RecommendationData)
         found = read(data, training=False)
         examples: dict[str, Any] = {name: Recommended(rows, found) for name, rows in found.splits.items()}
-        return Splits(examples, found.skipped, found.encodings)
+        return Splits(examples, found.skipped, found.encodings, found.duplicates)
 
     def inputs_of(
         self, run: Run, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
@@ -131,6 +131,7 @@ class Recommendation(Task[RecommendationScores]):
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **names.settings()}
         facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
         facts |= {"items": len(found.catalogue), "skipped": found.skipped, "encodings": found.encodings}
+        facts["duplicates"] = found.duplicates
         splits = dict(found.splits)
         if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
             # As MIND's: only the leaderboard knows.

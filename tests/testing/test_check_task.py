@@ -17,10 +17,11 @@ from longspan.data.config import DataConfig
 from longspan.data.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.scores import score
-from longspan.tasks.base import Run, Task
+from longspan.tasks.base import Prepared, Run, Task
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.recipe import Recipe
 from longspan.testing import check_task, task_checks
 
 SMALL = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "model.depth=1"]
@@ -156,6 +157,22 @@ class Giving(DocumentClassification):
         return (Prediction(row.where, row.problem or "too hard") for row in rows)
 
 
+class Uncounted(DocumentClassification):
+    """It says nothing of copies."""
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        prepared = super().prepare(recipe)
+        return dataclasses.replace(prepared, data={**prepared.data, "duplicates": {}})
+
+
+class Cutting(DocumentClassification):
+    """It says nothing of what it leaves out."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+        for one in super().predict(run, rows):
+            yield dataclasses.replace(one, tokens_read=None, tokens_total=None)
+
+
 BROKEN: list[tuple[type[Task[Any]], str, str]] = [
     (Undocumented, "declares_itself", "needs a docstring"),
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
@@ -167,6 +184,8 @@ BROKEN: list[tuple[type[Task[Any]], str, str]] = [
     (ScoresOfAnotherClass, "trains", "the scores of validation must be Short"),
     (Worse, "evaluates_as_in_training", "loss must be .* as in training, got"),
     (Silent, "evaluates_as_in_training", "evaluation_report must say something"),
+    (Uncounted, "counts_copies", "examples that are in two splits must be counted"),
+    (Cutting, "says_what_it_leaves_out", "was cut to 4 tokens, and its prediction does not say so"),
     (Backwards, "predicts_each_row_in_order", "predictions must come row by row, in order"),
     (Giving, "predicts_each_row_in_order", "must have a prediction, but has the error 'too hard'"),
     (Skipping, "bad_rows_keep_their_place", "bad rows keep their place"),

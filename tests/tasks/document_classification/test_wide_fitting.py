@@ -207,6 +207,19 @@ def test_shares_are_all_there_are():
     assert all(sum(shares) == pytest.approx(1) and min(shares) >= 0 for shares in found)
 
 
+def test_copies_of_documents_tell_nothing_about_others():
+    """Labels at random, which n-grams cannot tell: with copies on both sides of a fold they seemed to."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(3, 2000, 12).tolist() for _ in range(40)]
+    labels = rng.integers(0, 2, 40).tolist()
+    rows = Dataset.from_dict({"input_ids": texts * 6, "length": [12] * 240, "labels": labels * 6})
+    chosen = fit_wide(Wide(2**14, 2), rows, None)
+    # The strongest there are.
+    assert [penalty == kind.penalties[0] for kind, penalty in zip(chosen.kinds, chosen.penalties, strict=True)] == [
+        True
+    ] * len(chosen.kinds)
+
+
 def test_parts_of_words_tell_classes_that_no_word_tells():
     """Each word is in one training document: only their endings recur."""
     endings, rng = ("ing", "ed", "ly"), np.random.default_rng(0)

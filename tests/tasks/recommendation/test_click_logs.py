@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from news_folders import named, news_row, settings, write_log
 
+from longspan.data.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation import clicks
 from longspan.tasks.recommendation.reading import Recorded, read
@@ -132,6 +133,32 @@ def test_a_drawn_split_is_not_seen_in_training(tmp_path: Path) -> None:
             number = int(row["candidates"][0].split()[1])
             expected = [f"item {before}" for before in range(number) if f"item {before}" in own | parts["train"]]
             assert row["history"] == expected
+
+
+@pytest.mark.parametrize("header", ["user,title,clicked,time", "user,title,clicked"])
+def test_copies_of_rows_stay_in_one_split(tmp_path: Path, header: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = header.count(",") + 1
+    rows = [(f"u{n % 7}", f"t{n}", 1, n)[:fields] for n in range(40) for _ in range(2)]
+    if "time" in header:
+        # Two names make two impressions of a time.
+        rows = [(*row, f"{row[3]}{name}") for row, name in zip(rows, "ab" * 40, strict=True)]
+        header += ",impression"
+    found = read(settings(write_log(tmp_path / "log.csv", rows, header), validation_fraction=0.2, test_fraction=0.1))
+    shown = {split: {(row["user"], *row["candidates"]) for row in named(found, split)} for split in found.splits}
+    assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 56, "validation": 16, "test": 8}
+    assert {split: len(rows) for split, rows in shown.items()} == {"train": 28, "validation": 8, "test": 4}
+    assert found.duplicates["validation"] == {"copies": 8, "in_train": 0}
+    told = "40 of 80 impressions repeat an earlier one (the same user, time and candidates); copies stay in one split"
+    assert told in capsys.readouterr().err
+
+
+def test_without_copies_splits_are_drawn_as_row_by_row(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.csv", [("u", f"t{n}", 1) for n in range(50)], "user,title,clicked")
+    found = read(settings(log, validation_fraction=0.2, test_fraction=0.1))
+    rows = deal(list(range(50)), {"validation": 0.2, "test": 0.1}, np.random.default_rng(0))
+    for split, numbers in rows.items():
+        assert found.splits[split]["where"][:] == [f"log.csv, row {number + 1}" for number in sorted(numbers)]
+    assert found.duplicates == {}
 
 
 def test_text_without_header_as_dkn_has_it(tmp_path: Path) -> None:

@@ -160,6 +160,32 @@ def test_drawn_splits_and_ragged_columns(tmp_path: Path) -> None:
     assert ragged(found.splits["train"].select([]), "history").offsets.tolist() == [0]
 
 
+def test_copies_of_impressions_stay_in_one_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The second half repeats the first under other numbers and with other clicks.
+    shown = [
+        behavior(half * 20 + n, f"U{n % 5}", "N1 " * (n % 4), f"N2-{half} N{3 + n // 10}-1 " + "N5-0 " * (n % 10))
+        for half in range(2)
+        for n in range(20)
+    ]
+    folder = write_mind(tmp_path / "all", shown)
+    found = read(RecommendationData(path=str(folder), validation_fraction=0.1, test_fraction=0.2))
+    keys = {
+        split: {(row["user"], tuple(row["history"]), tuple(row["candidates"])) for row in named(found, split)}
+        for split in found.splits
+    }
+    assert {split: len(rows) for split, rows in keys.items()} == {"train": 14, "validation": 2, "test": 4}
+    assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 28, "validation": 4, "test": 8}
+    assert len(set.union(*keys.values())) == 20
+    told = "20 of 40 impressions repeat an earlier one (the same user, time and candidates); copies stay in one split"
+    assert told in capsys.readouterr().err
+    write_mind(tmp_path / "both" / "train", shown)
+    write_mind(tmp_path / "both" / "dev", [shown[3], shown[23], behavior(9, "U9")])
+    given = read(RecommendationData(path=str(tmp_path / "both")))
+    assert given.duplicates == {"train": {"copies": 20}, "validation": {"copies": 1, "in_train": 2}}
+    told = "2 of 3 impressions of the validation split are in the training split as well (the same user, time and"
+    assert told in capsys.readouterr().err
+
+
 def test_a_known_catalogue_keeps_its_numbers(tmp_path: Path) -> None:
     known = read(settings(write_mind(tmp_path / "a", [behavior(1)]))).catalogue
     rows = [news_row("N9", "New"), news_row("N3", TITLES["N3"])]

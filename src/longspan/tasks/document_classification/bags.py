@@ -1,5 +1,6 @@
 """The n-grams that documents have, as numbers: `Bags`."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -66,6 +67,18 @@ class Bags:
         """Return those of the documents for which `which`, `(n,)`, is true."""
         inside = np.repeat(which, self.counts)
         return Bags(self.grams[inside], self.amounts[inside], self.counts[which], self.size)
+
+    def first_copies(self) -> np.ndarray:
+        """Return for each document the number of the first one with the same n-grams as often, `(n,)`."""
+        ends = np.cumsum(self.counts)
+        first: dict[bytes, int] = {}
+        found = np.empty(len(self.counts), np.int64)
+        for number, (start, end) in enumerate(zip(ends - self.counts, ends, strict=True)):
+            order = np.argsort(self.grams[start:end])
+            parts = self.grams[start:end][order], self.amounts[start:end][order]
+            key = hashlib.sha256(b"".join(part.tobytes() for part in parts)).digest()
+            found[number] = first.setdefault(key, number)
+        return found
 
     def among(self, wanted: np.ndarray) -> "Bags":
         """Return what documents have of the n-grams for which `wanted`, `(size,)`, is true."""

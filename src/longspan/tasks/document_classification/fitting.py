@@ -313,6 +313,8 @@ def _choose(
     # Documents come class by class, so that consecutive ones are spread over the folds; and the same ones each time.
     fold = np.empty(len(labels), np.int64)
     fold[np.lexsort((np.random.default_rng(0).random(len(labels)), labels))] = np.arange(len(labels)) % FOLDS
+    # Copies of a document held out would tell its label.
+    fold = fold[documents.bags.first_copies()]
     tried = [number for number in range(FOLDS) if number * len(labels) / FOLDS < ENOUGH and (fold == number).any()]
     truth = torch.from_numpy(np.concatenate([labels[fold == number] for number in tried]))
     importance = torch.from_numpy(documents.class_weights)[truth].float()

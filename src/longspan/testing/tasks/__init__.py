@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.tasks.base import Task
-from longspan.testing.tasks import budgets, declared, folders, predicted, trained, truncation
+from longspan.testing.tasks import budgets, copies, declared, folders, predicted, trained, truncation
 from longspan.testing.tasks.subject import Subject
 
 #: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
@@ -19,6 +19,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "links": (folders.outputs_replace_links,),
     "locks": (folders.one_training_run_at_a_time, folders.what_comes_meanwhile_is_kept),
     "predictions": (predicted.predicts_each_row_in_order, predicted.other_rows_change_nothing),
+    "duplicates": (copies.counts_copies,),
     "reported truncation": (truncation.says_what_it_leaves_out,),
     "error rows": (predicted.bad_rows_keep_their_place,),
 }

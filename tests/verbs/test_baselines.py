@@ -38,7 +38,7 @@ def here(monkeypatch):
         calls.append(arguments[1])
         return None if fitting.main(arguments) == 0 else "it failed."
 
-    monkeypatch.setattr(module, "_run_process", run)
+    monkeypatch.setattr(module.separate, "run", run)
     monkeypatch.setattr(module, "_train", trained)
     return calls
 
@@ -76,7 +76,7 @@ def test_a_fitted_baseline_is_kept_whatever_is_trained_how(here, animals, tmp_pa
 
 
 def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module, "_run_process", lambda *_: "the machine ran out of memory.")
+    monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
     result = compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])
     assert [sorted(row) for row in result.to_dict()["baselines"]] == [["baseline", "does", "error", "folder"]]
     told = comparison_summary(result)

@@ -119,7 +119,8 @@ def test_finished_runs_are_kept(trained, tmp_path):
 def test_a_run_with_other_settings_is_not_mistaken_for_one_of_these(trained, tmp_path):
     compare("quickstart", ["additive"], 1, [], tmp_path)
     with pytest.raises(UserError, match=r"expected a run with this comparison's settings in .*, got one with other"):
-        compare("quickstart", ["additive"], 1, ["model.depth=3"], tmp_path)
+        compare("quickstart", ["softmax", "additive"], 1, ["model.depth=3"], tmp_path)
+    assert trained == ["additive-0"]
 
 
 def test_one_failure_does_not_lose_the_others(trained, tmp_path):
@@ -182,6 +183,8 @@ def test_no_run_succeeds(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_train", lambda *_: "no.")
     with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: no\."):
         compare("quickstart", ["additive"], 1, [], tmp_path)
+    assert "additive, seed 0, failed: no." in (tmp_path / "comparison.md").read_text()
+    assert json.loads((tmp_path / "comparison.json").read_text())["runs"][0]["error"] == "no."
 
 
 def test_a_failed_process_gives_its_sentence(tmp_path, capsys):

@@ -47,7 +47,7 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
     by class with `stratify`; otherwise entire rows at random (evenly among those with each label, where a row has
     several) or, from a single document, its end. Rows with the same document go to the same split; where splits are
-    given, nothing is moved. Standard error says how many there are.
+    given, nothing is moved. In training, standard error says how many there are.
 
     Args:
         config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
@@ -88,9 +88,10 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
         found |= {split: of[numbers] for split, numbers in parts.items()}
     duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
-    # Where several rows are about each document, it need not be said.
-    told = [] if any(isinstance(column, Text) and column.together for column in columns) else list(fractions)
-    note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
+    if training:
+        # Where several rows are about each document, it need not be said.
+        told = [] if any(isinstance(column, Text) and column.together for column in columns) else list(fractions)
+        note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
     ordered = {split: ordered[split] for split in SPLITS if split in ordered}
     return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
 

@@ -5,12 +5,8 @@ Baselines, what people would use instead, are fitted to the same splits, also in
 
 import dataclasses
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,7 @@ from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSum
 from longspan.scores import Scores
 from longspan.tasks.base import Baseline
 from longspan.tasks.recipe import Recipe
-from longspan.verbs import fitting, planning
+from longspan.verbs import fitting, planning, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -120,6 +116,11 @@ def _compare_in(
 ) -> Comparison:
     """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
+    for name in kinds:
+        _check_settings(folder / f"baseline-{name}", fitting.recipe_of(base))
+    for name, seed, wanted in plan:
+        run_dir = folder / f"{name}-{seed}"
+        _check_settings(run_dir, planning.recorded(wanted, run_dir))
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
         made = ComparedBaseline(name, does, str(folder / f"baseline-{name}"))
@@ -127,17 +128,17 @@ def _compare_in(
     runs = []
     for number, (name, seed, wanted) in enumerate(plan, 1 + len(kinds)):
         run_dir = folder / f"{name}-{seed}"
-        done = _is_finished(run_dir, planning.recorded(wanted, run_dir), f"[{number}/{total}]")
+        done = _is_finished(run_dir, f"[{number}/{total}]")
         error = None if done else _train(wanted, run_dir)
         runs.append(_outcome(ComparedRun(name, seed, str(run_dir), error), kind))
     names = dict.fromkeys(name for name, *_ in plan)
     summary = [found for name in names if (found := _summary(name, runs))]
     result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
     write_json(folder / "comparison.json", result.to_dict())
-    if not summary:
-        raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
     text = f"# Mixers compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
     write_text(folder / "comparison.md", text)
+    if not summary:
+        raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
     pictures.comparison(result, folder / "comparison.png")
     return result
 
@@ -172,17 +173,18 @@ def _recipe(base: Recipe, name: str, seed: int) -> Recipe:
     return dataclasses.replace(base, model=known_to(used, model), training={**base.training, "seed": seed})
 
 
-def _is_finished(run_dir: Path, wanted: Recipe, place: str) -> bool:
-    """Say whether `run_dir` holds a finished run of this recipe; another recipe's run is never overwritten."""
-    done = False
-    if (run_dir / "recipe.toml").exists():
-        found = recipes.load(str(run_dir / "recipe.toml"))
-        if found.to_toml() != wanted.to_toml():
-            raise UserError(
-                f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; "
-                "move or delete it, or name another folder with --run."
-            )
-        done = (run_dir / "metrics.json").exists()
+def _check_settings(run_dir: Path, wanted: Recipe) -> None:
+    """Raise UserError if `run_dir` holds a run of another recipe, which is never overwritten."""
+    if (run_dir / "recipe.toml").exists() and recipes.load(str(run_dir / "recipe.toml")).to_toml() != wanted.to_toml():
+        raise UserError(
+            f"expected a run with this comparison's settings in {str(run_dir)!r}, got one with other settings; "
+            "move or delete it, or name another folder with --run."
+        )
+
+
+def _is_finished(run_dir: Path, place: str) -> bool:
+    """Say whether `run_dir` holds a finished run, and print which it is."""
+    done = (run_dir / "recipe.toml").exists() and (run_dir / "metrics.json").exists()
     print(f"{place} {run_dir}{': finished before' if done else ''}", file=sys.stderr)
     return done
 
@@ -190,7 +192,7 @@ def _is_finished(run_dir: Path, wanted: Recipe, place: str) -> bool:
 def _fitted(baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores]) -> ComparedBaseline:
     """Return the baseline with its scores, or its error, fitting it unless it was."""
     folder = Path(baseline.folder)
-    error = None if _is_finished(folder, wanted, place) else _fit(baseline.baseline, wanted, folder)
+    error = None if _is_finished(folder, place) else _fit(baseline.baseline, wanted, folder)
     try:
         if error is None:
             metrics, scores = _metrics(folder, kind)
@@ -207,7 +209,7 @@ def _fit(name: str, wanted: Recipe, folder: Path) -> str | None:
     folder_in(folder.parent, folder.name)
     file = folder / "recipe.toml"
     write_text(file, wanted.to_toml())
-    return _run_process("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
+    return separate.run("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
 
 
 def _train(wanted: Recipe, run_dir: Path) -> str | None:
@@ -216,41 +218,7 @@ def _train(wanted: Recipe, run_dir: Path) -> str | None:
     write_text(file, wanted.to_toml())
     resume = ["--resume"] if (run_dir / "recipe.toml").exists() else []
     flags = ["--run", str(run_dir), "--json", *imports.consent_flags(), *resume]
-    return _run_process("longspan", "train", str(file), *flags)
-
-
-def _run_process(module: str, *arguments: str) -> str | None:
-    """Run a module as a program and show what it says; return None, or the error that ended it."""
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    last: deque[str] = deque(maxlen=50)
-    # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
-        interrupted = False
-        while True:
-            try:
-                text = _piece(process)
-            except KeyboardInterrupt:
-                interrupted = True
-                process.send_signal(signal.SIGINT)
-                continue
-            if not text:
-                break
-            last.append(text)
-            sys.stderr.write(text)
-            sys.stderr.flush()
-    if interrupted or process.returncode == 130:
-        raise KeyboardInterrupt
-    if process.returncode == 0:
-        return None
-    lines = [line.strip() for line in "".join(last).splitlines() if line.strip()]
-    told = [line.removeprefix("longspan: ") for line in lines if line.startswith("longspan: ")] or lines
-    return told[-1] if told else f"the process ended with code {process.returncode}"
-
-
-def _piece(process: subprocess.Popen[bytes]) -> str:
-    """Return the next piece of its output, not a line, as a progress bar has none; empty at the end."""
-    assert process.stderr is not None
-    return os.read(process.stderr.fileno(), 65536).decode("utf-8", errors="replace")
+    return separate.run("longspan", "train", str(file), *flags)
 
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:

@@ -67,6 +67,9 @@ def test_fitted(tmp_path: Path, name: str) -> None:
     assert set(found.scores) == {"validation", "test"}
     assert found.scores["validation"].groups == 1
     assert found.parameters
+    # As MIND's, whose labels only the leaderboard knows.
+    write_mind(tmp_path / "test", [behavior(1, history="", shown="N5 N4")])
+    assert set(NAMES[name]().fit(recipe).scores) == {"validation"}
     (tmp_path / "dev" / "behaviors.tsv").unlink()
     with pytest.raises(UserError, match="expected a validation split"):
         NAMES[name]().fit(recipe_of(tmp_path))

@@ -16,7 +16,7 @@ def evaluation_report(task: Task[EvidenceScores], evaluation: Evaluation) -> str
     recalls = ([share(float(read)), share(recall)] for read, recall in scores.recall_by_share.items())
     left = f"{scores.unanswered} questions that no part answers are not scored\n\n" if scores.unanswered else ""
     parts = [
-        task.data_table({split: evaluation.details["data"]}),
+        task.data_table({split: evaluation.details["data_summary"]}),
         scores_table({split: scores}),
         table(["share read", "recall"], recalls),
         f"{left}written to {evaluation.folder}",

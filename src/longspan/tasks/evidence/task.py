@@ -115,7 +115,7 @@ class Evidence(Task[EvidenceScores]):
         pictures.recall_curve(scores, folder / "recall.png")
         asked = [question for questions in examples["questions"][:] for question in questions]
         pictures.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
-        return scores, {"documents": len(examples), "data": describe(tokens, examples)}
+        return scores, {"documents": len(examples), "data_summary": describe(tokens, examples)}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
         for row in rows:

@@ -1,6 +1,5 @@
 """What was shown to users and clicked, and the catalogue of it: what models and baselines learn from."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from datasets import Dataset, DatasetDict
 from longspan.data.caching import read_splits
 from longspan.data.duplicates import count_duplicates, note_duplicates
 from longspan.data.finding import SPLITS, Source, find
-from longspan.data.notes import note_encodings
+from longspan.data.notes import note, note_encodings
 from longspan.data.opening import packed_suffix
 from longspan.data.schema import Schema, schema_of
 from longspan.data.tables import PLAIN
@@ -57,6 +56,15 @@ class Recorded:
     encodings: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def scored(self) -> dict[str, Dataset]:
+        """Return the splits; without that for tests if it does not say what was clicked, which is told."""
+        splits = dict(self.splits)
+        if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
+            # As MIND's: only the leaderboard knows.
+            note("the test split does not say what was clicked, so it is not scored")
+            del splits["test"]
+        return splits
+
     def users(self) -> list[str]:
         """Return the users of the training split, in order of their first impression."""
         found: list[str] = pc.unique(self.splits["train"].with_format("arrow")[:]["user"]).to_pylist()
@@ -75,9 +83,9 @@ def read(
     """Read and split what was recorded.
 
     A validation split that the source lacks is drawn from the training impressions at random (`split_seed`), a test
-    split too. Impressions that repeat one another go to the same. Where splits are given, nothing is moved, and
-    standard error says how many there are. Every training impression has a clicked candidate, except in click logs,
-    where some have a single one; those of other splits may lack clicks, or, for prediction, labels.
+    split too. Impressions that repeat one another go to the same. Where splits are given, nothing is moved. In
+    training, standard error says how many there are. Every training impression has a clicked candidate, except in
+    click logs, where some have a single one; those of other splits may lack clicks, or, for prediction, labels.
 
     Args:
         data: The settings.
@@ -111,7 +119,10 @@ def read(
         splits = _drawn(splits, drawn, data.split_seed)
     note_encodings(counts.encodings, sum(map(len, splits.values())))
     ordered = DatasetDict({split: splits[split] for split in SPLITS if split in splits})
-    duplicates = _count_copies(ordered, kind, drawn)
+    duplicates = {} if len(ordered) == 1 else count_duplicates(documents(ordered, histories=kind != "log"))
+    if training:
+        sizes = {split: len(rows) for split, rows in ordered.items()}
+        note_duplicates(duplicates, sizes, drawn, "impressions", "the same user, time and candidates")
     return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings), duplicates)
 
 
@@ -162,13 +173,3 @@ def _drawn(splits: dict[str, Dataset], fractions: dict[str, float], seed: int) -
     train = splits["train"]
     parts = draw(documents({"train": train}, histories=True)["train"], fractions, seed)
     return splits | {split: train.select(numbers) for split, numbers in parts.items()}
-
-
-def _count_copies(splits: Mapping[str, Dataset], kind: Kind, drawn: Collection[str]) -> dict[str, dict[str, int]]:
-    """Count impressions that repeat another one, and say how many do."""
-    if len(splits) == 1:
-        return {}
-    counts = count_duplicates(documents(splits, histories=kind != "log"))
-    sizes = {split: len(rows) for split, rows in splits.items()}
-    note_duplicates(counts, sizes, drawn, "impressions", "the same user, time and candidates")
-    return counts

@@ -132,11 +132,7 @@ class Recommendation(Task[RecommendationScores]):
         facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
         facts |= {"items": len(found.catalogue), "skipped": found.skipped, "encodings": found.encodings}
         facts["duplicates"] = found.duplicates
-        splits = dict(found.splits)
-        if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
-            # As MIND's: only the leaderboard knows.
-            note("the test split does not say what was clicked, so it is not scored")
-            del splits["test"]
+        splits = found.scored()
         return PreparedItems(
             splits, tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
         )

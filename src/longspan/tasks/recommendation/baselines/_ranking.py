@@ -37,7 +37,9 @@ class Ranking(Baseline[RecommendationScores]):
         learned = self.scorer(recorded, Impressions(labelled(recorded.splits["train"])))
         popularity = recorded.popularity()
         scores = {}
-        for name in [name for name in recorded.splits if name != "train"]:
-            shown = Impressions(labelled(recorded.splits[name]))
+        for name, rows in recorded.scored().items():
+            if name == "train":
+                continue
+            shown = Impressions(labelled(rows))
             scores[name] = measured(shown, learned.score(shown), popularity)
         return Fitted(scores, {}, learned.parameters)

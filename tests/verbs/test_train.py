@@ -10,6 +10,7 @@ import pytest
 import torch
 from interruptions import interrupted, killed, same_result
 from transformers import pipeline
+from transformers.utils import logging
 
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
@@ -100,6 +101,20 @@ def test_the_run_folder_is_a_pipeline(whole: tuple[Path, TrainingResult]) -> Non
     classify = pipeline("text-classification", model=str(whole[0]), device="cpu")
     cat, dog = classify(["word1 purr meow whisker word2", "bark wag fetch"])
     assert (cat["label"], dog["label"]) == ("cat", "dog")
+
+
+def test_a_pipeline_warns_of_more_tokens_than_the_model_was_trained_to_read(
+    animals: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    train(recipe(animals, "data.max_length=6", "training.num_train_epochs=1"), run=run, progress=False)
+    classify = pipeline("text-classification", model=str(run), device="cpu")
+    logging.enable_propagation()
+    classify("purr " * 6)
+    assert "longer" not in caplog.text
+    classify("purr " * 7)
+    logging.disable_propagation()
+    assert "is longer than the specified maximum sequence length for this model (7 > 6)" in caplog.text
 
 
 def test_an_existing_run_is_not_touched_without_being_told(animals: Path, tmp_path: Path) -> None:

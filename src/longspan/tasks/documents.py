@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.batches import padding_fraction
 from longspan.data.carried import Carried
@@ -112,6 +113,8 @@ class DocumentTask(Task[S]):
         training = loaded.splits["train"]
         head = self.head(training, recipe.data)
         tokenizer = build_tokenizer(recipe.data, training[self.text], cache_key=training._fingerprint)
+        # A pipeline, which reads documents whole unless told otherwise, then warns of longer ones.
+        tokenizer.model_max_length = recipe.data.max_length or VERY_LARGE_INTEGER
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **head}
         # Labels depend on no settings but those that depend on the data.
         made = self.configure(recipe.model, config)

@@ -69,6 +69,21 @@ def test_topics_are_told_apart(result: TrainingResult) -> None:
     assert result.details["clicks_left_out"] == 0
 
 
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_cut_titles_are_told(
+    result: TrainingResult, folder: Path, keep: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load_run(result.folder)
+    data = settings(folder, max_length=2, keep=keep)
+    catalogue = read(settings(folder)).catalogue
+    whole = Items.encoded(catalogue, run.processor, Names.of(run.model.config), settings(folder)).title
+    assert "tokens that are read" not in capsys.readouterr().err
+    cut = Items.encoded(catalogue, run.processor, Names.of(run.model.config), data).title
+    ends = np.split(whole.values, whole.offsets[1:-1])
+    assert cut.values.tolist() == [int(i) for ids in ends for i in (ids[:2] if keep == "first" else ids[-2:])]
+    assert "20 of 20 titles have more than the 2 tokens that are read (data.max_length)" in (capsys.readouterr().err)
+
+
 def test_it_keeps_what_tasks_promise(folder: Path) -> None:
     check_task("recommendation", folder, SMALL[:4])
 

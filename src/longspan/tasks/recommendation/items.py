@@ -1,6 +1,6 @@
 """The catalogue as numbers: `Items`, from which a model's inputs are taken, and the names of categories and users."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from longspan.data.batches import padded_length
 from longspan.data.cells import in_order
+from longspan.data.notes import note
 from longspan.data.tokens import token_ids
 from longspan.models import LongspanConfig, recommenders
 from longspan.tasks.recommendation.entities import EntityVectors
@@ -144,8 +145,8 @@ class Items:
             )
         abstract = None
         if names.abstracts:
-            abstract = _texts(catalogue["abstract"][:], tokenizer, data.max_abstract_length, data.keep)
-        title = _texts(catalogue["title"][:], tokenizer, data.max_length, data.keep)
+            abstract = _texts("abstract", catalogue, tokenizer, data.max_abstract_length, data.keep)
+        title = _texts("title", catalogue, tokenizer, data.max_length, data.keep)
         return cls(title, abstract, numbers, entities, tokenizer.pad_token_id)
 
     def __len__(self) -> int:
@@ -163,9 +164,24 @@ class Items:
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in found.items()}
 
 
-def _texts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, keep: str) -> Ragged:
+def _texts(column: str, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int, keep: str) -> Ragged:
+    """Return the tokens of the texts of a column, and say how many have more than are read."""
     kept = slice(-longest, None) if keep == "last" else slice(longest or None)
-    return ragged_of(ids[kept] for ids in token_ids(tokenizer, texts))
+    cut = 0
+
+    def shortened() -> Iterator[Sequence[int]]:
+        nonlocal cut
+        for ids in token_ids(tokenizer, catalogue[column][:]):
+            cut += 0 < longest < len(ids)
+            yield ids[kept]
+
+    found = ragged_of(shortened())
+    if cut:
+        key = "max_length" if column == "title" else f"max_{column}_length"
+        note(
+            f"{cut:,} of {len(catalogue):,} {column}s have more than the {longest:,} tokens that are read (data.{key})"
+        )
+    return found
 
 
 def padded(lists: Ragged, rows: np.ndarray, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -97,7 +97,11 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 
     add("recipes", _recipes, "list the recipes with their tasks and the data they expect")
 
-    verb = add("show", _show, "show a recipe with all its keys, or a mixer: equations, options, cost and source")
+    verb = add(
+        "show",
+        _show,
+        "show a recipe with all its keys, a key such as data.path, or a mixer: equations, options, cost and source",
+    )
     verb.add_argument(
         "name", metavar="NAME", help="recipe (or a TOML file), mixer from `longspan list`, or a dotted path to your own"
     )

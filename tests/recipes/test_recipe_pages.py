@@ -93,6 +93,38 @@ def test_what_is_neither_is_answered_with_the_nearest_of_both(name, told, capsys
     assert told in capsys.readouterr().err
 
 
+def test_a_key_is_explained_wherever_it_is(capsys) -> None:
+    page = show(capsys, "show", "data.class_weights")
+    assert page.startswith("data.class_weights  (one of none, balanced; default none)\n    ")
+    assert page.endswith("    Tasks: document_classification.\n")
+    found = json.loads(show(capsys, "show", "data.text_column", "--json"))
+    assert {entry["default"]: "recommendation" in entry["tasks"] for entry in found["in"]} == {
+        **{entry["default"]: False for entry in found["in"]}, "title": True
+    }  # fmt: skip
+    assert sorted(task for entry in found["in"] for task in entry["tasks"]) == sorted(tasks.names())
+    for key in ("model.dim", "training.learning_rate", "training.adam_beta2"):
+        assert show(capsys, "show", key).startswith(f"{key}  (")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("data.clas_weights", "no recipe has the key 'data.clas_weights'; did you mean 'data.class_weights'?"),
+        ("training.lr", "did you mean 'training.learning_rate'?"),
+        ("data.xyzzyq", "`longspan show RECIPE` lists all."),
+        ("class_weights", "there is no mixer or recipe 'class_weights'; did you mean 'data.class_weights'?"),
+    ],
+)
+def test_what_is_no_key_is_answered_with_the_nearest(name, told, capsys) -> None:
+    assert cli.main(["show", name]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_others_call_a_column(capsys) -> None:
+    assert cli.main(["train", "news", "data.title_column=headline"]) == 2
+    assert "unknown key 'data.title_column'; did you mean 'data.text_column'?" in capsys.readouterr().err
+
+
 def test_the_help_of_train_points_to_the_explanations(capsys) -> None:
     for verb in ("train", "compare"):
         with pytest.raises(SystemExit):

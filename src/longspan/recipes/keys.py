@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from longspan.errors import listing, nearest
+from longspan import tasks
+from longspan.errors import UserError, listing, nearest
 from longspan.hints import expectation
 from longspan.recipes.synonyms import KEYS
 from longspan.tasks.base import Task
@@ -118,6 +119,38 @@ def explained(task: Task) -> list[Key]:
         *(_key("model", name, task) for name in known("model", task)),
         *(_key("training", name, task) for name in (*typing.get_type_hints(task.training_options), *USUAL)),
     ]
+
+
+def everywhere(key: str) -> list[tuple[Key, list[str]]]:
+    """Return what a key, such as "data.path", is in recipes, each time with the names of the tasks where it is that.
+
+    Raises:
+        UserError: No task that comes with longspan has it.
+    """
+    table, _, name = key.partition(".")
+    found: list[tuple[Key, list[str]]] = []
+    every = {task: tasks.load(task) for task in tasks.names()}
+    for task, loaded in every.items():
+        if name not in known(table, loaded):
+            continue
+        entry = _key(table, name, loaded)
+        if alike := [names for other, names in found if other == entry]:
+            alike[0].append(task)
+        else:
+            found.append((entry, [task]))
+    if not found:
+        names = {f"{table}.{other}" for loaded in every.values() for other in known(table, loaded)}
+        hints = (meant(name, loaded, table) for loaded in every.values())
+        near = next((hint for hint in hints if hint), None)
+        told = f"did you mean {near!r}?" if near else listing(key, names, "`longspan show RECIPE`")
+        raise UserError(f"no recipe has the key {key!r}; {told}")
+    return found
+
+
+def homes(name: str) -> list[str]:
+    """Return the keys with this name in any table of any task that comes with longspan."""
+    every = [tasks.load(task) for task in tasks.names()]
+    return [f"{table}.{name}" for table in TABLES if any(name in known(table, task) for task in every)]
 
 
 def others(task: Task) -> list[str]:

@@ -84,6 +84,22 @@ def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
     return "\n\n".join(part for part in [*parts, others] if part)
 
 
+def describe_key(name: str) -> dict[str, Any]:
+    """Return what a key is in recipes, by task where tasks differ. Raises UserError if there is no such key."""
+    found = keys.everywhere(name)
+    return {"key": name, "in": [{**dataclasses.asdict(key), "tasks": tasks} for key, tasks in found]}
+
+
+def key_page(name: str, width: int | None = None) -> str:
+    """Return what `longspan show TABLE.KEY` prints. Raises UserError if there is no such key."""
+    parts = []
+    for key, tasks in keys.everywhere(name):
+        lines = [f"{name}  ({key.type}; default {_shown(key.default)})"]
+        lines += [f"    {key.meaning[:1].upper()}{key.meaning[1:]}", f"    Tasks: {', '.join(tasks)}."]
+        parts.append("\n".join(_wrapped(line, width, "    ") for line in lines))
+    return "\n\n".join(parts)
+
+
 def _entry(recipe: Recipe) -> dict[str, Any]:
     return {
         "name": recipe.name,

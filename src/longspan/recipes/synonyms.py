@@ -97,6 +97,8 @@ KEYS: Mapping[str, str] = {
     "text": "data.text_column",
     "tokenizer": "data.tokens",
     "tokeniser": "data.tokens",
+    "title": "data.text_column",
+    "title_column": "data.text_column",
     "train_batch_size": "training.per_device_train_batch_size",
     "train_file": "data.train",
     "truncate": "data.max_length",

@@ -26,6 +26,7 @@ from longspan.data.columns import Column
 from longspan.data.decoding import broken, encoding_name
 from longspan.data.encodings import AUTO, detector
 from longspan.data.finding import SPLITS, Source
+from longspan.data.full_disk import needing_room
 from longspan.data.schema import Schema
 from longspan.data.tables import MALFORMED
 from longspan.errors import UserError
@@ -102,14 +103,15 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
             yield {**values, "where": row.where, "problem": row.problem, "encoding": row.encoding}
 
     try:
-        return Dataset.from_generator(
-            examples,
-            features=Features(features),
-            split=NamedSplit(split),
-            fingerprint=hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32],
-            # Documents may be long: the default of 1,000 rows could hold a thousand books in memory.
-            writer_batch_size=100,
-        )
+        with needing_room():
+            return Dataset.from_generator(
+                examples,
+                features=Features(features),
+                split=NamedSplit(split),
+                fingerprint=hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32],
+                # Documents may be long: the default of 1,000 rows could hold a thousand books in memory.
+                writer_batch_size=100,
+            )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None

@@ -32,6 +32,7 @@ from longspan.data.folders import (
     sub_folders,
     visible,
 )
+from longspan.data.full_disk import needing_room
 from longspan.data.objects import is_object, list_objects, read_objects
 from longspan.data.opening import examine, expand
 from longspan.data.packages import list_packages, read_packages, site_folders
@@ -229,7 +230,10 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
             "them; use a table next to its files."
         )
     try:
-        loaded = load_dataset(name, settings)
+        with needing_room():
+            loaded = load_dataset(name, settings)
+    except UserError:
+        raise
     except (DatasetsError, OSError, ValueError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(

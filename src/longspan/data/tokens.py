@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longspan.data.carried import Carried
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
+from longspan.data.full_disk import needing_room
 from longspan.data.learning import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.lookup import WordLookup, encodes_words_alone
 from longspan.data.pretrained import pretrained_tokenizer, tokenizer_of_run
@@ -96,10 +97,11 @@ def build_tokenizer(
         with no_rust_threads():
             backend = learn(config, _ends(texts, read, config.keep) if read else texts, special, splitting)
         if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-                backend.save(str(Path(folder, "tokenizer.json")))
-                Path(folder, "tokenizer.json").replace(file)
+            with needing_room():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+                    backend.save(str(Path(folder, "tokenizer.json")))
+                    Path(folder, "tokenizer.json").replace(file)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
@@ -310,18 +312,19 @@ def map_once(
     """
     processes = cores()
     facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
-    return dataset.map(
-        function,
-        with_indices=with_indices,
-        batched=True,
-        batch_size=batch_size,
-        writer_batch_size=batch_size,
-        remove_columns=dataset.column_names,
-        features=features,
-        num_proc=processes if not tokenizer.is_fast and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
-        new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
-        desc=description,
-    )
+    with needing_room():
+        return dataset.map(
+            function,
+            with_indices=with_indices,
+            batched=True,
+            batch_size=batch_size,
+            writer_batch_size=batch_size,
+            remove_columns=dataset.column_names,
+            features=features,
+            num_proc=processes if not tokenizer.is_fast and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
+            new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
+            desc=description,
+        )
 
 
 def _hash(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -1,0 +1,33 @@
+"""A full disk under the cache of data sets, in one sentence: `needing_room`."""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from datasets import config
+
+from longspan.errors import UserError
+
+
+@contextlib.contextmanager
+def needing_room() -> Iterator[None]:
+    """Raise UserError instead of whatever else says, during the `with` block, that the disk of the cache is full."""
+    try:
+        yield
+    except Exception as error:
+        found: BaseException | None = error
+        while found is not None and not _says_full(found):
+            found = found.__cause__ or found.__context__
+        if found is None or isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"expected room for the cache of data sets in {str(config.HF_DATASETS_CACHE)!r}, got a full disk; free "
+            "some, or set HF_DATASETS_CACHE to a folder on another disk."
+        ) from error
+
+
+def _says_full(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    # datasets, before it writes; tokenizers, whose errors have no class of their own.
+    return any(words in str(error) for words in ("Not enough disk space", f"(os error {errno.ENOSPC})"))

@@ -19,6 +19,7 @@ from longspan import imports, locks, mixers, recipes, report
 from longspan.errors import UserError
 from longspan.models.backbone import known_to
 from longspan.outputs import folder_in, write_json, write_text
+from longspan.printing import BARS, shows_bars
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.scores import Scores
@@ -224,7 +225,10 @@ def _run_process(module: str, *arguments: str) -> str | None:
     command = [sys.executable, "-P", "-m", module, *arguments]
     last: deque[str] = deque(maxlen=50)
     # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
+    told = {**os.environ, BARS: "1"} if shows_bars() else None
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0, env=told
+    ) as process:
         interrupted = False
         while True:
             try:

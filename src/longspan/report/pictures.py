@@ -53,8 +53,9 @@ def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], pat
         axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.set_xlim(left=0)
-        if axes.get_lines():
-            axes.legend(frameon=False)
+        if len(axes.get_lines()) > 1:
+            # Below, where it hides no line.
+            axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))
         if kind.is_share() and title != "loss":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
             low, high = axes.get_ylim()

@@ -40,12 +40,12 @@ def test_a_log_file_has_one_header_and_one_aligned_line_for_each_validation() ->
     out = io.StringIO()
     filled(out, [0.5, 0.25, 0.75])
     header, rule, *rows = out.getvalue().splitlines()
-    assert header == "   epoch  training loss  cross-entropy"
-    assert rule == "--------  -------------  -------------  * best"
+    assert header == "      epoch  training loss  cross-entropy"
+    assert rule == "   --------  -------------  -------------"
     assert rows == [
-        "    1.00         1.0000         0.5000 *",
-        "    2.00         0.5000         0.2500 *",
-        "    3.00         1.5000         0.7500",
+        "*      1.00         1.0000         0.5000",
+        "*      2.00         0.5000         0.2500",
+        "       3.00         1.5000         0.7500",
     ]
     assert "".join(out.getvalue().split("\n")).isprintable()
 
@@ -56,8 +56,8 @@ def test_a_terminal_shows_the_best_and_the_newest_rows_of_a_long_run(monkeypatch
     filled(out, [0.5, 0.25, *[0.75] * 30])
     screen = out.screen()
     assert screen[0].split() == ["epoch", "training", "loss", "cross-entropy"]
-    assert [line.split()[0] for line in screen[2:]] == ["2.00", "...", *(f"{n}.00" for n in range(33 - NEWEST, 33))]
-    assert screen[2].endswith("0.2500 *")
+    assert [line[1:].split()[0] for line in screen[2:]] == ["2.00", "...", *(f"{n}.00" for n in range(33 - NEWEST, 33))]
+    assert screen[2].startswith("*")
 
 
 def test_a_terminal_of_another_size_gets_a_new_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,17 +67,18 @@ def test_a_terminal_of_another_size_gets_a_new_table(monkeypatch: pytest.MonkeyP
     filled(out, [0.75] * 40)
     headers = [line for line in out.screen() if line.lstrip().startswith("epoch")]
     # What was drawn for the old size is left alone; nothing wraps in the new one.
-    assert [len(line) for line in headers] == [38, 29]
+    assert [len(line) for line in headers] == [41, 26]
     assert len(out.screen()) == 2 * (2 + 2 + NEWEST)
 
 
 def test_the_best_row_before_a_run_was_resumed_stays_the_best() -> None:
-    table = EpochTable(COLUMNS, "eval_loss", False, io.StringIO())
+    out = io.StringIO()
+    table = EpochTable(COLUMNS, "eval_loss", False, out)
     assert table.improves({"eval_loss": 0.25})
     assert not table.improves({"loss": 0.1})
     assert not table.improves({"eval_loss": float("nan")})
     table.add({"epoch": 1.0, "eval_loss": 0.5})
-    assert table.out.getvalue().splitlines()[-1] == "    1.00              -         0.5000"
+    assert out.getvalue().splitlines()[-1] == "       1.00              -         0.5000"
 
 
 def test_the_training_loss_of_a_row_is_the_mean_over_steps_since_the_last_one() -> None:

@@ -1,7 +1,9 @@
 """What training prints as the next commands: they run as they are printed."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +48,10 @@ def continue_text(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("write", [classify, classify_a_folder, label_words, continue_text])
 def test_the_printed_commands_run(
-    write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path], list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     steps = ["training.num_train_epochs=1"]
@@ -62,13 +67,14 @@ def test_a_path_that_predict_takes_is_named_and_test_data_first(tmp_path: Path) 
     given = recipes.load("classify", [f"data.path={tmp_path}"]).task
     for name in ("all", "test"):
         (tmp_path / f"{name}.csv").write_text("text,label\na,b\n", encoding="utf-8")
-    for chosen, wanted in (
+    cases: list[tuple[dict[str, Any], str | None]] = [
         ({"path": str(tmp_path / "all.csv")}, "all.csv"),
         ({"path": str(tmp_path / "all.csv"), "test": str(tmp_path / "test.csv")}, "test.csv"),
         ({"path": "hub:imdb"}, None),
         ({"path": "packages"}, None),
         ({"path": str(tmp_path / "gone.csv")}, None),
-    ):
+    ]
+    for chosen, wanted in cases:
         data = given.data_config(**chosen)
         found = example_path(data, given.inputs(data))
         assert found == (None if wanted is None else str(tmp_path / wanted))

@@ -10,10 +10,10 @@ _ERASE = "\x1b[{}A\x1b[J"
 
 
 class EpochTable:
-    """Rows of numbers under one header, the best so far marked with a star.
+    """Rows of numbers under one header; a star is before each row that was the best so far.
 
     A terminal shows the best and the newest rows: once there are more than `NEWEST`, the table is drawn anew in its
-    place. Elsewhere, such as in a log file, each row is one line and stays.
+    place, without the columns that do not fit. Elsewhere, such as in a log file, each row is one line and stays.
 
     Args:
         columns: names of the columns, by their keys in the rows; the first is the epoch.
@@ -25,7 +25,7 @@ class EpochTable:
     def __init__(self, columns: Mapping[str, str], best: str, higher_is_better: bool, out: TextIO) -> None:
         self.columns, self.best, self.higher_is_better, self.out = dict(columns), best, higher_is_better, out
         self.widths = {key: max(len(name), 8) for key, name in columns.items()}
-        self._rows: list[str] = []
+        self._rows: list[list[str]] = []
         self._record: float | None = None
         self._record_row = -1
         self._drawn = 0
@@ -45,11 +45,11 @@ class EpochTable:
         """Show a row with values by column; columns without one show a dash."""
         best = self.improves(row)
         cells = [_cell(key, row.get(key)).rjust(width) for key, width in self.widths.items()]
-        self._rows.append("  ".join(cells) + (" *" if best else ""))
+        self._rows.append(["*" if best else " ", *cells])
         if best:
             self._record_row = len(self._rows) - 1
         if not self.out.isatty():
-            self._write([*([] if self._drawn else self._header()), self._rows[-1]])
+            self._write([*([] if self._drawn else self._header()), self._rows[-1]], None)
             self._drawn += 1
             return
         size = shutil.get_terminal_size()
@@ -63,21 +63,27 @@ class EpochTable:
             self.out.write(_ERASE.format(self._drawn))
             lines, self._drawn = [*self._header(), *shown], 0
         self._terminal = (size.columns, size.lines)
-        # A line that wraps would be two.
-        self._write([line[: max(1, size.columns - 1)] for line in lines])
+        self._write(lines, size.columns)
         self._drawn += len(lines)
 
-    def _shown(self) -> list[str]:
+    def _shown(self) -> list[list[str]]:
         first = max(0, len(self._rows) - NEWEST)
-        above = [self._rows[self._record_row], "..."] if 0 <= self._record_row < first else ["..."] if first else []
+        above = [self._rows[self._record_row]] if 0 <= self._record_row < first else []
+        if first:
+            above.append([" ", "...".rjust(self.widths["epoch"])])
         return [*above, *self._rows[first:]]
 
-    def _header(self) -> Sequence[str]:
+    def _header(self) -> list[list[str]]:
         names = [name.rjust(self.widths[key]) for key, name in self.columns.items()]
-        return ["  ".join(names), "  ".join("-" * width for width in self.widths.values()) + "  * best"]
+        return [[" ", *names], [" ", *("-" * width for width in self.widths.values())]]
 
-    def _write(self, lines: Sequence[str]) -> None:
-        self.out.write("".join(f"{line.rstrip()}\n" for line in lines))
+    def _write(self, lines: Sequence[Sequence[str]], width: int | None) -> None:
+        fitting, taken = 1, 1
+        for column in self.widths.values():
+            # A line that wraps would be two, and a number cut off another number.
+            taken += 2 + column
+            fitting += width is None or taken < width
+        self.out.write("".join(f"{'  '.join(line[:fitting]).rstrip()}\n" for line in lines))
         self.out.flush()
 
 

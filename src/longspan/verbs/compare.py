@@ -225,9 +225,9 @@ def _run_process(module: str, *arguments: str) -> str | None:
     command = [sys.executable, "-P", "-m", module, *arguments]
     last: deque[str] = deque(maxlen=50)
     # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
-    told = {**os.environ, BARS: "1"} if shows_bars() else None
+    environment = {**os.environ, BARS: "1"} if shows_bars() else None
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0, env=told
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0, env=environment
     ) as process:
         interrupted = False
         while True:

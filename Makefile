@@ -17,10 +17,9 @@ quickstart: install
 	$(BIN)/longspan train quickstart training.max_minutes=0.75 --overwrite
 	$(BIN)/longspan evaluate runs/quickstart
 	@printf '%s\n' '' \
-	  'Next, on your own documents: FOLDER has one sub-folder of text files per class, or is a table (csv, ...)' \
-	  'with the columns text and label; NEW is a file or a folder of documents without labels.' \
+	  'On your own documents: FOLDER has one sub-folder of text files per class, or is a table (csv, ...)' \
+	  'with the columns text and label. Training prints the next commands.' \
 	  '  $(BIN)/longspan train classify data.path=FOLDER' \
-	  '  $(BIN)/longspan predict runs/classify NEW' \
 	  '  $(BIN)/longspan compare classify data.path=FOLDER --mixers additive,softmax --seeds 1 --minutes 5' \
 	  'Other tasks and data: $(BIN)/longspan recipes'
 

@@ -222,6 +222,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe = recipes.load(args.recipe, args.overrides)
     recipe.require_data()
     from longspan import report, train
+    from longspan.data.paths import example_path
     from longspan.training import processes
     from longspan.verbs.run_folders import how, named
 
@@ -230,7 +231,12 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     ways = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
     result = train(recipe, run=args.run or named(args.recipe, how(**ways)), **ways)
     if processes.rank() == 0:
-        _emit(args, out, result.to_dict(), report.training_summary(result, recipe.task.data_table(result.data)))
+        told = (
+            recipe.task.data_table(result.data),
+            example_path(recipe.data, recipe.task.inputs(recipe.data)),
+            imports.consent_flags(),
+        )
+        _emit(args, out, result.to_dict(), report.training_summary(result, *told))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:

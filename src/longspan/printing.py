@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,3 +45,12 @@ def _code(name: str) -> str:
     longest = max(map(len, re.findall("`+", name)), default=0)
     fence, space = "`" * (longest + 1), " " if longest else ""
     return f"{fence}{space}{printable(name)}{space}{fence}"
+
+
+BARS = "LONGSPAN_BARS"
+"""Environment variable that a process sets where it shows the standard error of another one on a terminal."""
+
+
+def shows_bars() -> bool:
+    """Return whether progress bars on standard error are updated in place: on a terminal, or in a notebook."""
+    return sys.stderr.isatty() or BARS in os.environ or "ipykernel" in sys.modules

@@ -365,11 +365,10 @@ class Export:
 
 
 def _flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result but for scores and details, which follow as `more`; none has two values."""
+    """Return the fields of a result but for scores and details, which follow as `more`."""
     fields = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)}
     plain = {name: value for name, value in fields.items() if name not in ("scores", "details")}
     for part in more:
-        if twice := plain.keys() & part.keys():
-            raise ValueError(f"{type(result).__name__} has {', '.join(sorted(twice))} already; name it otherwise.")
-        plain |= part
+        for name, value in part.items():
+            plain.setdefault(name, value)
     return {name: dataclasses.asdict(value) if isinstance(value, Spread) else value for name, value in plain.items()}

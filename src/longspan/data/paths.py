@@ -46,6 +46,41 @@ def read_paths(
     return noting_encodings(rows) if schema.encoding == AUTO else rows
 
 
+def example_path(config: Any, columns: Sequence[Column]) -> str | None:
+    """Return a path of a run's data that `longspan predict` reads: of test data, validation data or all; None if none.
+
+    Data sets of the Hub and "packages" have no path.
+
+    Args:
+        config: The settings of the run's data.
+        columns: The columns that prediction reads.
+    """
+    named = [config.test, config.validation, *_parts(config.path), config.path, config.train]
+    for path in filter(None, named):
+        if path == "packages" or path.startswith("hub:") or not expand(path).exists():
+            continue
+        # Not an option, and not a setting of how data are read.
+        given = f"./{path}" if path.startswith(("-", "data.")) else path
+        try:
+            first = next(read_paths([given], columns, config), None)
+        except UserError:
+            # Not everything that has splits can be read as one: a folder of tables, for example.
+            continue
+        if first is not None:
+            return given
+    return None
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files and folders of a folder that are test or validation data by name."""
+    folder = expand(path)
+    if not path or not folder.is_dir():
+        return []
+    names = sorted(entry.name for entry in folder.iterdir())
+    splits = ("test", "valid", "validation", "val", "dev")
+    return [str(Path(path, name)) for split in splits for name in names if name.split(".")[0].lower() == split]
+
+
 def _open(path: Path | str, schema: Schema, config: Any, stdin: BinaryIO | None) -> Iterator[Row]:
     name = str(path)
     if name == "packages":

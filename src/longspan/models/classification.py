@@ -12,7 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, mean_loss
+from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.wide import LONGEST, Wide
 from longspan.ops.dropout import Dropout
@@ -70,9 +70,15 @@ def _first(x: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass
 class ClassifierOutput(SequenceClassifierOutput):
-    """What transformers' classifiers return, and the logits of a model's two parts, wide and deep, if it has them."""
+    """What transformers' classifiers return, and more.
+
+    Attributes:
+        parts: (b, 2, num_labels) the logits of a model's two parts, wide and deep, if it has them.
+        plain_loss: the loss without label smoothing and class weights, where training has them; no gradient.
+    """
 
     parts: Tensor | None = None
+    plain_loss: Tensor | None = None
 
 
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
@@ -195,13 +201,23 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             wide = self.wide(input_ids, mask)
             parts = torch.stack([wide, logits.float()], 1)
             logits = self.wide.combined(wide, logits)
-        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        loss, plain = (None, None) if labels is None else self._losses(logits, labels, num_items_in_batch)
         mean, scale = self.config.target_mean, self.config.target_scale
         if (mean, scale) != (0, 1):
             logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
-        return ClassifierOutput(loss=loss, logits=logits, hidden_states=hidden.hidden_states, parts=parts)
+        return ClassifierOutput(
+            loss=loss, logits=logits, hidden_states=hidden.hidden_states, parts=parts, plain_loss=plain
+        )
 
-    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
+    @property
+    def smooths_labels(self) -> bool:
+        """Whether `config.label_smoothing` smooths the labels of this model."""
+        return self.config.problem_type in (SINGLE_LABEL, None)
+
+    def _losses(
+        self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the loss, and the plain one where that is another."""
         problem = self.config.problem_type or _problem_type(labels, self.num_labels)
         labels = _checked(labels.to(logits.device), problem, logits.shape, self.config.problem_type is None)
         # Smoothing is for training: validation losses stay comparable between runs.
@@ -217,25 +233,19 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         scores = logits.to(accumulation_dtype(logits.dtype))
         if problem == SINGLE_LABEL:
             known = labels != IGNORED
-            losses = nn.functional.cross_entropy(
-                scores,
-                labels,
-                ignore_index=IGNORED,
-                label_smoothing=smoothing if self.training else 0.0,
-                reduction="none",
+            chosen = (smoothing, self.config.class_weights) if self.training else (0.0, None)
+            losses, plain = smoothed_losses(scores, labels, *chosen)
+            return mean_loss(losses, known.sum(), num_items_in_batch), (
+                None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
             )
-            if self.training and self.config.class_weights is not None:
-                weights = losses.new_tensor(self.config.class_weights)
-                losses = losses * weights[labels.clamp_min(0)]
-            return mean_loss(losses, known.sum(), num_items_in_batch)
         targets = labels.to(scores.dtype)
         if problem == REGRESSION:
             targets = (targets - self.config.target_mean) / self.config.target_scale
             losses = nn.functional.mse_loss(scores, targets, reduction="none")
-            return mean_loss(losses, losses.numel(), num_items_in_batch)
+            return mean_loss(losses, losses.numel(), num_items_in_batch), None
         known = labels != IGNORED
         losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
-        return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch)
+        return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch), None
 
 
 def _problem_type(labels: Tensor, num_labels: int) -> str:

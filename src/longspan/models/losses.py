@@ -1,6 +1,6 @@
 """Parts shared by the losses of all heads, and losses over large vocabularies without several copies of the scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +27,32 @@ def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Ten
     count = torch.as_tensor(items if num_items_in_batch is None else num_items_in_batch, device=losses.device)
     # One number, which DataParallel wraps in extra dimensions.
     return losses.sum() / count.reshape(()).clamp_min(1)
+
+
+def smoothed_losses(
+    scores: Tensor, labels: Tensor, smoothing: float, weights: Sequence[float] | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the cross-entropies that training minimises, (n,), and the plain ones, for comparison with validation.
+
+    The plain ones have neither label smoothing nor class weights, and no gradient; None where the first are plain.
+
+    Args:
+        scores: (n, c) logits.
+        labels: (n,) classes; -100 for none, which gives 0.
+        smoothing: share of the target spread evenly over all classes.
+        weights: (c,) factors of the losses of each class; None is 1.
+    """
+    losses = torch.nn.functional.cross_entropy(
+        scores, labels, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none"
+    )
+    if not smoothing and weights is None:
+        return losses, None
+    plain = losses.detach()
+    if smoothing:
+        plain = torch.nn.functional.cross_entropy(scores.detach(), labels, ignore_index=IGNORED, reduction="none")
+    if weights is not None:
+        losses = losses * losses.new_tensor(weights)[labels.clamp_min(0)]
+    return losses, plain
 
 
 def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED, check_token_labels, mean_loss
+from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 from longspan.models.words import Gathered, first_of_words, gathered
@@ -29,11 +29,13 @@ class TokenLabels(TokenClassifierOutput):
         tags: (b, t) the labels of the best sequence; only outside training.
         past_key_values: the states after these tokens, if they were asked for.
         chain_state: (b, labels) what a causal conditional random field goes on from.
+        plain_loss: the loss without label smoothing, where training has it; no gradient.
     """
 
     tags: Tensor | None = None
     past_key_values: MixerStates | None = None
     chain_state: Tensor | None = None
+    plain_loss: Tensor | None = None
 
 
 class LinearChain(nn.Module):
@@ -175,10 +177,10 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         scores = scores.to(accumulation_dtype(scores.dtype))
         mask = None if attention_mask is None else attention_mask[:, -hidden.shape[1] :].bool()
         first = self._first(input_ids, mask, scores)
-        loss = None
+        loss, plain = None, None
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
-            loss = self._loss(scores, labels, first, sentence_ids, num_items_in_batch)
+            loss, plain = self._losses(scores, labels, first, sentence_ids, num_items_in_batch)
         tags = None
         if not self.training:
             scores, tags, chain_state = self._labelled(scores, first, sentence_ids, chain_state, mask)
@@ -189,7 +191,13 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             hidden_states=body.hidden_states,
             past_key_values=body.past_key_values,
             chain_state=chain_state if self.config.crf and self.config.causal else None,
+            plain_loss=plain,
         )
+
+    @property
+    def smooths_labels(self) -> bool:
+        """Whether `config.label_smoothing` smooths the labels of this model."""
+        return not self.config.crf
 
     def _features(self, feature_ids: Tensor | None) -> Tensor | None:
         return None if self.features is None or feature_ids is None else self.features(feature_ids)
@@ -202,23 +210,22 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         # Where a segment begins within a word, the word began before.
         return real if ids is None else real & self.begins[ids]
 
-    def _loss(
+    def _losses(
         self,
         scores: Float[Tensor, "b t l"],
         labels: Int[Tensor, "b t"],
         first: Bool[Tensor, "b t"],
         sentence_ids: Tensor | None,
         num_items_in_batch: int | Tensor | None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the loss, and the plain one where that is another."""
         known = labels != IGNORED
         if not self.config.crf:
-            losses = nn.functional.cross_entropy(
-                scores[known],
-                labels[known],
-                reduction="none",
-                label_smoothing=float(self.config.label_smoothing) if self.training else 0.0,
+            smoothing = float(self.config.label_smoothing) if self.training else 0.0
+            losses, plain = smoothed_losses(scores[known], labels[known], smoothing)
+            return mean_loss(losses, known.sum(), num_items_in_batch), (
+                None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
             )
-            return mean_loss(losses, known.sum(), num_items_in_batch)
         rows = gathered(first, sentence_ids)
         free, gold = rows.rows(scores), rows.rows(torch.where(known, labels, -1))
         numbers = torch.arange(self.num_labels, device=gold.device)
@@ -226,7 +233,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         wrong = (gold.unsqueeze(-1) >= 0) & (gold.unsqueeze(-1) != numbers)
         both = torch.cat((free, free.masked_fill(wrong, -torch.inf)))
         total = log_partition(both, rows.lengths.repeat(2), *self.chain(free)).view(2, -1)
-        return mean_loss(total[0] - total[1], (known & first).sum(), num_items_in_batch)
+        return mean_loss(total[0] - total[1], (known & first).sum(), num_items_in_batch), None
 
     @torch.no_grad()
     def _labelled(

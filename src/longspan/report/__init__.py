@@ -67,15 +67,24 @@ def mixer_page(description: Description) -> str:
     )
 
 
-def training_summary(result: TrainingResult, data_table: str) -> str:
-    """Return what `longspan train` prints at the end, with the task's table of the data."""
+def training_summary(
+    result: TrainingResult, data_table: str, example: str | None = None, flags: Sequence[str] = ()
+) -> str:
+    """Return what `longspan train` prints at the end.
+
+    Args:
+        result: The result.
+        data_table: The task's table of the data.
+        example: A path to predict for in the next command; None prints FILE.
+        flags: Arguments that the next commands need.
+    """
     cost = (
         f"{count(result.parameters)} parameters, {count(result.tokens_per_second)} tokens/s, "
         f"{size(result.peak_memory_bytes)} peak memory, {duration(result.seconds)}"
     )
     ended = [f"training {told}"] if (told := stopped(result)) else []
-    folder = shlex.quote(result.folder)
-    following = f"next:\n  longspan evaluate {folder}\n  longspan predict {folder} FILE"
+    given = shlex.join([result.folder, "FILE" if example is None else example, *flags])
+    following = f"next:\n  longspan evaluate {shlex.join([result.folder, *flags])}\n  longspan predict {given}"
     parts = [data_table, scores_table(result.scores), *ended, cost, f"run folder: {result.folder}", following]
     return "\n\n".join(parts)
 

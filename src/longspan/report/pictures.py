@@ -21,27 +21,41 @@ _CHARACTERS = 24  # of a class name that fit on an axis
 def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], path: Path) -> None:
     """Draw the losses and the headline score of the validation split over epochs.
 
+    The training loss and the first validation loss are the same quantity, which the legend names: without label
+    smoothing and class weights and, where training fits only a part of the model, of that part alone.
+
     Args:
-        history: Rows with `epoch` and any of `train_loss`, `validation_loss` and the score.
+        history: Rows with `epoch` and any of `train_loss`, `validation_loss`, `validation_loss_as_trained` and the
+            score.
         kind: The task's scores; where the headline is "loss", the losses are drawn alone.
         path: The PNG file to write.
     """
     score = kind.headline()
     word = kind.shown()[score]
-    shown = {"loss": ["train_loss", "validation_loss"]}
+    loss = kind.shown().get("loss", "loss")
+    part = any("validation_loss_as_trained" in row for row in history)
+    names = {"train_loss": f"training: {loss}", "validation_loss": f"validation: {loss}"}
+    if part:
+        names = {
+            "train_loss": f"training: {loss}, trained part",
+            "validation_loss_as_trained": f"validation: {loss}, trained part",
+            "validation_loss": f"validation: {loss}, whole model",
+        }
+    shown = {"loss": names}
     if score != "loss":
-        shown[f"validation {word}"] = [f"validation_{score}"]
+        shown[f"validation {word}"] = {f"validation_{score}": f"validation: {word}"}
     figure = Figure(figsize=(9 if len(shown) == 2 else 5.4, 3.6), layout="constrained")
     for axes, (title, keys) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        for key in keys:
+        for key, name in keys.items():
             points = [(row["epoch"], row[key]) for row in history if row.get(key) is not None]
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=key.replace("_", " "))
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name)
         axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.set_xlim(left=0)
-        if axes.get_lines():
-            axes.legend(frameon=False)
+        if len(axes.get_lines()) > 1:
+            # Below, where it hides no line.
+            axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))
         if kind.is_share() and title != "loss":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
             low, high = axes.get_ylim()

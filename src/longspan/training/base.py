@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerControl
+from transformers import PreTrainedTokenizerBase, TrainerControl
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
@@ -27,6 +27,7 @@ from longspan.errors import UserError
 from longspan.scores import Scores
 from longspan.training import checkpoints, processes
 from longspan.training.depths import decay
+from longspan.training.plain_losses import PlainLosses
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
 from longspan.training.tables import BesideTables, beside_tables, clip_gradients, tables_of
@@ -38,7 +39,7 @@ MOST_EPOCHS = 50
 _IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
-class LongspanTrainer(Trainer, abc.ABC):
+class LongspanTrainer(PlainLosses, abc.ABC):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
@@ -254,7 +255,8 @@ class LongspanTrainer(Trainer, abc.ABC):
             scores = self.score(dataset)
             if eval_dataset is None:
                 self.scored[self.state.global_step] = scores
-            logs = {f"{metric_key_prefix}_{name}": value for name, value in scores.numbers().items()}
+            numbers = scores.numbers() | ({} if eval_dataset is not None else self.losses_as_trained())
+            logs = {f"{metric_key_prefix}_{name}": value for name, value in numbers.items()}
             logs |= speed_metrics(metric_key_prefix, start, num_samples=len(dataset))
             self.log(logs)
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
@@ -266,6 +268,13 @@ class LongspanTrainer(Trainer, abc.ABC):
         if kept not in self.scored:
             self.scored[kept] = self.score(self.eval_dataset)
         return self.scored[kept]
+
+    def losses_as_trained(self) -> dict[str, float]:
+        """Return the validation loss of what is trained as `loss_as_trained`, where only a part of the model is.
+
+        It is that of the last call of `score`. By default there is none: the score called `loss` is of what is trained.
+        """
+        return {}
 
     def details(self) -> dict[str, Any]:
         """Return what else results should say about the model that was kept."""

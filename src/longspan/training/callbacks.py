@@ -9,45 +9,84 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
+from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_callback import ProgressCallback
 
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
+from longspan.training.epoch_table import EpochTable
 
 
-class TokensPerSecond(ProgressCallback):
-    """The `Trainer`'s progress bar with real tokens per second (without padding) and the last loss.
+class TokensPerSecond(TrainerCallback):
+    """A progress bar with real tokens per second (without padding), and a table of the validations.
+
+    The bar is for terminals; log files have the table alone.
 
     Args:
-        scores: the validation scores to print after each evaluation, with their names in the output.
+        scores: the validation scores to show after each evaluation, with their names in the output.
+        best: the score that tells which evaluation is best.
+        higher_is_better: whether higher is better there.
     """
 
-    def __init__(self, scores: Mapping[str, str]) -> None:
-        super().__init__()
-        self.scores = scores
+    def __init__(self, scores: Mapping[str, str], best: str, higher_is_better: bool) -> None:
+        columns = {"epoch": "epoch", "loss": "training loss"} | {f"eval_{name}": word for name, word in scores.items()}
+        self.table = EpochTable(columns, f"eval_{best.removeprefix('eval_')}", higher_is_better, sys.stderr)
         self.trainer: LongspanTrainer | None = None
+        self.bar: Any = None
         self.started = 0.0
-        self.loss = ""
+        self._losses = Losses()
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
-        if self.training_bar is not None:
-            self.training_bar.set_description("Training")
+        hidden = args.disable_tqdm or not state.is_world_process_zero
+        self.bar = tqdm(
+            total=state.max_steps, initial=state.global_step, desc="Training", dynamic_ncols=True, disable=hidden
+        )
+        for row in state.log_history:
+            # Of a run that was resumed.
+            self.table.improves(row)
+        self._losses.step = state.global_step
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        super().on_step_end(args, state, control, **kwargs)
-        if self.training_bar is not None and self.trainer is not None:
+        if self.bar is not None and self.trainer is not None:
             # All processes have about the same number of tokens.
             rate = tokens_per_second(self.trainer, self.started) * processes.count()
-            self.training_bar.set_postfix_str(f"{rate:,.0f} tokens/s{self.loss}", refresh=False)
+            last = "" if self._losses.last is None else f", loss {self._losses.last:.3f}"
+            self.bar.set_postfix_str(f"{rate:,.0f} tokens/s{last}", refresh=False)
+            self.bar.update(state.global_step - self.bar.n)
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:
-            self.loss = f", loss {logs['loss']:.3f}"
-        if logs and "eval_runtime" in logs and self.training_bar is not None:
-            told = [f"{words} {logs[f'eval_{name}']:.4f}" for name, words in self.scores.items()]
-            self.training_bar.write(f"epoch {state.epoch:.2f}: validation {', '.join(told)}", file=sys.stderr)
+            self._losses.add(logs["loss"], state.global_step)
+        if logs and "eval_runtime" in logs and state.is_world_process_zero:
+            row = logs | {"epoch": state.epoch or 0.0, **self._losses.since_last_asked()}
+            # Takes the bar away meanwhile.
+            with tqdm.external_write_mode(sys.stderr):
+                self.table.add(row)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class Losses:
+    """The mean training loss between two evaluations, from losses that are means over some steps each."""
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.step = 0
+        self._sum, self._steps = 0.0, 0
+
+    def add(self, loss: float, step: int) -> None:
+        """Take in the mean loss of the steps after the last call, up to `step`."""
+        self._sum += loss * (step - self.step)
+        self._steps += step - self.step
+        self.last, self.step = loss, step
+
+    def since_last_asked(self) -> dict[str, float]:
+        """Return the mean as `loss`, or nothing if there were no steps."""
+        mean = {"loss": self._sum / self._steps} if self._steps else {}
+        self._sum, self._steps = 0.0, 0
+        return mean
 
 
 class ReturnFreedMemory(TrainerCallback):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import deque
 
-from longspan.printing import printable
+from longspan.printing import BARS, printable, shows_bars
 
 _KEPT = 50
 """Pieces of what a process says last, in which the reason for its end is looked for."""
@@ -26,7 +26,10 @@ def run(module: str, *arguments: str) -> str | None:
     # A character may begin in one piece and end in the next.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     # In its own process group, so that one ctrl-C reaches it once: it saves a checkpoint, a second one kills it.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0) as process:
+    environment = {**os.environ, BARS: "1"} if shows_bars() else None
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0, env=environment
+    ) as process:
         assert process.stderr is not None
         interrupted = False
         while True:

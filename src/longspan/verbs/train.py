@@ -19,6 +19,7 @@ from longspan.environment import peak_memory
 from longspan.errors import UserError, check_choice
 from longspan.models.word_vectors import load_word_vectors
 from longspan.outputs import write_json, write_text
+from longspan.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
 from longspan.report.card import model_card
@@ -259,7 +260,8 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "load_best_model_at_end": evaluated != "no",
         "metric_for_best_model": metric,
         "greater_is_better": kind.higher_is_better(metric),
-        "disable_tqdm": not progress,
+        # In a log file each update of a bar would stay.
+        "disable_tqdm": not (progress and shows_bars()),
         # Otherwise processes without a GPU would not find each other.
         "use_cpu": not torch.accelerator.is_available(),
         # All weights take part in each step.
@@ -281,7 +283,8 @@ def _add_callbacks(trainer: LongspanTrainer, kind: type[Scores], progress: bool)
     """Replace the Trainer's own bar and printing with ours; return our bar."""
     if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
-    bar = TokensPerSecond(kind.shown())
+    best, higher = trainer.args.metric_for_best_model, trainer.args.greater_is_better
+    bar = TokensPerSecond(kind.shown(), best, bool(higher))
     bar.trainer = trainer
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)

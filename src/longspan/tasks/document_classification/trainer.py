@@ -27,6 +27,7 @@ class WideTrainer(LengthTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._accuracies: dict[int, dict[str, float]] = {}
+        self._deep_loss: float | None = None
 
     def score(self, dataset: Dataset) -> Scores:
         wide = self.model.wide
@@ -36,7 +37,12 @@ class WideTrainer(LengthTrainer):
         wide.scales.copy_(best_scales(parts, labels))
         both = combined(wide, parts)
         self._accuracies[self.state.global_step] = accuracies(parts, both, labels)
+        self._deep_loss = float(cross_entropy(parts[:, 1].double(), labels))
         return self.measure(both, labels)
+
+    def losses_as_trained(self) -> dict[str, float]:
+        # Training fits the deep part alone.
+        return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
 
     def details(self) -> dict[str, Any]:
         """Return what each part of the model that was kept gets right of the validation split."""

@@ -11,6 +11,9 @@ from typing import Any
 # What JSON leaves as it is, and terminals and editors obey: control characters and those that turn the direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = 50
+# What tools take for the end of a line or of a field, and surrogates, which UTF-8 lacks.
+_BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def printable(name: str) -> str:
@@ -18,9 +21,14 @@ def printable(name: str) -> str:
     return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
+def unbroken(text: str) -> str:
+    """Return a text for a field of a file in columns: without line breaks and tabs, which become spaces."""
+    return _SURROGATES.sub("\ufffd", _BREAKS.sub(" ", text))
+
+
 def printable_lines(text: str) -> str:
-    """Return a text of several lines with what cannot be printed in them escaped."""
-    return "\n".join(map(printable, text.split("\n")))
+    """Return a text of several lines with what cannot be printed in them escaped, except for tabs."""
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split("([\n\t])", text))
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -2,7 +2,8 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.data.columns import Words
@@ -19,18 +20,24 @@ UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "
 """The columns of CoNLL-U, https://universaldependencies.org/format.html"""
 
 _DOCUMENT = re.compile(r"#\s*newdoc\b")
-_COMMENT = re.compile(r"#\s*(?:newdoc|newpar|sent_id|text|global\.columns)\b")
+# Comments of CoNLL-U, which may have as many fields as words have where spaces separate fields.
+_COMMENT = re.compile(r"# (?:newdoc|newpar|sent_id|text|global\.columns)\b")
 _START = "-DOCSTART-"
 # Of CoNLL-U: several words written as one, and words that were left out.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _SNIFFED = 50
+# Lines at the beginning of a file among which one that does not begin with "#" is looked for.
+_AHEAD = 100_000
 
 
 def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
     """Read sentences, or the documents that they form, each a row with its words, labels and `sentences`.
 
     A line holds the fields of a word, separated by tabs or else by white space; an empty one ends a sentence. Lines
-    that begin with "#" and do not have as many fields are comments. "# newdoc" and "-DOCSTART-" begin a document.
+    that begin with "#" are comments in files ending in .conllu, and elsewhere unless they have as many fields as the
+    first line that does not: "#text", "#" and, between tabs, "# text" are words there. "# newdoc" begins a document;
+    so does "-DOCSTART-", unless there was a "# newdoc".
+
     Columns are called by their numbers, counted from 1; "tokens" is the first and "labels" the last. Files ending in
     .conllu have the names of `UNIVERSAL`, too, "tokens" being "form" and "labels" "upos".
 
@@ -45,19 +52,23 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
     indices: dict[str, int] = {}
     width, first = 0, 0
     document = _Document(name)
+    marked = False
     with open_packed(path) as raw, open_text(raw, name, schema.encoding, "\n") as lines:
-        for number, line in enumerate(itertools.chain(lines, [""]), 1):
+        ahead = _until_word(lines)
+        layout = _Layout.of(ahead, universal)
+        for number, line in enumerate(itertools.chain(ahead, lines, [""]), 1):
             line = line.rstrip("\r\n")
             if not line.strip():
                 yield from document.end_sentence(schema, indices, path.parent, alone=not words.documents)
                 continue
-            fields = line.split("\t") if "\t" in line else line.split()
-            if line.startswith("#") and (universal or _COMMENT.match(line) or len(fields) != (width or 0)):
+            if layout.is_comment(line):
                 if _DOCUMENT.match(line):
+                    marked = True
                     yield from document.end(schema, indices, path.parent)
                     document.begin(number)
                 continue
-            if fields[0] == _START:
+            fields = _fields(line)
+            if fields[0] == _START and not marked:
                 yield from document.end(schema, indices, path.parent)
                 document.begin(number)
                 continue
@@ -68,6 +79,51 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
                 indices = _indices(schema, width, name, universal)
             document.add(fields, number, width, first)
         yield from document.end(schema, indices, path.parent)
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def _until_word(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, up to one that certainly is a word's: it is not empty and does not begin with "#"."""
+    found = []
+    for line in itertools.islice(lines, _AHEAD):
+        found.append(line)
+        if line.strip() and not line.startswith("#"):
+            break
+    return found
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What tells comments from words whose first character is "#".
+
+    Attributes:
+        universal: Whether every line that begins with "#" is a comment.
+        tabs: Whether tabs separate fields.
+        width: How many fields a word has; 0 if no line tells.
+    """
+
+    universal: bool
+    tabs: bool
+    width: int
+
+    @classmethod
+    def of(cls, ahead: Sequence[str], universal: bool) -> "_Layout":
+        """Return the layout that the first lines of a file speak of."""
+        certain = [line for line in ahead[-1:] if line.strip() and not line.startswith("#")]
+        # If all of them begin with "#", those with tabs are words.
+        line = next(iter([*certain, *(line for line in ahead if "\t" in line)]), "").rstrip("\r\n")
+        return cls(universal, "\t" in line, len(_fields(line)))
+
+    def is_comment(self, line: str) -> bool:
+        """Return whether a line is a comment."""
+        if not line.startswith("#"):
+            return False
+        if self.tabs:
+            return self.universal or len(line.split("\t")) != self.width
+        return self.universal or bool(_COMMENT.match(line)) or len(line.split()) != self.width
 
 
 class _Document:

@@ -11,7 +11,7 @@ from longspan.data.notes import note
 from longspan.data.opening import expand
 from longspan.data.rows import Row
 from longspan.errors import UserError, check_choice
-from longspan.printing import json_text
+from longspan.printing import json_text, printable_lines
 from longspan.results import Prediction
 from longspan.runs import as_run
 from longspan.tasks.base import Run
@@ -159,7 +159,9 @@ def print_predictions(
             total += 1
             failed += prediction.error is not None
             undecoded += (prediction.error or "").startswith("broken ")
-            print(formats[format](prediction), file=out, flush=True)
+            text = formats[format](prediction)
+            # A file gets the words as they are.
+            print(printable_lines(text) if out.isatty() else text, file=out, flush=True)
     except UserError as error:
         raise UserError(_with_flags(str(error))) from None
     if failed:

@@ -119,7 +119,7 @@ def test_raw_text_and_words_get_labels_where_they_are(run: Path, tmp_path: Path,
     assert rows[0].to_dict()["labels"] == rows[3].to_dict()["labels"] == ["O", "O", "B-LOC", "O"]
     code, out, _ = command("predict", str(run), str(tmp_path / "a.txt"), "--format", "conll")
     assert code == 0
-    assert out.splitlines()[:6] == ["# a.txt", "He\tO", "saw\tO", "New\tB-LOC", "York\tI-LOC", ".\tO"]
+    assert out.splitlines()[:6] == ["# newdoc id = a.txt", "He\tO", "saw\tO", "New\tB-LOC", "York\tI-LOC", ".\tO"]
     code, _, err = command("predict", str(run), str(tmp_path / "a.txt"), "--format", "conl")
     assert code == 2
     assert "did you mean 'conll'" in err

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longspan.printing import unbroken
+
 
 def ranks_of(scores: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the rank of each candidate, from 1; of equal scores, that of the earlier candidate is higher."""
@@ -25,4 +27,4 @@ def with_unknown(ranks: np.ndarray, places: Sequence[int]) -> list[int]:
 
 def prediction_line(impression: str, ranks: Sequence[int]) -> str:
     """Return the line of an impression: its identifier, and the rank of each candidate in the order shown, from 1."""
-    return f"{impression} [{','.join(map(str, ranks))}]"
+    return f"{unbroken(impression)} [{','.join(map(str, ranks))}]"

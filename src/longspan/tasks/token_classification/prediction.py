@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from longspan.printing import printable, unbroken
 from longspan.results import Prediction
 from longspan.tasks.token_classification.labels import spans
 
@@ -36,16 +37,20 @@ class WordsPrediction(Prediction):
     spans: list[dict[str, Any]] | None = None
 
     def to_columns(self) -> str:
-        """Return a line for each word with its label, an empty line after each sentence; a comment for an error."""
+        """Return a line for each word with its label, an empty line after each sentence; a comment for an error.
+
+        `longspan.data.conll.read_conll` reads it back: documents begin with "# newdoc", as in CoNLL-U. Line breaks and
+        tabs within words and labels become spaces.
+        """
         if self.tokens is None or self.labels is None:
-            return f"# {self.where}: {self.error}\n"
-        lines, ends, total = [f"# {self.where}"], set(), 0
+            return f"# error = {printable(f'{self.where}: {self.error}')}\n"
+        lines, ends, total = [f"# newdoc id = {printable(self.where)}"], set(), 0
         for size in self.sentences or [len(self.tokens)]:
             total += size
             ends.add(total)
         for number, (word, label) in enumerate(zip(self.tokens, self.labels, strict=True), 1):
-            # A space within a word would be taken for what separates the columns.
-            lines.append(f"{word}\t{label}")
+            # Tabs, as there may be spaces within words.
+            lines.append(f"{unbroken(word)}\t{unbroken(label)}")
             lines += [""] if number in ends else []
         return "\n".join(lines) + "\n"
 

@@ -36,7 +36,7 @@ class Data(DataConfig):
 
 TEXT: list[Column] = [Text("x", "x_column")]
 LABELLED: list[Column] = [*TEXT, Label("y", "y_column")]
-BOTH = {"validation_fraction": 0.1, "test_fraction": 0.2}
+BOTH: dict[str, Any] = {"validation_fraction": 0.1, "test_fraction": 0.2}
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -95,7 +95,7 @@ def apart(found: Splits, column: str = "x") -> dict[str, int]:
 def test_copies_stay_in_one_split(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / name, copied())
     # In folders of classes the columns have names of their own.
-    names = {"x_column": "text", "y_column": "label"} if name == "folder" else {}
+    names: dict[str, Any] = {"x_column": "text", "y_column": "label"} if name == "folder" else {}
     config = Data(path=path, **names, **BOTH)
     found = load(config, LABELLED, stratify="y")
     assert apart(found) == {"train": 126, "validation": 18, "test": 36}

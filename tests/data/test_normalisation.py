@@ -1,15 +1,21 @@
 """However the accents of a text were typed, it has the same tokens, with offsets in the text as it was given."""
 
+import json
 import unicodedata
+from pathlib import Path
 
 import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longspan import recipes
+from longspan.data.columns import Column, Label, Labels, WordLabels
 from longspan.data.config import DataConfig
 from longspan.data.pieces import token_arrays, tokenize_documents
 from longspan.data.tokens import build_tokenizer, token_ids
+from longspan.tasks.base import baselines_in
+from longspan.tasks.document_classification import baselines
 
 TEXTS = [
     "Größe und Übermut, café à la carte",
@@ -64,3 +70,24 @@ def test_documents_in_pieces_have_the_tokens_of_the_whole(tokens: str, monkeypat
     documents = Dataset.from_dict({"text": texts, "where": ["a", "b", "c"]})
     rows = token_arrays(tokenize_documents(documents, found, config, "Tokenising"))
     assert [row.tolist() for row in rows] == [ids.tolist() for ids in token_ids(found, texts)]
+
+
+@pytest.mark.parametrize("column", [Label("y", "y_column"), Labels("y", "y_column"), WordLabels("y", "y_column")])
+def test_labels_are_the_same_in_both_forms(column: Column) -> None:
+    cells = [unicodedata.normalize(form, "Straße é") for form in ("NFC", "NFD")]
+    listed = [cell if isinstance(column, Label) else [cell] for cell in cells]
+    assert column.parse(listed[0], Path()) == column.parse(listed[1], Path())
+
+
+def test_baselines_have_the_same_words_in_both_forms(tmp_path: Path) -> None:
+    rows = [{"text": f"café {word} {number}", "label": label} for number in range(40)
+            for word, label in [("über", "a"), ("naïve", "b")]]  # fmt: skip
+    found = []
+    for form in ("NFC", "NFD"):
+        lines = [json.dumps({**row, "text": unicodedata.normalize(form, row["text"])}) for row in rows]
+        (tmp_path / f"{form}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        recipe = recipes.load("classify", [f"data.path={tmp_path / form}.jsonl"])
+        baseline = baselines_in(baselines)["nb"]()
+        found.append(baseline.fit(recipe))
+    assert found[0].parameters == found[1].parameters
+    assert found[0].scores["validation"].numbers() == found[1].scores["validation"].numbers()

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any
@@ -54,6 +55,11 @@ def label_text(value: Any) -> str | None:
     return str(value).strip() or None
 
 
+def composed(text: str) -> str:
+    """Return a text in Unicode's composed form (NFC): the same however its accents were typed."""
+    return unicodedata.normalize("NFC", text)
+
+
 def labels(items: list[Any], refuse: Refusal) -> list[str]:
     """Return labels as text; refuse a list with a missing label."""
     found = []
@@ -61,7 +67,7 @@ def labels(items: list[Any], refuse: Refusal) -> list[str]:
         label = None if isinstance(item, (list, dict)) else label_text(item)
         if label is None:
             raise refuse(f"{described(item)} among them")
-        found.append(label)
+        found.append(composed(label))
     return found
 
 

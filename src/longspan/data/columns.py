@@ -11,7 +11,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number, words
+from longspan.data.cells import (
+    BadCell,
+    WrongColumn,
+    composed,
+    described,
+    flag,
+    json_list,
+    label_text,
+    labels,
+    number,
+    words,
+)
 
 RESERVED = ("where", "problem")
 """Names that no column may have: every row has its place and its problem under them."""
@@ -148,7 +159,8 @@ class Label(Column):
     def parse(self, cell: Any, folder: Path) -> str | None:
         if isinstance(cell, list):
             raise WrongColumn(self.lists)
-        return label_text(cell)
+        label = label_text(cell)
+        return None if label is None else composed(label)
 
 
 @dataclass(frozen=True)

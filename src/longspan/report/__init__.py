@@ -110,7 +110,9 @@ def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
 def comparison_summary(result: Comparison, style: str = "simple") -> str:
     """Return the table of `longspan compare`, what its baselines are, and whether one of them wins."""
     counted = [row for row in result.baselines if row.error is None]
-    scored = {split for row in (*result.summary, *counted) for split in row.scores}
+    scored = {split for row in result.summary for split in row.scores} | {
+        split for row in counted for split in row.scores
+    }
     keys = [
         (split, name, f"{split} {word}")
         for split, (name, word) in itertools.product(SPLITS, result.kind.shown().items())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longspan.data.cells import composed
 from longspan.models import LongspanConfig
 from longspan.tasks.base import Baseline, Fitted, S, check_validation
 from longspan.tasks.documents import DocumentTask
@@ -105,7 +106,9 @@ def _documents(recipe: Recipe) -> Documents:
         )
         for name, split in splits.items()
     }
-    return Documents({name: split[task.text][:] for name, split in splits.items()}, targets, config)
+    return Documents(
+        {name: list(map(composed, split[task.text][:])) for name, split in splits.items()}, targets, config
+    )
 
 
 # Features

@@ -42,7 +42,7 @@ def numbered(columns: Sequence[np.ndarray | Ragged]) -> np.ndarray:
     Args:
         columns: What makes rows equal: numbers `(n,)`, where NaN equals NaN, and lists of integers.
     """
-    found = np.uint64(0)
+    found: np.ndarray | np.uint64 = np.uint64(0)
     for column in columns:
         if isinstance(column, Ragged):
             places = np.arange(len(column.values)) - column.offsets[:-1][column.rows]

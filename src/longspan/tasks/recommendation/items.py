@@ -169,7 +169,7 @@ def _texts(column: str, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, 
     kept = slice(-longest, None) if keep == "last" else slice(longest or None)
     cut = 0
 
-    def shortened() -> Iterator[Sequence[int]]:
+    def shortened() -> Iterator[np.ndarray]:
         nonlocal cut
         for ids in token_ids(tokenizer, catalogue[column][:]):
             cut += 0 < longest < len(ids)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longspan.data.cells import composed
 from longspan.tasks.evidence.baselines._retrieval import Retrieval
 
 
@@ -18,9 +19,9 @@ class Tfidf(Retrieval):
 
         vectorizer = TfidfVectorizer(stop_words="english", sublinear_tf=True)
         try:
-            documents = vectorizer.fit_transform(parts)
+            documents = vectorizer.fit_transform(map(composed, parts))
         except ValueError:
             # No part has a word.
             return np.zeros((len(questions), len(parts)))
-        found: np.ndarray = (vectorizer.transform(questions) @ documents.T).toarray()
+        found: np.ndarray = (vectorizer.transform(map(composed, questions)) @ documents.T).toarray()
         return found

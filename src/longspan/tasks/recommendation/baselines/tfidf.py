@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longspan.data.cells import composed
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.reading import Recorded
@@ -25,7 +26,7 @@ class Tfidf(Ranking):
 
         vectorizer = TfidfVectorizer(sublinear_tf=True)
         try:
-            titles = vectorizer.fit_transform(recorded.catalogue["title"][:])
+            titles = vectorizer.fit_transform(map(composed, recorded.catalogue["title"][:]))
         except ValueError:
             # No title has a word.
             titles = sparse.csr_matrix((len(recorded.catalogue), 1))

@@ -55,6 +55,14 @@ def test_what_rust_says_of_a_full_disk() -> None:
         tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, "a")).save("/dev/full")
 
 
+def test_an_error_that_comes_from_itself_ends() -> None:
+    """Known failure: a loop without an end where the cause of an error had come from that error."""
+    error, cause = ValueError("a generator failed"), KeyError("text")
+    cause.__context__ = error
+    with pytest.raises(ValueError, match="a generator failed"), needing_room():
+        raise error from cause
+
+
 def test_other_errors_are_not_taken_for_it() -> None:
     for error in (OSError(errno.EACCES, "no"), ValueError("28"), UserError("expected one, got two.")):
         with pytest.raises(type(error), match=str(error)[:5].replace("[", r"\[")), needing_room():

@@ -15,15 +15,21 @@ def needing_room() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found: BaseException | None = error
-        while found is not None and not _says_full(found):
-            found = found.__cause__ or found.__context__
-        if found is None or isinstance(error, UserError):
+        if isinstance(error, UserError) or not any(map(_says_full, _causes(error))):
             raise
         raise UserError(
             f"expected room for the cache of data sets in {str(config.HF_DATASETS_CACHE)!r}, got a full disk; free "
             "some, or set HF_DATASETS_CACHE to a folder on another disk."
         ) from error
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    """Return an error and what it came from, each once: an error that is raised again can come from itself."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
 
 
 def _says_full(error: BaseException) -> bool:

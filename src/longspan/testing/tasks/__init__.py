@@ -22,6 +22,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "duplicates": (copies.counts_copies,),
     "reported truncation": (truncation.says_what_it_leaves_out,),
     "error rows": (predicted.bad_rows_keep_their_place,),
+    "formats that read back": (predicted.formats_take_every_prediction,),
 }
 
 

@@ -3,6 +3,7 @@
 import json
 
 from longspan.data.rows import Row
+from longspan.printing import json_text
 from longspan.testing.tasks.subject import Subject, need, same
 from longspan.verbs.predict import predict
 
@@ -29,6 +30,21 @@ def bad_rows_keep_their_place(subject: Subject) -> None:
     told = ", ".join(sorted(kinds))
     need(len(kinds) == 1, f"predictions and errors must be of the class that the task names, but are {told}")
     need(found[0].error is None and found[2].error is None, "a bad row must not spoil others")
+
+
+def formats_take_every_prediction(subject: Subject) -> None:
+    """JSON lines hold what predictions do, on one line without control characters; so it is for errors."""
+    run = subject.run()
+    rows = [*subject.rows(), Row({}, "a\x1b[31m\n\u2028b.csv, row 7", "broken UTF-8")]
+    for found in predict(run, rows):
+        line = json_text(found.to_dict())
+        need(json.loads(line) == json.loads(json.dumps(found.to_dict())), f"{found.where}: JSON must be read back")
+        controls = [ord(character) for character in line if not " " <= character < "\x7f" and character < "\xa0"]
+        need(
+            not controls and "\u2028" not in line, f"a line of JSON must have no control characters, but has {controls}"
+        )
+        for name, write in run.task.formats().items():
+            need(isinstance(write(found), str), f"the format {name} must give a text for every prediction")
 
 
 def other_rows_change_nothing(subject: Subject) -> None:

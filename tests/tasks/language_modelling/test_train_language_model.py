@@ -14,6 +14,7 @@ from longspan import evaluate, recipes, train
 from longspan.cli import main
 from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.printing import BARS
 from longspan.results import TrainingResult
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.trainer import SegmentTrainer
@@ -204,9 +205,11 @@ def test_learned_positions_need_to_reach_over_a_segment_where_nothing_is_carried
 
 
 def test_the_command_line_trains_a_language_model(
-    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = str(tmp_path / "run")
+    # As on a terminal.
+    monkeypatch.setenv(BARS, "1")
     assert main(["train", str(written), "training.max_steps=3", "training.bf16=true", "--run", run]) == 0
     shown = capsys.readouterr()
     assert "bits per character" in shown.out

@@ -185,10 +185,3 @@ def test_no_run_succeeds(monkeypatch, tmp_path):
         compare("quickstart", ["additive"], 1, [], tmp_path)
     assert "additive, seed 0, failed: no." in (tmp_path / "comparison.md").read_text()
     assert json.loads((tmp_path / "comparison.json").read_text())["runs"][0]["error"] == "no."
-
-
-def test_a_failed_process_gives_its_sentence(tmp_path, capsys):
-    told = module._train(recipes.load("quickstart", ["data.path=nowhere/at/all"]), tmp_path / "run")
-    assert told is not None
-    assert "nowhere/at/all" in told
-    assert "nowhere/at/all" in capsys.readouterr().err

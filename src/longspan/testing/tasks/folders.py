@@ -15,7 +15,8 @@ def outputs_replace_links(subject: Subject) -> None:
     """A link in a run folder, in place of a file to be written, is replaced, and what it leads to is kept."""
     run, notes = subject.folder / "linked", subject.folder / "notes"
     shutil.copytree(subject.trained().folder, run)
-    evaluate(run, split="validation", allow_imports=subject.consent)
+    if not (run / "evaluation").exists():
+        evaluate(run, split="validation", allow_imports=subject.consent)
     written = [path for path in (run / "evaluation").rglob("*") if path.is_file()]
     for path in written:
         path.unlink()

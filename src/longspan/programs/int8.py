@@ -18,8 +18,8 @@ class Int8Linear(nn.Module):
     """y = s_x s_w ⊙ (q_x Q_wᵀ) + b with whole numbers of 8 bits q_x and Q_w and sums of 32.
 
     Each row w of W has its scale s_w = max|w| / 64, found once, and each row of x its own, max|x| / 127, found in each
-    call (dynamic quantisation, as torchao's int8 weights with int8 activations). Not `torch.ao.quantization.quantize_dynamic`, whose
-    packed weights torch.export cannot store.
+    call (dynamic quantisation, as torchao's int8 weights with int8 activations). Not
+    `torch.ao.quantization.quantize_dynamic`, whose packed weights torch.export cannot store.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

@@ -103,8 +103,19 @@ def finishes_where_it_was_stopped(recipe: Recipe, folder: Path) -> None:
 
 
 def is_killed_while_training_in_one(recipe: Recipe, folder: Path) -> None:
-    with at_step(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        train(recipe, run=folder / "broken", progress=False)
+    def die() -> None:
+        # torchrun would end the other process, which is to notice by itself.
+        os.kill(os.getppid(), signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        with at_step(2, die):
+            train(recipe, run=folder / "broken", progress=False)
+    except UserError as error:
+        print(f"the last part ended with: {error}", flush=True)
+        raise
+    finally:
+        os.kill(os.getppid(), signal.SIGCONT)
 
 
 def interrupt(recipe: Recipe, run: Path) -> None:

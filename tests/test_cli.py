@@ -234,7 +234,7 @@ def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path,
         (["show", "aditive"], "did you mean 'additive'?"),
         (["evaluate", "nowhere/quickstrt"], "there is no run folder 'nowhere/quickstrt'"),
         (["compare", "quickstart", "--mixers", "additive,softmx"], "did you mean 'softmax'?"),
-        (["compare", "quickstart", "--mixers", ","], "expected at least one mixer"),
+        (["compare", "quickstart", "--mixers", ","], "expected at least one mixer or one baseline"),
     ],
 )
 def test_mistakes_end_with_one_sentence(arguments, sentence, capsys):

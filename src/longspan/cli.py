@@ -172,7 +172,10 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb = add("compare", _compare, "train several mixers on one recipe, several seeds each, and compare them")
     flags.add_recipe(verb)
     verb.add_argument(
-        "--mixers", metavar="A,B,C", required=True, help="mixers to compare, separated by commas; a hybrid as A+B"
+        "--mixers",
+        metavar="A,B,C",
+        default="",
+        help="mixers to compare, separated by commas; a hybrid as A+B; none with baselines alone",
     )
     verb.add_argument(
         "--baselines",

@@ -365,10 +365,18 @@ class Export:
 
 
 def _flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result but for scores and details, which follow as `more`."""
+    """Return the fields of a result but for scores and details, which follow as `more`.
+
+    Raises:
+        ValueError: Two of them have one name.
+    """
     fields = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)}
     plain = {name: value for name, value in fields.items() if name not in ("scores", "details")}
     for part in more:
-        for name, value in part.items():
-            plain.setdefault(name, value)
+        if taken := sorted(plain.keys() & part.keys()):
+            raise ValueError(
+                f"expected details and scores by names that {type(result).__name__} does not have, got {taken[0]!r}; "
+                "rename it."
+            )
+        plain |= part
     return {name: dataclasses.asdict(value) if isinstance(value, Spread) else value for name, value in plain.items()}

@@ -75,6 +75,32 @@ def test_a_fitted_baseline_is_kept_whatever_is_trained_how(here, animals, tmp_pa
         compare("classify", ["additive"], 1, [*given, "data.split_seed=1"], tmp_path, baselines=["nb"])
 
 
+def test_baselines_alone(here, animals, tmp_path, capsys):
+    command = ["compare", "classify", f"data.path={animals}", "--baselines", "nb,tfidf", "--run", str(tmp_path)]
+    assert cli.main(command) == 0
+    assert here == ["nb", "tfidf"]
+    told = capsys.readouterr().out
+    assert "nb (baseline)" in told
+    assert (tmp_path / "comparison.md").read_text().startswith("# Baselines compared on classify")
+    assert json.loads((tmp_path / "comparison.json").read_text())["runs"] == []
+    assert not (tmp_path / "comparison.png").exists()
+
+
+def test_baselines_alone_that_all_fail(here, animals, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
+    with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: the machine ran out"):
+        compare("classify", overrides=[f"data.path={animals}"], run=tmp_path, baselines=["nb"])
+
+
+def test_fitting_replaces_no_results(animals, tmp_path, capsys):
+    """Known failure: the metrics.json of a run, whose recipe was named, became that of the baseline."""
+    (tmp_path / "recipe.toml").write_text(f'task = "document_classification"\n[data]\npath = "{animals}"\n')
+    (tmp_path / "metrics.json").write_text("those of the run")
+    assert fitting.main([str(tmp_path / "recipe.toml"), "nb"]) == 2
+    assert "fit it with `longspan compare RECIPE --baselines nb`." in capsys.readouterr().err
+    assert (tmp_path / "metrics.json").read_text() == "those of the run"
+
+
 def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
     result = compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])

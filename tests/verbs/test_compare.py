@@ -135,7 +135,7 @@ def test_one_failure_does_not_lose_the_others(trained, tmp_path):
 def test_nothing_is_trained_when_something_is_wrong(trained, tmp_path):
     for recipe, names, seeds, overrides, message in (
         ("quickstart", ["additive", "softmx"], 1, [], r"did you mean 'softmax'\?"),
-        ("quickstart", ["additive"], 0, [], "at least one mixer and one seed"),
+        ("quickstart", ["additive"], 0, [], "at least one seed"),
         ("quickstart", ["additive"], 1, ["model.dept=1"], r"did you mean 'model.depth'\?"),
         ("imdb", ["additive"], 1, [], "expected data.path=FOLDER .* got neither"),
         ("quickstart", ["additive"], 1, ["training.max_minutes=3", "training.max_steps=2"], "got both"),

@@ -1,6 +1,7 @@
 """Train several mixers on one recipe, several seeds each, and compare quality with cost: `compare`.
 
-Baselines, what people would use instead, are fitted to the same splits, also in a process of their own.
+Baselines, what people would use instead, are fitted to the same splits, also in a process of their own, with mixers or
+without any.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ _ANY_EPOCHS = 1_000_000
 
 def compare(
     recipe: Path | str,
-    mixers: Sequence[str],
+    mixers: Sequence[str] = (),
     seeds: int = 3,
     overrides: Sequence[str] = (),
     run: Path | str | None = None,
@@ -47,7 +48,7 @@ def compare(
 
     Args:
         recipe: Name or path of a recipe.
-        mixers: Mixers, each put in place of the recipe's own; "a+b" is a hybrid of the two.
+        mixers: Mixers, each put in place of the recipe's own; "a+b" is a hybrid of the two. None, for baselines alone.
         seeds: Runs of each mixer.
         overrides: As for `longspan.recipes.load`.
         run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
@@ -60,7 +61,7 @@ def compare(
 
     Returns:
         The runs, those that failed with their errors, and a summary by mixer: also written to `comparison.json`,
-        `comparison.md` and `comparison.png`.
+        `comparison.md` and, with mixers, `comparison.png`.
 
     Raises:
         UserError: An unknown mixer, baseline or recipe, or a package that a baseline needs and that is missing, before
@@ -86,8 +87,10 @@ def _compare(
     run: Path | str | None,
     minutes: float,
 ) -> Comparison:
-    if not names or seeds < 1:
-        raise UserError(f"expected at least one mixer and one seed, got {len(names)} and {seeds}; name some.")
+    if not names and not others:
+        raise UserError("expected at least one mixer or one baseline, got neither; name some.")
+    if seeds < 1:
+        raise UserError(f"expected at least one seed, got {seeds}; choose a larger number.")
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)
@@ -135,16 +138,21 @@ def _compare_in(
     summary = [found for name in names if (found := _summary(name, runs))]
     result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
     write_json(folder / "comparison.json", result.to_dict())
-    text = f"# Mixers compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
+    what = "Mixers" if plan else "Baselines"
+    text = f"# {what} compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
     write_text(folder / "comparison.md", text)
-    if not summary:
-        raise UserError(f"none of the {len(runs)} runs succeeded; the first ended with: {runs[0].error}")
-    pictures.comparison(result, folder / "comparison.png")
+    errors = [run.error for run in runs or counted]
+    if None not in errors:
+        raise UserError(f"none of the {len(errors)} runs succeeded; the first ended with: {errors[0]}")
+    if summary:
+        pictures.comparison(result, folder / "comparison.png")
     return result
 
 
 def _base(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> Recipe:
     """Return the recipe with all options that it or the overrides hold for any of the compared mixers."""
+    if not names:
+        return recipes.load(recipe, overrides)
     own = recipes.load(recipe).model.get("mixers", ["additive"])
     used = dict.fromkeys([*own, *(mixer for name in names for mixer in name.split("+"))])
     return recipes.load(recipe, [f"model.mixers={json.dumps(list(used))}", *overrides])

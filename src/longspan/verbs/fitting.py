@@ -47,9 +47,14 @@ def fit(recipe: Recipe, name: str, folder: Path) -> None:
     """Fit a baseline to a recipe's splits and write metrics.json into `folder`.
 
     Raises:
-        UserError: From `find`, or for whatever is wrong with the data.
+        UserError: From `find`, for whatever is wrong with the data, or where there is a metrics.json already.
     """
     began = time.perf_counter()
+    if (folder / "metrics.json").exists():
+        raise UserError(
+            f"expected a folder without results for the baseline {name!r}, got {str(folder / 'metrics.json')!r}; fit "
+            f"it with `longspan compare RECIPE --baselines {name}`."
+        )
     found = find(recipe.task, name)().fit(recipe)
     metrics = {
         "baseline": name,

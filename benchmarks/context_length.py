@@ -27,7 +27,7 @@ import pictures
 from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
-from longspan.data.pieces import token_arrays, tokenize_documents
+from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run

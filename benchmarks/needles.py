@@ -33,8 +33,8 @@ from tabulate import tabulate
 
 from longspan import predict, recipes, train
 from longspan.cli import quieten_transformers, use_fastest_exact_products
-from longspan.data.offsets import tokens_with_offsets
-from longspan.data.rows import Row
+from longspan.data.sources.rows import Row
+from longspan.data.text.offsets import tokens_with_offsets
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from longspan import LongspanConfig, LongspanForCausalLM, tasks
-from longspan.data.tokens import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.recipe import Recipe

@@ -125,7 +125,7 @@ def test_what_reads_pickles_can_name_containers_only() -> None:
 def test_files_are_written_in_one_place() -> None:
     """`longspan.outputs` writes whole files and follows no links."""
     # Into caches of their own, under names that are hashes or drawn at random.
-    caches = {"data/caching.py", "data/tokens.py", "training/encoder_outputs.py", "testing/tasks"}
+    caches = {"data/sources/caching.py", "data/text/tokenization.py", "training/encoder_outputs.py", "testing/tasks"}
     pattern = r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']"
     for path in sources():
         name = path.relative_to(ROOT).as_posix()

@@ -225,7 +225,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     recipe = recipes.load(args.recipe, args.overrides)
     recipe.require_data()
     from longspan import report, train
-    from longspan.data.paths import example_path
+    from longspan.data.sources.paths import example_path
     from longspan.training import processes
     from longspan.verbs.run_folders import how, named
 

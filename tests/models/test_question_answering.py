@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from longspan import LongspanConfig, LongspanForQuestionAnswering, UserError
-from longspan.data.batches import pad
+from longspan.data.batches.by_length import pad
 
 SMALLEST = torch.finfo(torch.float32).min
 

@@ -12,9 +12,9 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan import LongspanConfig, tasks
-from longspan.data.columns import Column, Text
+from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import DataConfig
-from longspan.data.rows import Row
+from longspan.data.sources.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.scores import score
 from longspan.tasks.base import Prepared, Run, Task

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
-from longspan.data.batches import pad
+from longspan.data.batches.by_length import pad
 from longspan.errors import UserError
 from longspan.scores import Scores, score
 from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches

@@ -24,7 +24,7 @@ from longspan import (
     train,
 )
 from longspan.data.config import DataConfig
-from longspan.data.tokens import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models.encoder import WindowEncoder
 from longspan.runs import load_run

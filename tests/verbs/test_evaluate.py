@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, evaluate, generate, recipes
-from longspan.data.batches import pad
-from longspan.data.tokens import build_tokenizer
+from longspan.data.batches.by_length import pad
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.runs import load_run

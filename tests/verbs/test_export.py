@@ -14,8 +14,8 @@ from language_runs import make_run
 from torch import Tensor
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, export, predict, recipes
-from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers import Mixer
 from longspan.programs import making, onnx

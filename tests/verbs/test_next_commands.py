@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longspan import cli, recipes
-from longspan.data.paths import example_path
+from longspan.data.sources.paths import example_path
 
 SMALL = ["model.dim=8", "model.heads=2", "model.depth=1", "training.max_minutes=0", "data.vocab_size=300"]
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
-from longspan.data import paths
-from longspan.data.rows import Row, read_rows
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources import paths
+from longspan.data.sources.rows import Row, read_rows
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.runs import load_run
 from longspan.tasks import documents

@@ -62,7 +62,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return [module for module in self.modules() if isinstance(module, HashedEmbedding)]
 
     def read_words(self, begins: Bool[Tensor, " v"], spelling: Int[Tensor, "v k"]) -> None:
-        """Take in which tokens begin words, and the bytes of each, 0 after the last: `longspan.data.words` has both."""
+        """Take in which tokens begin words, and the bytes of each, 0 after the last: see `longspan.data.text.words`."""
         for module in self.modules():
             if isinstance(module, WordCharacters):
                 module.begins.copy_(begins)

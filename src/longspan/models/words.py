@@ -13,7 +13,7 @@ from longspan.models.ngrams import HashedEmbedding
 AFFIX = 5
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
-#: Bytes of a token that are known; `longspan.data.words.letters` gives so many.
+#: Bytes of a token that are known; `longspan.data.text.words.letters` gives so many.
 LETTERS = 24
 #: What tells the kinds of n-grams of features from those of words, of which there are fewer.
 _SALT_OF_FEATURES = 1000

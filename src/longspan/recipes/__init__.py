@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import imports, mixers, tasks
-from longspan.data.schema import source_names
+from longspan.data.sources.schema import source_names
 from longspan.errors import UserError
 from longspan.hints import expectation, matches
 from longspan.recipes import keys, reading, starting

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longspan.data.cells import composed
+from longspan.data.columns.values import composed
 from longspan.models import LongspanConfig
 from longspan.tasks.base import Baseline, Fitted, S, check_validation
 from longspan.tasks.documents import DocumentTask

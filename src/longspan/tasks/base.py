@@ -14,12 +14,12 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits, load
-from longspan.data.paths import read_paths
-from longspan.data.rows import Row
-from longspan.data.words import letters, word_starts
+from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.paths import read_paths
+from longspan.data.sources.rows import Row
+from longspan.data.text.words import letters, word_starts
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.encoder import STAND_IN
@@ -209,7 +209,7 @@ class Task(abc.ABC, Generic[S]):
         """Return the rows of files that `predict` reads: by default, one for each row with the columns of `inputs`.
 
         Raises:
-            UserError: See `longspan.data.paths.read_paths`.
+            UserError: See `longspan.data.sources.paths.read_paths`.
         """
         return read_paths(paths, self.inputs(data), data, stdin=stdin)
 

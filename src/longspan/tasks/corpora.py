@@ -8,11 +8,11 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.columns import Column, Text
+from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import DataConfig
-from longspan.data.loading import load
-from longspan.data.pieces import pieces, summary, tokenize_documents
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources.loading import load
+from longspan.data.text.long_documents import pieces, summary, tokenize_documents
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.report import count, table
 from longspan.tasks.excerpts import excerpt
@@ -30,7 +30,7 @@ class Corpus:
     """Documents as tokens.
 
     Attributes:
-        splits: The results of `longspan.data.pieces.tokenize_documents` by split.
+        splits: The results of `longspan.data.text.long_documents.tokenize_documents` by split.
         tokenizer: What made them.
         table: What `documents_table` shows, with the rows left out under "skipped" and encodings under "encodings".
     """

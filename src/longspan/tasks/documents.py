@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from longspan.data.batches import padding_fraction
-from longspan.data.carried import Carried
+from longspan.data.batches.by_length import padding_fraction
+from longspan.data.columns.kept import Carried
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits, load
-from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer, encode, encode_counted, tokenize, truncation_table
+from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer, encode, encode_counted, tokenize, truncation_table
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel

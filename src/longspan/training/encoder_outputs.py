@@ -19,8 +19,8 @@ from datasets import Dataset
 from filelock import FileLock
 from tqdm import tqdm
 
-from longspan.data.batches import pad
-from longspan.data.notes import note
+from longspan.data.batches.by_length import pad
+from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.models.encoder import WindowEncoder
 from longspan.report import size

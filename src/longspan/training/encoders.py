@@ -11,8 +11,8 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils import logging as messages
 
-from longspan.data.opening import expand, missing
-from longspan.data.tokens import special_tokens
+from longspan.data.sources.opening import expand, missing
+from longspan.data.text.tokenization import special_tokens
 from longspan.errors import UserError
 from longspan.models.encoder import WindowEncoder, described
 

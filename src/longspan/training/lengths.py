@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from longspan.data.batches import LengthBatches, pad, padded_length, padding_fraction
+from longspan.data.batches.by_length import LengthBatches, pad, padded_length, padding_fraction
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
@@ -42,7 +42,7 @@ class LengthTrainer(LongspanTrainer):
             `per_token`.
 
     Attributes:
-        per_token: columns with one whole number for each token, as `longspan.data.batches.pad` takes them.
+        per_token: columns with one whole number for each token, as `longspan.data.batches.by_length.pad` takes them.
 
     Raises:
         UserError: when there are fewer documents than processes.
@@ -304,7 +304,7 @@ def _computed(
 
 
 class Collator:
-    """Pads a batch of examples on the right; `per_token` as for `longspan.data.batches.pad`."""
+    """Pads a batch of examples on the right; `per_token` as for `longspan.data.batches.by_length.pad`."""
 
     def __init__(self, pad_id: int, per_token: Mapping[str, int] | None = None) -> None:
         self.pad_id = pad_id

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import recipes
-from longspan.data.notes import note
+from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.outputs import folder_in, write_json
 from longspan.results import Evaluation

@@ -15,7 +15,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.paths import read_paths
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits

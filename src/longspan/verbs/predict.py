@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from longspan.data.notes import note
-from longspan.data.opening import expand
-from longspan.data.rows import Row
+from longspan.data.sources.announcements import note
+from longspan.data.sources.opening import expand
+from longspan.data.sources.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.printing import json_text, printable_lines
 from longspan.results import Prediction
@@ -37,8 +37,8 @@ def predict(
         run: The run folder, or what `longspan.runs.load_run` returned for it.
         source: What training reads, without its labels: a table, a text file or HTML page, a folder of these with
             any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
-            `longspan.data.paths.read_paths`, which reads them. Rows from there may be given instead. A limited number
-            of them is read ahead.
+            `longspan.data.sources.paths.read_paths`, which reads them. Rows from there may be given instead. A limited
+            number of them is read ahead.
         overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
         text_column: The column with the documents; by default, as in training, and so on:
         encoding: The encoding of files, or "auto".
@@ -110,7 +110,7 @@ def _rows(source: Any) -> Iterator[Row]:
 
 def _no_rows(found: Any) -> UserError:
     return UserError(
-        "expected paths of files or folders, or rows from `longspan.data.paths.read_paths`, got "
+        "expected paths of files or folders, or rows from `longspan.data.sources.paths.read_paths`, got "
         f"{reprlib.repr(found)}; write the data into a file, such as one of JSON lines, and give its path."
     )
 

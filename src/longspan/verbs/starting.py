@@ -143,7 +143,7 @@ def _check_tokens(run: Run, prepared: Prepared) -> None:
         raise UserError(
             f"expected data that are read with the tokens of {str(run.folder)!r}, which the model is to start from, "
             f"got others for {len(other):,} of {len(run.processor):,}, such as {other[0]!r}; a task takes them from "
-            "`longspan.data.tokens.build_tokenizer`."
+            "`longspan.data.text.tokenization.build_tokenizer`."
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from talks import talk, write_meetings, write_talks
 
-from longspan.data.loading import load
+from longspan.data.sources.loading import load
 from longspan.errors import UserError
 from longspan.tasks.evidence.options import EvidenceData
 from longspan.tasks.evidence.task import Evidence

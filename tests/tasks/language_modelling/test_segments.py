@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from longspan.data.pieces import token_arrays
+from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.tasks.language_modelling.segments import (
     IGNORED,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.data.config import DataConfig
-from longspan.data.tokens import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.tasks.masked_words.masking import LONGEST, Masking
 
 TEXT = "the unbelievable story of an unbelievably forgettable evening in the theatre, told at length. " * 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.data.config import DataConfig
-from longspan.data.tokens import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.rows import PackedBatches, PackedData, Packing, fixed_rows

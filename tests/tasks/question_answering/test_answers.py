@@ -12,7 +12,7 @@ from questions import write_questions
 
 from longspan import recipes
 from longspan.data.config import DataConfig
-from longspan.data.tokens import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.baselines.sentence import Sentence

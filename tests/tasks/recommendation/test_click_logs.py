@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from news_folders import named, news_row, settings, write_log
 
-from longspan.data.splitting import deal
+from longspan.data.sources.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation import clicks
 from longspan.tasks.recommendation.reading import Recorded, read

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from news_folders import NONE_UNKNOWN, TITLES, behavior, entity, named, news_row, settings, write_mind
 
-from longspan.data import unquoted
+from longspan.data.sources import tab_separated
 from longspan.errors import UserError
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.reading import ragged, read
@@ -129,7 +129,7 @@ def test_many_rows_at_a_time_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     shown = [behavior(n, f"U{n % 7}", " ".join(items()), " ".join(f"{i}-{k % 2}" for k, i in enumerate(items(), 1)))
              for n in range(1, 200)]  # fmt: skip
     folder = write_mind(tmp_path / "a", shown)
-    monkeypatch.setattr(unquoted, "_BLOCK", 1 << 11)
+    monkeypatch.setattr(tab_separated, "_BLOCK", 1 << 11)
     found = named(read(settings(folder, history=3)))
     for row, line in zip(found, shown, strict=True):
         number, user, _, history, candidates = line.split("\t")

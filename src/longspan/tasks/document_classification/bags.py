@@ -12,7 +12,7 @@ from datasets.utils import tqdm
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from longspan.data.batches import pad
+from longspan.data.batches.by_length import pad
 from longspan.training.lengths import scoring_batches
 
 _BATCH_TOKENS = 65_536

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from longspan.data.cells import BadCell, joined, json_list, number, shown
+from longspan.data.columns.values import BadCell, joined, json_list, number, shown
 
 #: Whole numbers up to so many, or with so many documents each, may well be classes.
 CLASSES, DOCUMENTS = 20, 50

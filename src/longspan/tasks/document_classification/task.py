@@ -10,13 +10,13 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.carried import Carried, class_number
-from longspan.data.cells import in_order
-from longspan.data.columns import Column, Label, Text
+from longspan.data.columns.kept import Carried, class_number
+from longspan.data.columns.kinds import Column, Label, Text
+from longspan.data.columns.values import in_order
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits, load
-from longspan.data.notes import note
-from longspan.data.tokens import ordinary_tokens
+from longspan.data.sources.announcements import note
+from longspan.data.sources.loading import Splits, load
+from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.wide import spelled

@@ -9,10 +9,10 @@ import numpy as np
 from datasets import Dataset, Value
 from torch import Tensor
 
-from longspan.data.carried import Carried
-from longspan.data.columns import Column, Number, Text
+from longspan.data.columns.kept import Carried
+from longspan.data.columns.kinds import Column, Number, Text
 from longspan.data.config import DataConfig
-from longspan.data.tokens import truncation_table
+from longspan.data.text.tokenization import truncation_table
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.losses import IGNORED

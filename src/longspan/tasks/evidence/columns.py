@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from longspan.data.cells import BadCell, described, json_list
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.values import BadCell, described, json_list
 
 #: QMSum's names of parts and of questions.
 TURNS, QUERIES = "meeting_transcripts", "specific_query_list"

@@ -9,8 +9,8 @@ from datasets import Dataset, Features, List, Value
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.batches import pad, padded_length
-from longspan.data.tokens import map_once, token_ids
+from longspan.data.batches.by_length import pad, padded_length
+from longspan.data.text.tokenization import map_once, token_ids
 from longspan.models.losses import IGNORED
 
 #: A document with more questions is read again for the next ones: memory grows with questions times parts.

@@ -9,11 +9,11 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits, load
-from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.models import LongspanConfig, LongspanForEvidence
 from longspan.models.limits import check_length, too_long
 from longspan.report import count, share, table

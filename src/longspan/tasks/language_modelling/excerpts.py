@@ -12,7 +12,7 @@ def excerpt_scores(dataset: Dataset, scored: np.ndarray, losses: np.ndarray) -> 
     """Return the scores of an excerpt. Of a document that is cut, characters and bytes count in proportion.
 
     Args:
-        dataset: Documents, of `longspan.data.pieces.tokenize_documents`.
+        dataset: Documents, of `longspan.data.text.long_documents.tokenize_documents`.
         scored: `(d,)` how many targets of each are scored.
         losses: Their losses in nats, one document after the other.
     """

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.pieces import token_arrays
+from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.tasks.excerpts import excerpt
@@ -48,7 +48,7 @@ class SegmentTrainer(LongspanTrainer):
         pad_id: the token that pads the last segment of a document.
         max_eval_tokens: maximum number of tokens, ends of documents included, that `score` reads; 0 means all.
         kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
-            those of `longspan.data.pieces.tokenize_documents`.
+            those of `longspan.data.text.long_documents.tokenize_documents`.
 
     Raises:
         UserError: from `train`, when a checkpoint lacks matching states.

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from longspan.data.learning import MASK
-from longspan.data.tokens import token_ids
+from longspan.data.text.tokenization import token_ids
+from longspan.data.text.tokenizer_training import MASK
 from longspan.tasks.masked_words.likelihood import likeliest
 
 BEST = 5

@@ -3,7 +3,7 @@
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.words import word_starts
+from longspan.data.text.words import word_starts
 from longspan.models.losses import IGNORED
 
 #: Of the tokens to be predicted, the share that is replaced by the mask, and that up to which by a random token; the

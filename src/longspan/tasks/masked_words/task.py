@@ -10,11 +10,11 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan import mixers
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
-from longspan.data.pieces import summary, token_arrays, tokenize_documents
-from longspan.data.rows import Row
-from longspan.data.tokens import token_ids
+from longspan.data.sources.rows import Row
+from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
+from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.data.pieces import token_arrays
+from longspan.data.text.long_documents import token_arrays
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.masked_words.likelihood import masked_losses
 from longspan.tasks.masked_words.masking import Masking
@@ -28,7 +28,7 @@ class MaskedTrainer(LongspanTrainer):
         segment_length: tokens in a row.
         masking: what is masked.
         max_eval_tokens: maximum number of tokens that `score` reads; 0 means all.
-        kwargs: what `Trainer` takes. Data sets are those of `longspan.data.pieces.tokenize_documents`.
+        kwargs: what `Trainer` takes. Data sets are those of `longspan.data.text.long_documents.tokenize_documents`.
 
     Raises:
         UserError: when there are fewer tokens than one step reads.

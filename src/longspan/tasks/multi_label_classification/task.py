@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.data.carried import Carried, class_flags
-from longspan.data.cells import in_order, joined, shown
-from longspan.data.columns import Column, Flags, Labels, Text
+from longspan.data.columns.kept import Carried, class_flags
+from longspan.data.columns.kinds import Column, Flags, Labels, Text
+from longspan.data.columns.values import in_order, joined, shown
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits
-from longspan.data.notes import note
-from longspan.data.tokens import truncation_table
+from longspan.data.sources.announcements import note
+from longspan.data.sources.loading import Splits
+from longspan.data.text.tokenization import truncation_table
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share

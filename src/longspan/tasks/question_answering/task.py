@@ -10,12 +10,12 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns import Column, Text
+from longspan.data.columns.kinds import Column, Text
+from longspan.data.columns.spans import Identifier, Spans, Truth
 from longspan.data.config import DataConfig
-from longspan.data.loading import load
-from longspan.data.rows import Row
-from longspan.data.spans import Identifier, Spans, Truth
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources.loading import load
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits

@@ -8,8 +8,8 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.offsets import tokens_with_offsets
-from longspan.data.tokens import map_once, special_tokens, token_ids
+from longspan.data.text.offsets import tokens_with_offsets
+from longspan.data.text.tokenization import map_once, special_tokens, token_ids
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.tasks.question_answering.options import QuestionsData
@@ -186,7 +186,7 @@ def tokenize_questions(dataset: Dataset, reading: Reading, description: str) -> 
     """Return the windows of all questions, those of one in a row, with the columns of FEATURES; the result is cached.
 
     Args:
-        dataset: Columns question, context, answers, id and where, as from `longspan.data.loading.load`.
+        dataset: Columns question, context, answers, id and where, as from `longspan.data.sources.loading.load`.
         reading: How they are read.
         description: The label of the progress bar.
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 
-from longspan.data.caching import cached, cached_tables, without_bad_rows
-from longspan.data.cells import BadCell
-from longspan.data.finding import Source, find
-from longspan.data.schema import schema_of
-from longspan.data.unquoted import read_unquoted
+from longspan.data.columns.values import BadCell
+from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
+from longspan.data.sources.locating import Source, find
+from longspan.data.sources.schema import schema_of
+from longspan.data.sources.tab_separated import read_unquoted
 from longspan.printing import printable
 from longspan.tasks.recommendation.columns import Entities, news_columns
 from longspan.tasks.recommendation.finding import NEWS, is_headed, news_names, table_schema

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from longspan.data.caching import cached_tables
-from longspan.data.finding import SPLITS
+from longspan.data.sources.caching import cached_tables
+from longspan.data.sources.locating import SPLITS
 from longspan.errors import UserError
 from longspan.tasks.recommendation.catalogue import PACKAGE, UNKNOWN_CANDIDATES, UNKNOWN_CLICKED, Counts
 from longspan.tasks.recommendation.copies import codes, draw, numbered

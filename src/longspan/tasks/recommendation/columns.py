@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from longspan.data.cells import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number
-from longspan.data.columns import Column, Text
+from longspan.data.columns.kinds import Column, Text
+from longspan.data.columns.values import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number
 from longspan.tasks.recommendation.options import RecommendationData
 
 MIND_TIME = "%m/%d/%Y %I:%M:%S %p"

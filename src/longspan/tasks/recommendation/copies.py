@@ -7,7 +7,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from longspan.data.config import DataConfig
-from longspan.data.splitting import Units, deal
+from longspan.data.sources.splitting import Units, deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation.ragged import Ragged, ragged
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan.data.columns import Column
-from longspan.data.conll import list_splits
-from longspan.data.decoding import nearest
-from longspan.data.finding import SPLITS
-from longspan.data.folders import SPLIT_NAMES, is_folder, sub_folders, visible
-from longspan.data.opening import examine, expand, packed_suffix
-from longspan.data.schema import Schema, schema_of
-from longspan.data.tables import FORMATS, PLAIN, column_names
-from longspan.data.unquoted import first_fields
+from longspan.data.columns.kinds import Column
+from longspan.data.sources.conll import list_splits
+from longspan.data.sources.decoding import nearest
+from longspan.data.sources.folders import SPLIT_NAMES, is_folder, sub_folders, visible
+from longspan.data.sources.locating import SPLITS
+from longspan.data.sources.opening import examine, expand, packed_suffix
+from longspan.data.sources.schema import Schema, schema_of
+from longspan.data.sources.tab_separated import first_fields
+from longspan.data.sources.tables import FORMATS, PLAIN, column_names
 from longspan.errors import UserError
 from longspan.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns

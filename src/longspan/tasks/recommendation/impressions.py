@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
-from longspan.data.caching import cached, cached_tables, without_bad_rows
-from longspan.data.decoding import other
-from longspan.data.encodings import AUTO
-from longspan.data.finding import Source, find
-from longspan.data.opening import encoding_of
-from longspan.data.schema import Schema, schema_of
-from longspan.data.unquoted import read_unquoted
+from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
+from longspan.data.sources.decoding import other
+from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.locating import Source, find
+from longspan.data.sources.opening import encoding_of
+from longspan.data.sources.schema import Schema, schema_of
+from longspan.data.sources.tab_separated import read_unquoted
 from longspan.errors import UserError
 from longspan.printing import printable
 from longspan.tasks.recommendation.catalogue import (

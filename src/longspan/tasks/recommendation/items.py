@@ -10,10 +10,10 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.batches import padded_length
-from longspan.data.cells import in_order
-from longspan.data.notes import note
-from longspan.data.tokens import token_ids
+from longspan.data.batches.by_length import padded_length
+from longspan.data.columns.values import in_order
+from longspan.data.sources.announcements import note
+from longspan.data.text.tokenization import token_ids
 from longspan.models import LongspanConfig, recommenders
 from longspan.tasks.recommendation.entities import EntityVectors
 from longspan.tasks.recommendation.options import RecommendationData

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict
 
-from longspan.data.caching import read_splits
-from longspan.data.duplicates import count_duplicates, note_duplicates
-from longspan.data.finding import SPLITS, Source, find
-from longspan.data.notes import note, note_encodings
-from longspan.data.opening import packed_suffix
-from longspan.data.schema import Schema, schema_of
-from longspan.data.tables import PLAIN
+from longspan.data.sources.announcements import note, note_encodings
+from longspan.data.sources.caching import read_splits
+from longspan.data.sources.duplicates import count_duplicates, note_duplicates
+from longspan.data.sources.locating import SPLITS, Source, find
+from longspan.data.sources.opening import packed_suffix
+from longspan.data.sources.schema import Schema, schema_of
+from longspan.data.sources.tables import PLAIN
 from longspan.printing import printable
 from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
 from longspan.tasks.recommendation.clicks import impressions_of
@@ -46,7 +46,7 @@ class Recorded:
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
         kind: Where the impressions come from.
         duplicates: Number of impressions by split that repeat one of the same split ("copies") or of another one
-            ("in_train", "in_validation"): see `longspan.data.duplicates.count_duplicates`. Empty if there are none.
+            ("in_train", "in_validation"): see `longspan.data.sources.duplicates.count_duplicates`. Empty without any.
     """
 
     catalogue: Dataset
@@ -97,7 +97,7 @@ def read(
     Raises:
         UserError: Something is wrong with the data, or there are bad rows and `skip_bad_rows` is not set: an impression
             has no known candidate or, in training, no clicks; the rows of a user are not in
-            the order of time; identifiers recur with other contents; or see `longspan.data.loading.load`.
+            the order of time; identifiers recur with other contents; or see `longspan.data.sources.loading.load`.
     """
     found = find_recorded(data, training, news=catalogue is None)
     counts = Counts()

@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from longspan.data.batches import LengthBatches
+from longspan.data.batches.by_length import LengthBatches
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.tasks.recommendation.items import Items, padded, ragged_of

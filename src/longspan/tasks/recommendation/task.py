@@ -11,12 +11,12 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits
-from longspan.data.notes import note
-from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer
+from longspan.data.sources.announcements import note
+from longspan.data.sources.loading import Splits
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.data.batches import padding_fraction
+from longspan.data.batches.by_length import padding_fraction
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, labelled

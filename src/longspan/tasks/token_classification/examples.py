@@ -8,8 +8,8 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.tokens import map_once
-from longspan.data.words import WordEncoder
+from longspan.data.text.tokenization import map_once
+from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.tasks.token_classification.labels import Scheme, to_iob2

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.data.cells import in_order, shown
+from longspan.data.columns.values import in_order, shown
 from longspan.errors import UserError
 
 Scheme = Literal["plain", "IOB1", "IOB2", "IOBES"]

@@ -7,9 +7,9 @@ from itertools import accumulate, pairwise
 
 from datasets import Dataset
 
-from longspan.data.cells import shown
-from longspan.data.columns import Column, Sentences, WordLabels, Words
-from longspan.data.loading import Splits, load
+from longspan.data.columns.kinds import Column, Sentences, WordLabels, Words
+from longspan.data.columns.values import shown
+from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
 from longspan.tasks.token_classification.labels import Scheme, label_names, scheme_of, to_iob2
 from longspan.tasks.token_classification.options import TokenData
@@ -42,7 +42,8 @@ def read(data: TokenData) -> Documents:
     """Read and split documents.
 
     Raises:
-        UserError: See `longspan.data.loading.load`; or labels are of no scheme, do not keep to it, or are all the same.
+        UserError: See `longspan.data.sources.loading.load`; or labels are of no scheme, do not keep to it, or are all
+            the same.
     """
     loaded = load(data, columns(data))
     scheme = scheme_of(_sentences(loaded.splits["train"]))

@@ -9,12 +9,12 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns import Column
+from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
-from longspan.data.loading import Splits
-from longspan.data.rows import Row
-from longspan.data.tokens import build_tokenizer
-from longspan.data.words import WordEncoder, splitting
+from longspan.data.sources.loading import Splits
+from longspan.data.sources.rows import Row
+from longspan.data.text.tokenization import build_tokenizer
+from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import recipes, tasks
-from longspan.data.rows import Row
+from longspan.data.sources.rows import Row
 from longspan.results import TrainingResult
 from longspan.runs import load_run
 from longspan.tasks.base import Run, Task

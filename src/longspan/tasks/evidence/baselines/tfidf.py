@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.data.cells import composed
+from longspan.data.columns.values import composed
 from longspan.tasks.evidence.baselines._retrieval import Retrieval
 
 

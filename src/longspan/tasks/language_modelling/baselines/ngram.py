@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.pieces import token_arrays
+from longspan.data.text.long_documents import token_arrays
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey

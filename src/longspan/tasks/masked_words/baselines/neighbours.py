@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from longspan.data.pieces import token_arrays
+from longspan.data.text.long_documents import token_arrays
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.masked_words.masking import Masking

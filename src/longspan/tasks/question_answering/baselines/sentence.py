@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longspan.data.loading import load
+from longspan.data.sources.loading import load
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 from longspan.tasks.recipe import Recipe

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.data.cells import composed
+from longspan.data.columns.values import composed
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.reading import Recorded

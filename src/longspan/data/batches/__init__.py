@@ -1,0 +1,1 @@
+"""Batches of examples of similar length."""

@@ -1,0 +1,1 @@
+"""What a task declares of its data, and how cells become values."""

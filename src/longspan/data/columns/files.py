@@ -1,0 +1,54 @@
+"""A column of paths: `File`."""
+
+import hashlib
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.values import WrongColumn, described
+from longspan.data.sources.opening import expand
+
+
+@dataclass(frozen=True)
+class File(Column):
+    """A file, by its path: absolute, or relative to the folder of the table. The value is the absolute path."""
+
+    kind = "the path of a file"
+
+    def content(self, value: str | None) -> bytes:
+        """Return the hash of the file's bytes; of its path if it has gone, which whoever reads it then says."""
+        try:
+            with Path(value or "").open("rb") as file:
+                return hashlib.file_digest(file, "sha256").digest()
+        except OSError:
+            return (value or "").encode()
+
+    @property
+    def feature(self) -> Any:
+        from datasets import Value
+
+        return Value("string")
+
+    def parse(self, cell: Any, folder: Path) -> str | None:
+        if not isinstance(cell, str):
+            raise WrongColumn
+        if not cell.strip():
+            return None
+        try:
+            path = (folder / expand(cell.strip())).absolute()
+            mode = path.stat().st_mode
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "no path"
+            raise self._bad_cell(f"{_path(cell)}: {reason}") from None
+        if not stat.S_ISREG(mode):
+            raise self._bad_cell(
+                f"{_path(cell)}, which is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}"
+            )
+        return str(path)
+
+
+def _path(cell: str) -> str:
+    """Return a path for messages, unless it may be a document."""
+    return repr(cell) if len(cell.split()) == 1 and len(cell) <= 255 else described(cell)

@@ -1,0 +1,391 @@
+"""The columns that a task declares, and how the raw cells of a table become their values.
+
+A column has a `name`, which tasks use, and a `setting`, the recipe's key under `[data]` for its name in the source.
+Cells come as their source has them: text from csv; values and lists from JSON, parquet and the Hub.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from longspan.data.columns.values import (
+    BadCell,
+    WrongColumn,
+    composed,
+    described,
+    flag,
+    json_list,
+    label_text,
+    labels,
+    number,
+    words,
+)
+
+RESERVED = ("where", "problem")
+"""Names that no column may have: every row has its place and its problem under them."""
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """A column that a task reads.
+
+    Attributes:
+        name: Its name in the prepared data set and in `Row.values`.
+        setting: The attribute of the settings, a key under `[data]`, with its name in the source.
+        required: Whether a row without a value is a bad row; otherwise the value is None.
+        target: Whether it contains what a model predicts. Prediction reads only the other columns.
+    """
+
+    name: str
+    setting: str
+    required: bool = field(default=True, kw_only=True)
+    target: bool = field(default=False, kw_only=True)
+    #: Whether other columns may be read from its sources too.
+    shares: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What a cell should contain, in words, such as "a number"."""
+
+    @property
+    def identifies(self) -> bool:
+        """Whether rows with the same values of all such columns hold the same document: by default, unless a target.
+
+        Such rows stay in one split where `load` draws splits, and are counted where it is given several.
+        """
+        return not self.target
+
+    def content(self, value: Any) -> Any:
+        """Return what copies of a value have in common: by default the value, whose case and white space are ignored.
+
+        Bytes are compared as they are.
+        """
+        return value
+
+    @property
+    @abstractmethod
+    def feature(self) -> Any:
+        """Its type in a `datasets.Dataset`."""
+
+    @abstractmethod
+    def parse(self, cell: Any, folder: Path) -> Any:
+        """Return the value of a cell, which is not None; None if the cell turns out to be empty.
+
+        Args:
+            cell: Text (from csv, for example), a number, or a list; it has been decoded.
+            folder: The folder that relative paths start from.
+
+        Raises:
+            BadCell: The row is bad.
+            WrongColumn: Its type shows that the setting names the wrong column.
+        """
+
+    def sources(self, name: str) -> Sequence[str]:
+        """Return the columns of the source that it is read from; `name` is what its setting says."""
+        return (name,)
+
+    def absent(self, name: str, present: Collection[str]) -> list[str]:
+        """Return which of its sources a table must have, but which are not among the columns `present`."""
+        return [source for source in self.sources(name) if self.required and source not in present]
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        """Return what `parse` reads, from the cells of its `sources`."""
+        return cells[0]
+
+    def is_missing(self, value: Any) -> bool:
+        """Return whether a value counts as missing."""
+        return value is None
+
+    def check(self, values: Mapping[str, Any]) -> str:
+        """Return why the value does not fit the row's other columns; empty if it does."""
+        return ""
+
+    @property
+    def facts(self) -> list[Any]:
+        """Everything the values depend on besides the cells, as JSON."""
+        kind = type(self)
+        return [f"{kind.__module__}.{kind.__qualname__}", asdict(self)]
+
+    def _bad_cell(self, details: str) -> BadCell:
+        return BadCell(f"no {self.name}", f"expected {self.kind}, got {details}")
+
+
+@dataclass(frozen=True)
+class Text(Column):
+    """A document, or one of a pair: a string. Empty text and mere white space count as missing.
+
+    Attributes:
+        lines: Whether `load` takes the rows of a table for the lines of one document; only for a column by itself.
+        together: Whether rows with the same text stay together where `load` splits them.
+    """
+
+    lines: bool = field(default=False, kw_only=True)
+    together: bool = field(default=False, kw_only=True)
+    kind = "text"
+
+    @property
+    def feature(self) -> Any:
+        return _value("large_string")
+
+    def parse(self, cell: Any, folder: Path) -> str:
+        if not isinstance(cell, str):
+            raise WrongColumn
+        return cell
+
+    def is_missing(self, value: Any) -> bool:
+        return not value or value.isspace()
+
+
+@dataclass(frozen=True)
+class Label(Column):
+    """One class, as text: see `label_text`.
+
+    Attributes:
+        lists: What to do about a column of lists instead, for the message.
+    """
+
+    target: bool = field(default=True, kw_only=True)
+    lists: str = field(default="", kw_only=True)
+    kind = "one label"
+
+    @property
+    def feature(self) -> Any:
+        return _value("string")
+
+    def parse(self, cell: Any, folder: Path) -> str | None:
+        if isinstance(cell, list):
+            raise WrongColumn(self.lists)
+        label = label_text(cell)
+        return None if label is None else composed(label)
+
+
+@dataclass(frozen=True)
+class Labels(Column):
+    """Any number of classes of one document: a list, or text that is a JSON list or labels with separators.
+
+    An empty list or text means that no class applies; no value at all, as null in JSON, counts as missing.
+
+    Attributes:
+        separator: What separates labels in text that is not a JSON list; if empty, such text is one label.
+    """
+
+    target: bool = field(default=True, kw_only=True)
+    separator: str = field(default=",", kw_only=True)
+    kind = "a list of labels"
+
+    @property
+    def feature(self) -> Any:
+        return _list("string")
+
+    def parse(self, cell: Any, folder: Path) -> list[str]:
+        if isinstance(cell, str):
+            items = json_list(cell)
+            if items is None:
+                if cell.lstrip().startswith('["'):
+                    raise self._bad_cell(f"{described(cell)}, which is not a JSON list")
+                items = cell.split(self.separator) if self.separator else [cell]
+                return list(dict.fromkeys(filter(None, map(str.strip, items))))
+        elif isinstance(cell, list):
+            items = cell
+        else:
+            raise WrongColumn
+        return list(dict.fromkeys(labels(items, self._bad_cell)))
+
+
+@dataclass(frozen=True)
+class Flags(Column):
+    """Any number of classes of one document, from a column for each class: the list of those that apply.
+
+    A cell contains 0 or 1, true or false; an empty one means that the class does not apply.
+
+    Attributes:
+        labels: The classes, as their columns are called: the value of the setting, which is a list.
+    """
+
+    target: bool = field(default=True, kw_only=True)
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    kind = "0 or 1, or true or false"
+
+    @property
+    def feature(self) -> Any:
+        return _list("string")
+
+    def sources(self, name: str) -> Sequence[str]:
+        return self.labels
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        return list(cells)
+
+    def parse(self, cell: Any, folder: Path) -> list[str]:
+        found = []
+        for label, value in zip(self.labels, cell, strict=True):
+            applies = flag(value)
+            if applies is None:
+                raise self._bad_cell(f"{described(value)} in column {label!r}")
+            if applies:
+                found.append(label)
+        return found
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """A finite number, float64: a number, or text that is one."""
+
+    kind = "a number such as 3.5"
+
+    @property
+    def feature(self) -> Any:
+        return _value("float64")
+
+    def parse(self, cell: Any, folder: Path) -> float | None:
+        return None if isinstance(cell, str) and not cell.strip() else number(cell, self._bad_cell)
+
+
+@dataclass(frozen=True)
+class Numbers(Column):
+    """A list of finite numbers, float64; or text that is a JSON list, or numbers separated by white space."""
+
+    kind = "a list of numbers"
+
+    @property
+    def feature(self) -> Any:
+        return _list("float64")
+
+    def parse(self, cell: Any, folder: Path) -> list[float]:
+        if isinstance(cell, str):
+            items = json_list(cell)
+            cell = cell.split() if items is None else items
+        if not isinstance(cell, list):
+            raise WrongColumn
+        return [number(item, self._bad_cell) for item in cell]
+
+    def is_missing(self, value: Any) -> bool:
+        return not value
+
+
+@dataclass(frozen=True)
+class Words(Column):
+    """A document as words: a list of strings; or text that is a JSON list, or words separated by white space.
+
+    Attributes:
+        documents: Whether the sentences of a document are one row, where files of columns mark documents.
+        strip: What is removed from each word, a regular expression; empty for nothing.
+        raw: Whether text that is not a JSON list is left as it is, for a task that splits it itself.
+    """
+
+    documents: bool = field(default=True, kw_only=True)
+    strip: str = field(default="", kw_only=True)
+    raw: bool = field(default=False, kw_only=True)
+    kind = "a list of words"
+
+    @property
+    def feature(self) -> Any:
+        return _list("string")
+
+    def parse(self, cell: Any, folder: Path) -> list[str] | str:
+        if self.raw and isinstance(cell, str) and json_list(cell) is None:
+            return cell
+        items = self._items(cell)
+        if not self.strip:
+            return items
+        stripped = [re.sub(self.strip, "", item) for item in items]
+        if not all(stripped):
+            raise self._bad_cell(f"a word of which data.strip={self.strip!r} leaves nothing")
+        return stripped
+
+    def _items(self, cell: Any) -> list[str]:
+        items = words(cell, self._bad_cell)
+        wrong = [item for item in items if not isinstance(item, str)]
+        if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
+            # "[1]" is a word too.
+            return cell.split()
+        if wrong:
+            raise self._bad_cell(f"{described(wrong[0])} among them")
+        if not all(item and not item.isspace() for item in items):
+            raise self._bad_cell("an empty word among them")
+        return items
+
+    def is_missing(self, value: Any) -> bool:
+        return not value or (isinstance(value, str) and value.isspace())
+
+
+@dataclass(frozen=True)
+class Sentences(Column):
+    """How many words each sentence of a document has: a list of whole numbers that add up to those of the document.
+
+    Attributes:
+        of: The name of the `Words` column.
+    """
+
+    required: bool = field(default=False, kw_only=True)
+    of: str = field(default="tokens", kw_only=True)
+    kind = "a list of numbers of words"
+    identifies = False
+
+    @property
+    def feature(self) -> Any:
+        return _list("int64")
+
+    def parse(self, cell: Any, folder: Path) -> list[int]:
+        items = json_list(cell) if isinstance(cell, str) else cell
+        if not isinstance(items, list):
+            raise WrongColumn
+        found = [number(item, self._bad_cell) for item in items]
+        if any(item < 0 or item != int(item) for item in found):
+            raise self._bad_cell("another number among them")
+        return [int(item) for item in found if item]
+
+    def check(self, values: Mapping[str, Any]) -> str:
+        sizes, words = values[self.name], values[self.of]
+        if sizes is None or not isinstance(words, list) or sum(sizes) == len(words):
+            return ""
+        return f"{self.name} do not add up to {self.of} (expected {len(words)}, got {sum(sizes)})"
+
+
+@dataclass(frozen=True)
+class WordLabels(Column):
+    """A class for each word: a list of labels, or text as for `Words`.
+
+    Attributes:
+        of: The name of the `Words` column that they label, one label per word.
+        unseen: Whether other splits may have labels that the training split lacks.
+    """
+
+    target: bool = field(default=True, kw_only=True)
+    of: str = field(default="tokens", kw_only=True)
+    unseen: bool = field(default=False, kw_only=True)
+    kind = "a list of labels"
+    identifies = False
+
+    @property
+    def feature(self) -> Any:
+        return _list("string")
+
+    def parse(self, cell: Any, folder: Path) -> list[str]:
+        return labels(words(cell, self._bad_cell), self._bad_cell)
+
+    def is_missing(self, value: Any) -> bool:
+        return not value
+
+    def check(self, values: Mapping[str, Any]) -> str:
+        labels, words = values[self.name], values[self.of]
+        if not labels or not words or len(labels) == len(words):
+            return ""
+        return f"{self.name} and {self.of} differ in number (expected {len(words)}, got {len(labels)})"
+
+
+def _value(kind: str) -> Any:
+    # Imported late, as `datasets` takes a second to import and declaring columns should cost nothing.
+    from datasets import Value
+
+    return Value(kind)
+
+
+def _list(kind: str) -> Any:
+    from datasets import List, Value
+
+    return List(Value(kind))

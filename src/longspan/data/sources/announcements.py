@@ -1,0 +1,48 @@
+"""What reading tells on standard error, once, such as which encodings were found and which files are no documents."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from longspan.data.sources.schema import Row
+from longspan.printing import printable
+
+
+def note(sentence: str) -> None:
+    """Print one sentence, given without its full stop."""
+    # Each of several processes reads the data; one says so.
+    if os.environ.get("RANK", "0") == "0":
+        print(f"longspan: {printable(sentence)}.", file=sys.stderr)
+
+
+def note_encodings(found: Mapping[str, int], total: int) -> None:
+    """Say how many documents, of `total`, were in other encodings than UTF-8; nothing if there were none."""
+    if found:
+        number = sum(found.values())
+        verb = "is" if number == 1 else "are"
+        note(f"{number:,} of {total:,} documents {verb} not in UTF-8: {_counts(found)}")
+
+
+def note_left_out(suffixes: Mapping[str, int]) -> None:
+    """Say how many files of folders were left out, by suffix; nothing if there were none."""
+    if suffixes:
+        number = sum(suffixes.values())
+        what = "1 file that is no document" if number == 1 else f"{number:,} files that are no documents"
+        note(f"left out {what}: {_counts(suffixes)}")
+
+
+def noting_encodings(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows and say at the end which encodings were found."""
+    total = 0
+    found: Counter[str] = Counter()
+    for row in rows:
+        total += 1
+        found.update([row.encoding] if row.encoding else [])
+        yield row
+    note_encodings(found, total)
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    largest = sorted(numbers, key=lambda name: (-numbers[name], name))
+    return ", ".join(f"{numbers[name]:,} {printable(name)}" for name in largest)

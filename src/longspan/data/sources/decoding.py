@@ -1,0 +1,157 @@
+"""Decoding text: whole documents with `decode`, and lines as they come with `open_text`."""
+
+import codecs
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from encodings.aliases import aliases
+from typing import BinaryIO, TextIO
+
+from longspan.data.sources.encodings import AUTO, UNKNOWN, find_encoding_of
+from longspan.errors import UserError, suggestion
+
+LONGEST_LINE = 1 << 30
+"""Maximum number of characters in a line, so that a small compressed file cannot fill the memory."""
+
+_BOM = "\ufeff"
+_BROKEN_BYTES = "longspan.broken"
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    """Replace undecodable bytes by a lone surrogate, so that reading continues and the row can be reported."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udcff", error.end
+
+
+codecs.register_error(_BROKEN_BYTES, _mark)
+
+
+class NotText(ValueError):
+    """A document that is not text in its encoding.
+
+    Args:
+        byte: The position of the first invalid byte, from 0.
+        problem: What is wrong, as rows have it.
+    """
+
+    def __init__(self, byte: int, problem: str) -> None:
+        super().__init__(f"byte {byte}: {problem}")
+        self.byte, self.problem = byte, problem
+
+
+def check_encoding(name: str) -> None:
+    """Raise UserError unless `name` is the name of a text encoding, or "auto"."""
+    if name == AUTO:
+        return
+    try:
+        codecs.lookup(name)
+        "".encode(name)
+    except (LookupError, ValueError):
+        known = [alias.replace("_", "-") for pair in aliases.items() for alias in pair]
+        hint = nearest(name.lower(), known) or "try auto, utf-8, utf-16, latin-1 or cp1252."
+        raise UserError(f"data.encoding must be the name of a text encoding, or 'auto', got {name!r}; {hint}") from None
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return `did you mean 'x'?`, or nothing if no known name is similar."""
+    hint = suggestion(word, known)
+    return hint if hint.startswith("did") else ""
+
+
+def encoding_name(encoding: str) -> str:
+    """Return the name of an encoding as messages show it."""
+    return "UTF-8" if codecs.lookup(encoding).name == "utf-8" else encoding
+
+
+def broken(encoding: str) -> str:
+    """Return the problem of rows that are not text in the encoding."""
+    return UNKNOWN if encoding == AUTO else f"broken {encoding_name(encoding)}"
+
+
+def mend(encoding: str) -> str:
+    """Return what to do about text that is not in the encoding."""
+    if encoding == AUTO:
+        return "save the file as UTF-8, or set data.encoding to the name of its encoding"
+    return (
+        f"save the file as {encoding_name(encoding)}, or set data.encoding=auto to have each file's encoding found out "
+        "(or to its name)"
+    )
+
+
+def other(encoding: str) -> str:
+    """Return an encoding that "auto" found as rows have it: empty if it is UTF-8."""
+    return "" if encoding == "utf-8" else encoding.replace("_", "-")
+
+
+def is_damaged(text: str) -> bool:
+    """Return whether a text contains lone surrogates, which mark undecodable bytes."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def decode(content: bytes, encoding: str) -> tuple[str, str]:
+    """Return bytes as text without a byte order mark, and the encoding that "auto" found.
+
+    The latter is empty for UTF-8, and with any other `encoding`.
+
+    Raises:
+        NotText: They are not text in the encoding.
+    """
+    chosen = encoding
+    if encoding == AUTO:
+        # Where nothing fits, UTF-8 says which byte is the first that does not.
+        found = find_encoding_of(content)
+        chosen = found or "utf-8"
+    try:
+        if codecs.lookup(chosen).name == "utf-8":
+            return str(content, "utf-8").removeprefix(_BOM), ""
+        # Unlike `str`, this requires a byte order mark where the encoding does, and does not guess.
+        text = codecs.getincrementaldecoder(chosen)().decode(content, True).removeprefix(_BOM)
+    except UnicodeError as error:
+        problem = broken(chosen) if encoding != AUTO or found else UNKNOWN
+        raise NotText(getattr(error, "start", 0), problem) from None
+    return text, other(chosen) if encoding == AUTO else ""
+
+
+@contextmanager
+def open_text(stream: BinaryIO, name: str, encoding: str, newline: str) -> Iterator[Iterator[str]]:
+    """Yield the lines of a stream, without its byte order mark; a lone surrogate marks undecodable bytes.
+
+    Args:
+        stream: The bytes; the stream is left open.
+        name: Its name in messages.
+        encoding: Its encoding.
+        newline: As for `open`: "" for any line break, "\\n" for that one only; line breaks are kept as they are.
+
+    Raises:
+        UserError: A line is longer than `LONGEST_LINE`, or a required byte order mark is missing.
+    """
+    file = io.TextIOWrapper(stream, encoding, errors=_BROKEN_BYTES, newline=newline)
+    try:
+        yield _lines(file, name)
+    except UnicodeError as error:
+        raise UserError(
+            f"{name}: expected {encoding_name(encoding)}, got another encoding ({error}); {mend(encoding)}."
+        ) from None
+    finally:
+        if not file.closed:
+            file.detach()
+
+
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    number = 0
+    while line := file.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE:
+            raise UserError(
+                f"expected fewer than {LONGEST_LINE:,} characters in a line, got more in {name}, line {number}; split "
+                "it "
+                "into several rows."
+            )
+        yield line.removeprefix(_BOM) if number == 1 else line

@@ -1,0 +1,246 @@
+"""Folders of text files, one document each: their files in order, with their classes."""
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from longspan.data.sources.decoding import NotText, nearest
+from longspan.data.sources.opening import examine, read_document, suffix
+from longspan.data.sources.schema import Row, Schema
+from longspan.errors import UserError
+from longspan.printing import printable
+
+# fmt: off
+OTHER = frozenset((
+    # Tables, which are read row by row when they are named themselves.
+    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xls", ".xlsx", ".ods", ".db", ".sqlite",
+    # Pictures, sound, film and fonts.
+    ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".svg", ".heic", ".psd",
+    ".wav", ".mp3", ".flac", ".ogg", ".m4a", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".ttf", ".otf", ".woff", ".woff2",
+    # Documents of other programs, archives, programs, weights.
+    ".pdf", ".ps", ".doc", ".docx", ".odt", ".ppt", ".pptx", ".epub", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
+    ".whl", ".iso", ".exe", ".dll", ".so", ".dylib", ".a", ".o", ".obj", ".class", ".pyc", ".pyd", ".bin", ".lock",
+    ".npy", ".npz", ".pt", ".pth", ".ckpt", ".pkl", ".safetensors", ".onnx", ".gguf", ".h5", ".hdf5",
+))
+# fmt: on
+"""Suffixes of what is no document: every other visible file of a folder is one, whatever its suffix."""
+
+SPLIT_NAMES = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+"""Splits by the names of their folders and files."""
+
+_RATING = re.compile(r"\d+_(\d+)\.txt")
+
+
+class DocumentFile(NamedTuple):
+    """A file with one document: its path, label, place for messages, size in bytes and modification time."""
+
+    path: str
+    label: str
+    where: str
+    size: int
+    mtime_ns: int
+
+
+class Listed(NamedTuple):
+    """A file in a folder, not examined yet: its path, and its place within the folder."""
+
+    path: str
+    where: str
+
+
+def list_files(folder: Path | os.DirEntry[str], prefix: str = "") -> list[Listed]:
+    """List the files in a folder and its sub-folders, in order of names, without hidden files and folders.
+
+    Args:
+        folder: The folder.
+        prefix: The beginning of each `where`.
+
+    Raises:
+        UserError: A folder cannot be read, or contains itself through a link.
+    """
+    return _list(folder, prefix, ())
+
+
+def _list(folder: Path | os.DirEntry[str], prefix: str, above: tuple[tuple[int, int], ...]) -> list[Listed]:
+    found: list[Listed] = []
+    facts = examine(Path(folder))
+    own = (facts.st_dev, facts.st_ino)
+    if own in above:
+        raise UserError(f"{os.fspath(folder)!r} is a link to a folder that contains it; remove the link.")
+    for entry in visible(folder):
+        where = prefix + printable(entry.name)
+        if is_folder(entry):
+            found += _list(entry, f"{where}/", (*above, own))
+        else:
+            found.append(Listed(entry.path, where))
+    return found
+
+
+def visible(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder in order of names, without hidden ones."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(
+            f"expected to read the folder {os.fspath(folder)!r}, got an error ({error.strerror}); check it."
+        ) from None
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        # Whoever examines a broken link reports it.
+        return False
+
+
+def sub_folders(folder: Path) -> list[str]:
+    """Return the names of a folder's sub-folders."""
+    return [entry.name for entry in visible(folder) if is_folder(entry)]
+
+
+def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile:
+    """Examine a file with one document; raise UserError if it is not a file."""
+    facts = examine(Path(path))
+    if stat.S_ISDIR(facts.st_mode):
+        raise UserError(f"expected a file, got the folder {str(path)!r}; choose a file.")
+    return DocumentFile(str(path), label, where, facts.st_size, facts.st_mtime_ns)
+
+
+class Documents(NamedTuple):
+    """The files of a folder that are documents, and how many others there are, by suffix: see `OTHER`."""
+
+    files: list[DocumentFile]
+    others: dict[str, int]
+
+
+def list_texts(root: Path, files: Sequence[Listed]) -> Documents:
+    """Return which of a folder's files are documents.
+
+    Raises:
+        UserError: There are none, or one cannot be read.
+    """
+    texts = [document_file(*file) for file in files if is_text(file)]
+    others = _others(files)
+    if not texts:
+        raise UserError(
+            f"expected text files in the folder {str(root)!r}, got {_described(others) or 'an empty folder'}; choose "
+            "another folder, or name files themselves."
+        )
+    return Documents(texts, others)
+
+
+def is_text(file: Listed) -> bool:
+    """Return whether a file of a folder is a document, according to its suffix."""
+    return suffix(Path(file.path)) not in OTHER
+
+
+def _others(files: Iterable[Listed]) -> dict[str, int]:
+    return dict(Counter(suffix(Path(file.path)) for file in files if not is_text(file)))
+
+
+def _described(others: dict[str, int]) -> str:
+    return f"only others ({', '.join(sorted(others)[:5])})" if others else ""
+
+
+def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
+    """Return the files of each split, according to the names of folders or else of files; nothing if they name none."""
+    splits: dict[str, list[Listed]] = {}
+    if any(file.where.startswith("train/") for file in files):
+        for file in files:
+            folder, inside, _ = file.where.partition("/")
+            if inside and folder in SPLIT_NAMES:
+                splits.setdefault(SPLIT_NAMES[folder], []).append(file)
+        return splits
+    for file in filter(is_text, files):
+        folder, inside, name = file.where.rpartition("/")
+        if name.lower().startswith("readme"):
+            continue
+        words = {folder.partition("/")[0]} if inside else set(re.split(r"[._-]", name))
+        named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+        # A folder of tests, such as test_a.py and test_b.py, is not a split.
+        if len(named) != 1 or (not inside and named <= splits.keys()):
+            return {}
+        splits.setdefault(named.pop(), []).append(file)
+    return splits if len(splits) > 1 else {}
+
+
+def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
+    """List the documents of a folder with one sub-folder per class, in order of names, without opening them.
+
+    Hidden files and folders are skipped, and so is unsup/, where aclImdb keeps documents without labels.
+
+    Args:
+        root: The folder.
+        label_column: "label" for the sub-folder's name, "rating" for the number in file names like 12_9.txt.
+        prefix: The beginning of each `where`, such as "train/".
+
+    Raises:
+        UserError: There are no sub-folders or no files in them, `label_column` is another, a file name has no rating,
+            or an entry is not a file.
+    """
+    if label_column not in ("label", "rating"):
+        raise UserError(
+            f"data.label_column must be 'label' or 'rating' for a folder of classes, got {label_column!r}; "
+            + (nearest(label_column, ["label", "rating"]) or "leave it out.")
+        )
+    classes = [entry for entry in visible(root) if is_folder(entry) and entry.name != "unsup"]
+    if not classes:
+        raise UserError(
+            f"expected one sub-folder of text files per class in {str(root)!r}, got no sub-folders; sort the files "
+            "into "
+            "folders, or use a csv, tsv, jsonl or parquet file."
+        )
+    files = [
+        (file, printable(folder.name))
+        for folder in classes
+        for file in list_files(folder, f"{prefix}{printable(folder.name)}/")
+    ]
+    found = [document_file(*file, label) for file, label in files if is_text(file)]
+    others = _others(file for file, _ in files)
+    if not found:
+        got = _described(others) or "none"
+        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, got {got}; add files.")
+    return Documents([_rated(file) for file in found] if label_column == "rating" else found, others)
+
+
+def _rated(file: DocumentFile) -> DocumentFile:
+    match = _RATING.fullmatch(Path(file.path).name)
+    if match is None:
+        raise UserError(
+            f"data.label_column='rating' expects file names like 12_9.txt (ID_RATING.txt), got {file.where!r}; "
+            "set data.label_column=label to use the folder's name."
+        )
+    return file._replace(label=match[1])
+
+
+def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
+    """Read documents one at a time, decompressed; their classes are the labels of the files.
+
+    Raises:
+        UserError: A file cannot be read or decompressed.
+    """
+    text, label = schema.document_columns("a folder of text files")
+    for file in files:
+        try:
+            content, encoding = read_document(Path(file.path), schema.encoding)
+        except NotText as error:
+            yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
+            continue
+        cells = {schema.names[text.name]: content}
+        if label is not None:
+            cells[schema.names[label.name]] = file.label
+        yield schema.row(cells, file.where, Path(file.path).parent)._replace(encoding=encoding)

@@ -1,0 +1,132 @@
+"""Loading data from any source, checked and split: `load`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+
+from longspan.data.columns.kinds import Column, Flags, Label, Labels, Text, WordLabels
+from longspan.data.columns.values import shown
+from longspan.data.sources.announcements import note_encodings, note_left_out
+from longspan.data.sources.caching import read_splits
+from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
+from longspan.data.sources.locating import SPLITS, find
+from longspan.data.sources.schema import schema_of
+from longspan.data.sources.splitting import cut, split_off, splits_one
+from longspan.errors import UserError
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Checked rows.
+
+    Attributes:
+        splits: Those of "train", "validation" and "test" that exist, each with the declared columns and `where`;
+            those of a task may be more than data sets.
+        skipped: Number of rows left out, by reason.
+        encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
+        duplicates: Number of rows by split that repeat a document of the same split ("copies") or of another one
+            ("in_train", "in_validation"): see `longspan.data.sources.duplicates.count_duplicates`. Empty without any.
+    """
+
+    splits: DatasetDict
+    skipped: dict[str, int]
+    encodings: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def notices(self) -> dict[str, Any]:
+        """Return what results say about reading, under the names of the attributes, as JSON."""
+        return {"skipped": self.skipped, "encodings": self.encodings, "duplicates": self.duplicates}
+
+
+def load(config: Any, columns: Sequence[Column], *, training: bool = True, stratify: str | None = None) -> Splits:
+    """Read rows and split them.
+
+    A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
+    by class with `stratify`; otherwise entire rows at random (evenly among those with each label, where a row has
+    several) or, from a single document, its end. Rows with the same document go to the same split; where splits are
+    given, nothing is moved. In training, standard error says how many there are.
+
+    Args:
+        config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
+            each of `columns`.
+        columns: The columns to read.
+        training: Whether to require a training split and, for a `Label`, at least two classes.
+        stratify: The name of a `Label` column; every split gets the same proportion of each of its classes.
+
+    Raises:
+        UserError: Something is wrong with the data: see `longspan.data.sources.rows.read_rows`; there are bad rows and
+            `skip_bad_rows` is not set; there are fewer than two classes; validation or test has a label that training
+            lacks; or there are too few rows to split.
+    """
+    if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
+        raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")
+    schema = schema_of(columns, config)
+    sources = find(config, schema, training)
+    splits, skipped, encodings = read_splits(sources, schema, config.skip_bad_rows)
+    note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()))
+    note_encodings(encodings, sum(map(len, splits.values())))
+    fractions: dict[str, float] = {}
+    cut_up = False
+    if "train" in splits:
+        _check_labels(splits, columns, training)
+        wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
+        fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
+        cut_up = bool(fractions) and splits_one(splits["train"], columns)
+        if cut_up:
+            splits |= cut(splits["train"], fractions, columns)
+            fractions = {}
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    # A split that is alone, such as other data to score, has nothing to be kept apart from.
+    alone = cut_up or (len(ordered) == 1 and not fractions)
+    found = {} if alone else documents(ordered, columns)
+    if fractions:
+        rows, of = ordered["train"], found["train"]
+        parts = split_off(rows, of, fractions, config.split_seed, columns, stratify)
+        ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
+        found |= {split: of[numbers] for split, numbers in parts.items()}
+    duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
+    if training:
+        # Where several rows are about each document, it need not be said.
+        told = [] if any(isinstance(column, Text) and column.together for column in columns) else list(fractions)
+        note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
+    ordered = {split: ordered[split] for split in SPLITS if split in ordered}
+    return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
+
+
+def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], training: bool) -> None:
+    for column in columns:
+        if not isinstance(column, Label | Labels | Flags | WordLabels):
+            continue
+        if isinstance(column, WordLabels) and column.unseen:
+            continue
+        known = _labels(splits["train"], column)
+        if training and isinstance(column, Label) and len(known) < 2:
+            only = f"only {shown(min(known))} as a label" if known else "no labels"
+            raise UserError(
+                f"expected at least two classes in the training data, got {only}; add examples of another class, or "
+                f"check data.{column.setting}."
+            )
+        for split, dataset in splits.items():
+            if unseen := sorted(_labels(dataset, column) - known):
+                first = next(
+                    row["where"]
+                    for row in dataset.select_columns([column.name, "where"])
+                    if unseen[0] in _as_list(row[column.name])
+                )
+                raise UserError(
+                    f"expected only labels of the training data in the {split} data, got {shown(unseen[0])} (first: "
+                    f"{first}); "
+                    "add training examples with it, or remove it."
+                )
+
+
+def _labels(dataset: Dataset, column: Column) -> set[str]:
+    values = dataset.unique(column.name) if isinstance(column, Label) else dataset[column.name][:]
+    return {label for value in values if value is not None for label in _as_list(value)}
+
+
+def _as_list(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else value or []

@@ -1,0 +1,275 @@
+"""Finding the data that the settings name, split by split: `find`. Only names, sizes and times of files are read."""
+
+import hashlib
+import json
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets.exceptions import DatasetsError
+
+from longspan.data.columns.files import File
+from longspan.data.columns.kinds import Words
+from longspan.data.sources.conll import list_splits as list_columns
+from longspan.data.sources.decoding import encoding_name, mend
+from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.folders import (
+    SPLIT_NAMES,
+    DocumentFile,
+    Documents,
+    Listed,
+    document_file,
+    is_folder,
+    list_classes,
+    list_files,
+    list_splits,
+    list_texts,
+    read_files,
+    sub_folders,
+    visible,
+)
+from longspan.data.sources.full_disk import needing_room
+from longspan.data.sources.json_files import is_object, list_objects, read_objects
+from longspan.data.sources.opening import examine, expand
+from longspan.data.sources.packages import list_packages, read_packages, site_folders
+from longspan.data.sources.rows import is_document
+from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.tables import read_table
+from longspan.errors import UserError
+from longspan.printing import printable
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of one split.
+
+    Attributes:
+        name: Their name in messages.
+        facts: Everything they depend on, as JSON.
+        rows: Reads them.
+        others: How many files of a folder are no documents, by suffix.
+    """
+
+    name: str
+    facts: Any
+    rows: Callable[[], Iterator[Row]]
+    others: dict[str, int] = field(default_factory=dict)
+
+
+def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
+    """Return the source of each split found.
+
+    Args:
+        config: The settings.
+        schema: What to read.
+        training: Whether a training split is required.
+
+    Raises:
+        UserError: There are no data, no training data, or a column is missing.
+    """
+    found = _find_path(config, schema) if config.path else {}
+    for split in SPLITS:
+        if path := getattr(config, split):
+            found[split] = _find_file(expand(path), f"data.{split}", schema)
+    if "train" not in found and (training or not found):
+        names = " and ".join(found)
+        given = f"only {names} data" + (f" in {config.path!r}" if config.path else "")
+        raise UserError(
+            f"expected training data, got {given if found else 'none'}; set data.path to a file, a folder, 'packages' "
+            "or 'hub:NAME', or set data.train."
+        )
+    return found
+
+
+def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
+    if config.path == "packages":
+        schema.document_columns("'packages'")
+        files = list_packages(site_folders(), config.classes)
+        facts = [_facts(files), config.files_per_class, schema.facts]
+        rows = partial(read_packages, files, schema, config.files_per_class)
+        return {"train": Source("the installed packages", facts, rows)}
+    if config.path.startswith("hub:"):
+        hub = find_hub(config.path.removeprefix("hub:"), schema)
+        return {split: _joined(source, schema) if schema.joined else source for split, source in hub.items()}
+    path = expand(config.path)
+    if not stat.S_ISDIR(examine(path, "data.path").st_mode):
+        return {"train": _find_file(path, "data.path", schema)}
+    if schema.of(Words):
+        columns = list_columns([Path(entry.path) for entry in visible(path) if not is_folder(entry)], SPLIT_NAMES)
+        return {split: _find_file(file, "data.path", schema) for split, file in columns.items()}
+    if objects := list_objects(path, schema):
+        splits = list_splits(objects) or {"train": objects}
+        return {split: _objects(path, found, schema) for split, found in splits.items()}
+    _, label = schema.document_columns(f"the folder {config.path!r}")
+    if label is None:
+        files_here = list_files(path)
+        by_split = list_splits(files_here) or {"train": files_here}
+        return {split: _files(path, list_texts(path, found), schema) for split, found in by_split.items()}
+    names = sub_folders(path)
+    if "train" in names or (names and SPLIT_NAMES.keys() >= set(names)):
+        return {
+            split: _classes(path / name, schema, f"{name}/") for name, split in SPLIT_NAMES.items() if name in names
+        }
+    return {"train": _classes(path, schema)}
+
+
+def _find_file(path: Path, setting: str, schema: Schema) -> Source:
+    facts = examine(path, setting)
+    if stat.S_ISDIR(facts.st_mode):
+        if objects := list_objects(path, schema):
+            return _objects(path, objects, schema)
+        _, label = schema.document_columns(f"the folder {str(path)!r}")
+        if "train" in sub_folders(path):
+            wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
+            raise UserError(
+                f"{setting} must be a file or {wanted}, got {str(path)!r}, which contains train/; set data.path to it."
+            )
+        return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
+    if is_object(path, schema):
+        return _objects(path, [Listed(str(path.resolve()), printable(path.name))], schema)
+    if is_document(path, schema):
+        file = document_file(path.resolve(), printable(path.name))
+        return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
+    rows = partial(read_table, path, schema)
+    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
+    source = Source(printable(path.name), table, rows)
+    return _joined(source, schema) if schema.joined else source
+
+
+def _files(path: Path, found: Documents, schema: Schema) -> Source:
+    facts = [_facts(found.files), schema.facts]
+    return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others)
+
+
+def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:
+    files = [document_file(*file) for file in found]
+    return Source(printable(str(path)), [_facts(files), schema.facts], partial(read_objects, files, schema))
+
+
+def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
+    text, label = schema.document_columns(f"the folder {str(root)!r}")
+    if schema.names[text.name] != "text":
+        raise UserError(
+            f"a folder of classes has only the text column 'text', the contents of its files, got data.{text.setting}="
+            f"{schema.names[text.name]!r}; leave data.{text.setting} out."
+        )
+    return _files(root, list_classes(root, schema.names[label.name] if label else "label", prefix), schema)
+
+
+def _facts(files: Sequence[DocumentFile]) -> list[Any]:
+    return [list(file) for file in files]
+
+
+def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
+    """Return a hash of the files that a table names, missing ones included; empty if it names none.
+
+    Files may change, appear or disappear while the table stays the same.
+    """
+    names = [column.name for column in schema.of(File)]
+    if not names:
+        return ""
+    digest = hashlib.sha256()
+    for row in rows():
+        facts: list[Any] = [row.problem]
+        for name in names:
+            if path := row.values.get(name):
+                found = examine(Path(path))
+                facts += [path, found.st_size, found.st_mtime_ns]
+        digest.update(json.dumps(facts).encode())
+    return digest.hexdigest()
+
+
+def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
+    """Read a file that was named by itself: if it is bad there is no row to leave out, so it is an error."""
+    encoding = "an encoding that is known" if schema.encoding == AUTO else encoding_name(schema.encoding)
+    for row in read_files([file], schema):
+        if not row.values:
+            raise UserError(
+                f"expected text in {encoding}, got another encoding or no text at {row.where}; {mend(schema.encoding)}."
+            )
+        if row.problem:
+            raise UserError(f"expected text in {file.where!r}, got an empty file; choose a file with text.")
+        yield row
+
+
+def _joined(source: Source, schema: Schema) -> Source:
+    """Join the rows as the lines of one document."""
+    name = schema.columns[0].name
+
+    def rows() -> Iterator[Row]:
+        lines = []
+        for row in source.rows():
+            text = row.values.get(name)
+            if text is None:
+                yield row
+            else:
+                # An empty row is an empty line.
+                lines.append(text if text.endswith("\n") else f"{text}\n")
+        text = "".join(lines)
+        yield Row({name: text}, source.name, "" if text.strip() else f"no {name}")
+
+    return Source(source.name, [source.facts, "joined"], rows)
+
+
+def find_hub(address: str, schema: Schema) -> dict[str, Source]:
+    """Return the splits of a data set from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or from a ./FOLDER."""
+    local = address.startswith((".", "/", "~"))
+    parts = [str(expand(address))] if local else address.split("/", 2)
+    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    if local:
+        examine(Path(name), "data.path")
+    elif files := schema.of(File):
+        raise UserError(
+            f"data.{files[0].setting} needs files beside the table, got a data set of the Hub, which comes without "
+            "them; use a table next to its files."
+        )
+    try:
+        with needing_room():
+            loaded = load_dataset(name, settings)
+    except UserError:
+        raise
+    except (DatasetsError, OSError, ValueError) as error:
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(
+            f"expected to load the data set {address!r}, got an error ({problem}); check its name, OWNER/NAME or "
+            "OWNER/NAME/CONFIG, and the connection."
+        ) from None
+    sources = {
+        split: _hub_split(loaded[found], f"{address}, {found}", schema, Path(name))
+        for found, split in SPLIT_NAMES.items()
+        if found in loaded
+    }
+    if not sources:
+        raise UserError(
+            f"expected a split 'train' in the data set 'hub:{address}', got {', '.join(loaded)}; use another data set."
+        )
+    return sources
+
+
+def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Source:
+    schema.check_present(name, dataset.column_names)
+    used = [column for column in schema.sources if column in dataset.column_names]
+    kinds = {column: dataset.features[column] for column in used}
+
+    def rows() -> Iterator[Row]:
+        for number, row in enumerate(dataset.select_columns(used), 1):
+            cells = {column: _named(row[column], kind) for column, kind in kinds.items()}
+            yield schema.row(cells, f"{name}, row {number}", folder)
+
+    return Source(name, [dataset._fingerprint, schema.facts, _files_named(schema, rows)], rows)
+
+
+def _named(value: Any, kind: Any) -> Any:
+    """Replace class numbers by class names, if the data set has them."""
+    if isinstance(kind, List) and isinstance(value, list):
+        return [_named(item, kind.feature) for item in value]
+    if isinstance(kind, ClassLabel):
+        # The Hub's convention for test sets with secret labels is -1.
+        return None if value is None or value < 0 else kind.int2str(value)
+    return value

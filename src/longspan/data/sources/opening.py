@@ -1,0 +1,238 @@
+"""Opening files: finding, decompressing and reading them, with one sentence for whatever goes wrong."""
+
+import errno
+import gzip
+import io
+import lzma
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from longspan.data.sources.decoding import decode, nearest
+from longspan.data.sources.encodings import AUTO, find_encoding
+from longspan.data.sources.html import SUFFIXES as HTML
+from longspan.data.sources.html import html_text
+from longspan.errors import UserError
+from longspan.printing import printable
+
+COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
+"""Suffixes of compressed files, and the names of their formats."""
+
+LARGEST_DOCUMENT = 1 << 31
+"""Maximum number of bytes in a compressed document, so that a small one cannot fill the memory."""
+
+_CHUNK = 1 << 20
+
+
+def missing(path: Path) -> str:
+    """Return the message for a path that does not exist, with the most similar name in its folder, if any."""
+    try:
+        siblings = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
+    except OSError:
+        siblings = []
+    return f"there is no file or folder {str(path)!r}; {nearest(path.name, siblings) or 'check the path.'}"
+
+
+def expand(path: Path | str) -> Path:
+    """Return a path with `~` expanded to the home folder, or unchanged if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def examine(path: Path, setting: str = "") -> os.stat_result:
+    """Return what the file system says about a regular file or a folder, links followed.
+
+    Args:
+        path: The file or folder.
+        setting: The beginning of messages.
+
+    Raises:
+        UserError: It does not exist, cannot be reached, or is neither, so that reading it might never end.
+    """
+    begin = f"{setting}: " if setting else ""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            target = str(path.readlink())
+            raise UserError(
+                f"{begin}{str(path)!r} is a link to {target!r}, which does not exist; fix or remove the link."
+            ) from None
+        raise UserError(f"{begin}{missing(path)}") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(
+                f"{begin}{str(path)!r} is a link that leads back to itself; fix or remove the link."
+            ) from None
+        raise UserError(f"{begin}expected to read {str(path)!r}, got an error ({error.strerror}); check it.") from None
+    except ValueError as error:
+        # Python's own words differ from one version to the next.
+        reason = "it contains a null character" if "\0" in str(path) else error
+        raise UserError(f"{begin}expected a path, got {str(path)!r} ({reason}); check it.") from None
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        kind = (
+            "a named pipe (FIFO)"
+            if stat.S_ISFIFO(found.st_mode)
+            else "a socket" if stat.S_ISSOCK(found.st_mode) else "a device"
+        )  # fmt: skip
+        raise UserError(
+            f"{begin}expected a file or a folder, got {kind} at {str(path)!r}; use a regular file, or remove it from "
+            "the "
+            "folder."
+        )
+    return found
+
+
+def suffix(path: Path) -> str:
+    """Return the suffix in lower case; for a compressed file, the one before .gz and the like."""
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read its bytes, decompressed if its name ends in .gz, .xz, .zst or .zip.
+
+    Raises:
+        UserError: It cannot be read, is not compressed in this format, is incomplete, or is a .zip with no file or
+            several.
+    """
+    kind = path.suffix.lower()
+    try:
+        with ExitStack() as stack:
+            yield _open(path, kind, stack)
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile) as error:
+        raise _incomplete(path, kind, error) from None
+    except OSError as error:
+        if error.errno is None and kind == ".zst":
+            raise _incomplete(path, kind, error) from None
+        if error.filename is None and error.errno is None:
+            raise
+        raise UserError(
+            f"expected to read {printable(path.name)}, got an error for {str(error.filename or path)!r} "
+            f"({error.strerror}); check it."
+        ) from None
+
+
+def _incomplete(path: Path, kind: str, error: Exception) -> UserError:
+    return UserError(f"{printable(path.name)} is not a complete {COMPRESSED[kind]} file ({error}); compress it again.")
+
+
+def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
+    if kind == ".gz":
+        return cast(BinaryIO, stack.enter_context(gzip.open(path)))
+    if kind == ".xz":
+        return cast(BinaryIO, stack.enter_context(lzma.open(path)))
+    if kind == ".zip":
+        return cast(BinaryIO, stack.enter_context(_open_member(stack.enter_context(zipfile.ZipFile(path)), path)))
+    raw = stack.enter_context(path.open("rb"))
+    if kind == ".zst":
+        return cast(BinaryIO, stack.enter_context(io.BufferedReader(_Zstandard(raw), _CHUNK)))
+    return raw
+
+
+def _open_member(archive: zipfile.ZipFile, path: Path) -> Any:
+    member = _member(archive, path)
+    if member.flag_bits & 1:
+        raise UserError(
+            f"expected a .zip without a password, got {printable(path.name)} with one; decompress it first."
+        )
+    try:
+        return archive.open(member)
+    except NotImplementedError as error:
+        raise UserError(
+            f"{printable(path.name)} uses an unsupported compression method ({error}); decompress it first."
+        ) from None
+
+
+def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    # macOS adds files of its own.
+    members = [
+        member
+        for member in archive.infolist()
+        if not member.is_dir() and not member.filename.startswith("__MACOSX/")
+    ]  # fmt: skip
+    if len(members) != 1:
+        names = ", ".join(printable(member.filename) for member in members[:3])
+        shown = f"{len(members)} ({names}{', ...' if len(members) > 3 else ''})" if members else "none"
+        raise UserError(
+            f"expected one file in {printable(path.name)}, got {shown}; decompress it, or compress only one file."
+        )
+    return members[0]
+
+
+def packed_suffix(path: Path) -> str:
+    """Return `suffix`, or for a .zip whose name has no other suffix, that of the file in it."""
+    found = suffix(path)
+    if found or path.suffix.lower() != ".zip":
+        return found
+    with open_packed(path), zipfile.ZipFile(path) as archive:
+        return Path(_member(archive, path).filename).suffix.lower()
+
+
+class _Zstandard(io.RawIOBase):
+    """The contents of a .zst file, frame after frame."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        from pyarrow import CompressedInputStream
+
+        self._stream = CompressedInputStream(raw, "zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def read_document(path: Path, encoding: str) -> tuple[str, str]:
+    """Return the text of a file, decompressed and without its byte order mark; of an HTML page, the text it shows.
+
+    Args:
+        path: The file.
+        encoding: Its encoding, or "auto".
+
+    Returns:
+        The text, and the encoding that "auto" found; empty for UTF-8, and with any other `encoding`.
+
+    Raises:
+        NotText: It is not text in the encoding.
+        UserError: See `open_packed`; or a compressed file contains more than `LARGEST_DOCUMENT` bytes.
+    """
+    name = printable(path.name)
+    content = bytearray()
+    with open_packed(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            content += chunk
+            if path.suffix.lower() in COMPRESSED and len(content) > LARGEST_DOCUMENT:
+                raise UserError(
+                    f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {name}; "
+                    "decompress it, and split it into several files."
+                )
+    text, found = decode(bytes(content), encoding)
+    return (html_text(text, name) if packed_suffix(path) in HTML else text), found
+
+
+def encoding_of(path: Path, encoding: str) -> str:
+    """Return the encoding, or the one found if it is "auto".
+
+    Raises:
+        UserError: None was found; or see `open_packed`.
+    """
+    if encoding != AUTO:
+        return encoding
+    found = find_encoding(lambda: open_packed(path))
+    if found is None:
+        raise UserError(
+            f"expected text in one encoding in {printable(path.name)}, got what is in none that data.encoding=auto "
+            "knows; set data.encoding to its name, or save the file as UTF-8."
+        )
+    return found

@@ -1,0 +1,107 @@
+"""Reading whatever training reads, for prediction: any files, folders and data sets, one after the other."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from longspan.data.columns.kinds import Column
+from longspan.data.sources.announcements import noting_encodings
+from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.locating import find_hub
+from longspan.data.sources.opening import expand
+from longspan.data.sources.packages import list_packages, read_packages, site_folders
+from longspan.data.sources.rows import Row, open_rows
+from longspan.data.sources.schema import Schema, schema_of
+from longspan.errors import UserError
+from longspan.printing import printable
+
+
+def read_paths(
+    paths: Sequence[Path | str], columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
+) -> Iterator[Row]:
+    """Read the rows of each path as `longspan.data.sources.rows.read_rows` does; all are looked at before any is read.
+
+    With several paths, places begin with the path that was given.
+
+    Args:
+        paths: Files, folders and "-", as `read_rows` takes them, and what `data.path` takes besides: "hub:NAME" for all
+            splits of a data set, and "packages".
+        columns: The columns to read.
+        config: The settings.
+        stdin: Standard input, as bytes, for "-".
+
+    Raises:
+        UserError: See `read_rows`; or standard input is named twice.
+    """
+    schema = schema_of(columns, config)
+    if sum(str(path) == "-" for path in paths) > 1:
+        raise UserError("expected standard input at most once, got '-' several times; leave out all but one.")
+    opened = [(path, _open(path, schema, config, stdin)) for path in paths]
+    if len(opened) == 1:
+        rows = opened[0][1]
+    else:
+        rows = chain.from_iterable(_placed(str(path), found) for path, found in opened)
+    return noting_encodings(rows) if schema.encoding == AUTO else rows
+
+
+def example_path(config: Any, columns: Sequence[Column]) -> str | None:
+    """Return a path of a run's data that `longspan predict` reads: of test data, validation data or all; None if none.
+
+    Data sets of the Hub and "packages" have no path.
+
+    Args:
+        config: The settings of the run's data.
+        columns: The columns that prediction reads.
+    """
+    named = [config.test, config.validation, *_parts(config.path), config.path, config.train]
+    for path in filter(None, named):
+        if path == "packages" or path.startswith("hub:") or not expand(path).exists():
+            continue
+        # Not an option, and not a setting of how data are read.
+        given = f"./{path}" if path.startswith(("-", "data.")) else path
+        try:
+            first = next(read_paths([given], columns, config), None)
+        except UserError:
+            # Not everything that has splits can be read as one: a folder of tables, for example.
+            continue
+        if first is not None:
+            return given
+    return None
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files and folders of a folder that are test or validation data by name."""
+    folder = expand(path)
+    if not path or not folder.is_dir():
+        return []
+    names = sorted(entry.name for entry in folder.iterdir())
+    splits = ("test", "valid", "validation", "val", "dev")
+    return [str(Path(path, name)) for split in splits for name in names if name.split(".")[0].lower() == split]
+
+
+def _open(path: Path | str, schema: Schema, config: Any, stdin: BinaryIO | None) -> Iterator[Row]:
+    name = str(path)
+    if name == "packages":
+        return read_packages(list_packages(site_folders(), config.classes), schema, config.files_per_class)
+    if name.startswith("hub:"):
+        splits = find_hub(name.removeprefix("hub:"), schema)
+        return chain.from_iterable(source.rows() for source in splits.values())
+    return open_rows(path, schema, stdin)
+
+
+def _placed(path: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield rows whose places begin with the path that was given."""
+    shown = printable(path)
+    if path in ("-", "packages") or path.startswith("hub:"):
+        begin = ""
+    elif expand(path).is_dir():
+        begin = shown.rstrip("/") + "/"
+    else:
+        begin = os.path.join(os.path.dirname(shown), "")  # noqa: PTH118, PTH120
+    try:
+        for row in rows:
+            yield row._replace(where=f"{begin}{row.where}")
+    except UserError as error:
+        raise UserError(str(error) if shown in str(error) else f"{shown}: {error}") from None

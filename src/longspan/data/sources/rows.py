@@ -1,0 +1,133 @@
+"""Reading rows from files, folders and standard input one at a time, each with its exact place: `read_rows`."""
+
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from longspan.data.columns.kinds import Column, Text, Words
+from longspan.data.sources.announcements import note_left_out, noting_encodings
+from longspan.data.sources.conll import looks_like_columns
+from longspan.data.sources.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
+from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.folders import document_file, list_classes, list_files, list_texts, read_files
+from longspan.data.sources.json_files import is_object, list_objects, read_objects
+from longspan.data.sources.opening import encoding_of, examine, expand, packed_suffix, read_document
+from longspan.data.sources.schema import Row, Schema, schema_of
+from longspan.data.sources.tables import FORMATS, json_object, read_table
+from longspan.printing import printable
+
+__all__ = ["Row", "read_rows"]
+
+
+def read_rows(
+    path: Path | str, columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
+) -> Iterator[Row]:
+    """Read rows in constant memory, apart from the documents themselves.
+
+    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line. Which
+    encodings "auto" found, and which files of a folder are no documents, is said on standard error.
+
+    Args:
+        path: A csv, tsv, jsonl (ndjson) or parquet file of rows; a text file, which is one document; a folder of text
+            files, one document each, or, with a `Label` among the columns, of one sub-folder of text files per class;
+            or "-" for `stdin`. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
+            the text is read.
+        columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
+        config: The settings: the name of each column in the source, `encoding`, `delimiter` and `header`.
+        stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
+
+    Raises:
+        UserError: The path does not exist or cannot be read; it has an unknown suffix, is empty or damaged, or lacks a
+            column; or a quotation mark is never closed. Errors in the contents are raised while reading.
+    """
+    schema = schema_of(columns, config)
+    rows = open_rows(path, schema, stdin)
+    return noting_encodings(rows) if schema.encoding == AUTO else rows
+
+
+def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
+    """Do what `read_rows` does, but leave it to the caller to say which encodings were found."""
+    if str(path) == "-" and stdin is not None:
+        return _read_lines(stdin, schema)
+    path = expand(path)
+    if stat.S_ISDIR(examine(path).st_mode):
+        if objects := list_objects(path, schema):
+            return read_objects([document_file(*file) for file in objects], schema)
+        _, label = schema.document_columns(f"the folder {str(path)!r}")
+        if label is not None:
+            found = list_classes(path, schema.names[label.name])
+        else:
+            found = list_texts(path, list_files(path))
+        note_left_out(found.others)
+        return read_files(found.files, schema)
+    if is_object(path, schema):
+        return read_objects([document_file(path, printable(path.name))], schema)
+    words = schema.of(Words)
+    if words and isinstance(words[0], Words) and words[0].raw and packed_suffix(path) not in FORMATS:
+        encoding = encoding_of(path, schema.encoding)
+        if not looks_like_columns(path, encoding):
+            return _read_raw(path, schema, words[0])
+    if is_document(path, schema):
+        return read_files([document_file(path, printable(path.name))], schema)
+    return read_table(path, schema)
+
+
+def _read_raw(path: Path, schema: Schema, column: Column) -> Iterator[Row]:
+    """Yield the text of a file, whose words are to be found."""
+    where = printable(path.name)
+    try:
+        text, encoding = read_document(path, schema.encoding)
+    except NotText as error:
+        yield Row({}, where, error.problem)
+        return
+    yield schema.row({schema.names[column.name]: text}, where, path.parent)._replace(encoding=encoding)
+
+
+def is_document(path: Path, schema: Schema) -> bool:
+    """Return whether a file is one document: its suffix is not that of a table, and only its text is required."""
+    needed = [column for column in schema.columns if column.required]
+    return len(needed) == 1 and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
+
+
+def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
+    needed = [column for column in schema.columns if column.required]
+    line_column = needed[0] if len(needed) == 1 and isinstance(needed[0], Text | Words) else None
+    for number, (text, encoding, undecoded) in enumerate(_lines(stdin, schema.encoding), 1):
+        where = f"standard input, line {number}"
+        if undecoded:
+            yield Row({}, where, undecoded)
+            continue
+        # Not every text that starts with a brace is JSON.
+        cells, problem = json_object(text, schema.encoding) if _may_be_json(text, line_column) else (None, "")
+        if cells is not None:
+            for column in schema.of(Text):
+                found = cells.get(schema.names[column.name])
+                cells[schema.names[column.name]] = found if found is None or isinstance(found, str) else str(found)
+            yield schema.row(cells, where, Path())._replace(encoding=encoding)
+        elif line_column is not None:
+            yield schema.row({schema.names[line_column.name]: text}, where, Path())._replace(encoding=encoding)
+        else:
+            yield Row({}, where, problem)
+
+
+def _lines(stdin: BinaryIO, encoding: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each line as it comes, the encoding found, and the problem if it is not text."""
+    if encoding != AUTO:
+        with open_text(stdin, "standard input", encoding, "\n") as lines:
+            for line in lines:
+                text = line.rstrip("\r\n")
+                yield text, "", broken(encoding) if is_damaged(text) else ""
+        return
+    # What comes later is not known yet, so each line is judged by itself.
+    while content := stdin.readline(LONGEST_LINE):
+        try:
+            text, found = decode(content.rstrip(b"\r\n"), encoding)
+        except NotText as error:
+            yield "", "", error.problem
+        else:
+            yield text, found, ""
+
+
+def _may_be_json(text: str, line_column: Column | None) -> bool:
+    return line_column is None or text.lstrip().startswith("{")

@@ -1,0 +1,1 @@
+"""Text as tokens: learning tokenizers, applying them, and words."""

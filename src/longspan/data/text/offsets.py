@@ -1,0 +1,37 @@
+"""Tokens with the characters that each of them stands for."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from tokenizers import Encoding
+from transformers import PreTrainedTokenizerBase
+
+from longspan.data.text.threads import cores, no_rust_threads
+from longspan.data.text.tokenization import backend_of
+from longspan.errors import UserError
+
+
+def tokens_with_offsets(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the ids of each text without special tokens, int32, and (t, 2) int32: the characters of each token.
+
+    A token stands for `text[start:end]`; those of one character of several bytes all stand for that character.
+
+    Raises:
+        UserError: The tokenizer is one of Python's, which keep no offsets.
+    """
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"expected a tokenizer that keeps the characters of its tokens, got {tokenizer.name_or_path!r}, which has "
+            "no fast form; use another."
+        )
+    backend = backend_of(tokenizer)
+
+    def work(text: str) -> tuple[np.ndarray, np.ndarray]:
+        found: Encoding = backend.encode(text, add_special_tokens=False)
+        return np.array(found.ids, np.int32), np.array(found.offsets, np.int32).reshape(-1, 2)
+
+    with no_rust_threads(), ThreadPoolExecutor(cores()) as threads:
+        return list(threads.map(work, texts))

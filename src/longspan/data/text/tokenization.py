@@ -1,0 +1,360 @@
+"""Tokenising documents: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import datasets
+import numpy as np
+import tokenizers
+from datasets import Dataset, Features, List, Value
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from longspan.data.columns.kept import Carried
+from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
+from longspan.data.sources.full_disk import needing_room
+from longspan.data.text.pretrained import pretrained_tokenizer, tokenizer_of_run
+from longspan.data.text.threads import backend_ids, cores, no_rust_threads
+from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
+from longspan.data.text.word_lookup import WordLookup, encodes_words_alone
+from longspan.errors import UserError
+
+_TOKENS_VERSION = 2
+"""Increase this when the same documents give different tokens, so that outdated caches are not used."""
+
+_MANY_CORES = 5
+"""Number of cores from which encoding whole texts in threads is faster than looking up words in one."""
+
+_READ_CHARACTERS = 16
+"""Characters per token of `max_length` from which BPE is learned: several times as many as are read."""
+
+_SLOW_ROWS = 1000
+"""Number of rows from which starting processes pays off for tokenizers written in Python."""
+
+_LOOKUPS: WeakKeyDictionary[PreTrainedTokenizerBase, WordLookup] = WeakKeyDictionary()
+"""What each tokenizer's words became, as long as it is in use."""
+
+
+def build_tokenizer(
+    config: DataConfig,
+    texts: Iterable[str],
+    *,
+    cache_key: str | None = None,
+    end: bool = False,
+    mask: bool = False,
+    splitting: str = "",
+) -> PreTrainedTokenizerBase:
+    """Return the tokenizer that `config.tokens` names, learned from `texts` if necessary.
+
+    "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
+    (Sennrich et al. 2016; Radford et al. 2019), learned from the part of each document that `config.max_length` leaves
+    and a multiple of it. These decode exactly, except for unknown characters and what NFC changes. "words" splits at
+    white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
+    keep the most frequent words. "pieces" is BPE within words, each of which begins with a token of its own, as
+    `longspan.data.text.words` describes. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
+    document becomes ordinary tokens. All but "bytes" read texts in NFC, Unicode's composed form, so that "é" is the
+    same however it was typed; offsets are those of the text as it was given. Anything else is loaded by
+    `transformers.AutoTokenizer`, with a padding token added if it has none; so is that of a run, with
+    `config.tokenizer_from`.
+
+    Args:
+        config: The kind of tokens, and how many.
+        texts: Training documents or pieces of them, read once, one at a time, and only if tokens are learned.
+        cache_key: An identifier of `texts`, such as a data set's fingerprint: with it, the learned tokenizer is cached
+            beside data sets, and `texts` are not read again.
+        end: Whether to have a token for the end of a document, "<|endoftext|>", as `eos_token` and `bos_token` (id 2;
+            a pretrained tokenizer with an end token keeps its own).
+        mask: Whether to have a token that stands for one to be predicted, "<mask>", as `mask_token` (the last special
+            one; a pretrained tokenizer keeps its own).
+        splitting: The regular expression by which it splits texts into words, as for
+            `longspan.data.text.tokenizer_training.learn`; `texts` are then words. A pretrained tokenizer has its own.
+
+    Raises:
+        UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room beside the special tokens.
+    """
+    if config.tokenizer_from:
+        return tokenizer_of_run(config.tokenizer_from, end=end, mask=mask)
+    if config.tokens not in TRAINED_TOKENS:
+        return pretrained_tokenizer(config.tokens, end=end, mask=mask)
+    added = {**({"bos_token": END, "eos_token": END} if end else {}), **({"mask_token": MASK} if mask else {})}
+    special = [PAD, UNKNOWN, *dict.fromkeys(added.values())]
+    smallest = len(special) + (256 if config.tokens in BYTE_PAIRS else 1)
+    if config.vocab_size < smallest:
+        raise UserError(
+            f"data.vocab_size must be at least {smallest} for tokens={config.tokens!r}, got "
+            f"{config.vocab_size}; raise it."
+        )
+    read = _READ_CHARACTERS * config.max_length if config.tokens in BYTE_PAIRS and not splitting else 0
+    file = _cache_file(config, cache_key, special, read, splitting) if cache_key and config.tokens != "bytes" else None
+    if file is not None and file.exists():
+        backend = Tokenizer.from_file(str(file))
+    else:
+        with no_rust_threads():
+            backend = learn(config, _ends(texts, read, config.keep) if read else texts, special, splitting)
+        if file is not None:
+            with needing_room():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+                    backend.save(str(Path(folder, "tokenizer.json")))
+                    Path(folder, "tokenizer.json").replace(file)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        **added,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+    )
+
+
+def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
+    """Yield so many characters of each text, from where it is read."""
+    return (text[:characters] if keep == "first" else text[-characters:] for text in texts)
+
+
+def _cache_file(config: DataConfig, cache_key: str, special: Sequence[str], read: int, splitting: str) -> Path:
+    facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
+    facts += special[2:]
+    facts += [read, config.keep] if read else []
+    facts += [splitting] if splitting else []
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    return Path(datasets.config.HF_DATASETS_CACHE, "longspan_tokenizers", f"{name}.json")
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig, *, pairs: Sequence[str] | None = None
+) -> list[list[int]]:
+    """Return the token ids of each text, special tokens included, truncated to `config.max_length`.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts.
+        config: How many tokens to keep, and which.
+        pairs: The second text of each pair, if texts are pairs. The longer of the two is truncated first.
+
+    Raises:
+        UserError: `config.max_length` leaves no room beside the special tokens.
+    """
+    parts = [texts] if pairs is None else [texts, pairs]
+    return [ids.tolist() for ids, _ in _encode(tokenizer, parts, config.max_length, config.keep)]
+
+
+def encode_counted(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig
+) -> list[tuple[list[int], int]]:
+    """Return the token ids of each text, as `encode` does, and how many tokens were left out."""
+    return [(ids.tolist(), lost) for ids, lost in _encode(tokenizer, [texts], config.max_length, config.keep)]
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
+) -> list[tuple[np.ndarray, int]]:
+    """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
+    special = special_tokens(tokenizer, len(parts))
+    count = sum(map(len, special))
+    room = max_length - count
+    if max_length and room < len(parts):
+        raise UserError(
+            f"data.max_length must be at least {count + len(parts)}, as the tokenizer adds {count} special tokens to "
+            "each "
+            f"document, got {max_length}; raise it."
+        )
+    result = []
+    for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
+        lengths = [len(content) for content in contents]
+        kept = _shares(lengths, room) if max_length else lengths
+        pieces = [special[0]]
+        for content, size, after in zip(contents, kept, special[1:], strict=True):
+            pieces += [content[:size] if keep == "first" else content[len(content) - size :], after]
+        result.append((np.concatenate(pieces), sum(lengths) - sum(kept)))
+    return result
+
+
+def _shares(lengths: list[int], room: int) -> list[int]:
+    """Return how many tokens to keep of one text, or of each of two, the longer of which is truncated first."""
+    if sum(lengths) <= room:
+        return lengths
+    if len(lengths) == 1:
+        return [room]
+    shorter = min(*lengths, room // 2)
+    return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
+
+
+def ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return all tokens in the order of their ids, as the vocabulary has them; special ones as empty texts."""
+    special = set(tokenizer.all_special_ids)
+    return [
+        "" if number in special else token or ""
+        for number, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    ]
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[np.ndarray]:
+    """Return all ids of each text, without special tokens."""
+    if not tokenizer.is_fast:
+        return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
+    backend = backend_of(tokenizer)
+    # With many cores, the Rust library's threads overtake looking up words, which takes one.
+    if cores() < _MANY_CORES and encodes_words_alone(backend):
+        lookup = _LOOKUPS.setdefault(tokenizer, WordLookup())
+        lowercase = backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a"
+        return lookup(texts, lowercase, lambda words: backend_ids(backend, words))
+    return list(map(_ids, backend_ids(backend, texts)))
+
+
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """Return the Rust tokenizer, without the truncation and padding set by its file or an earlier call."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend
+
+
+def _ids(values: Sequence[int]) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
+    """Return the special ids that the tokenizer adds before one text or two, between them and after the last."""
+    samples = ["a", "b"][:texts]
+    rest = tokenizer.encode(*samples, add_special_tokens=True)
+    found = []
+    for sample in samples:
+        inner = tokenizer.encode(sample, add_special_tokens=False)
+        starts = [i for i in range(len(rest) - len(inner) + 1) if rest[i : i + len(inner)] == inner]
+        if not starts:
+            raise UserError(
+                f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens; use another."
+            )
+        found.append(_ids(rest[: starts[0]]))
+        rest = rest[starts[0] + len(inner) :]
+    return [*found, _ids(rest)]
+
+
+def tokenize(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    config: DataConfig,
+    description: str,
+    *,
+    text: str | tuple[str, str] = "text",
+    keep: Mapping[str, Carried] | None = None,
+) -> Dataset:
+    """Tokenise documents on all cores, with a progress bar, and only once: the result is cached.
+
+    Args:
+        dataset: The texts, the columns to keep, and where, as from `longspan.data.sources.loading.load`.
+        tokenizer: The tokenizer.
+        config: How many tokens to keep, and which.
+        description: The label of the progress bar.
+        text: The column of texts, or the two columns of pairs.
+        keep: The columns to keep, by their names in the result.
+
+    Returns:
+        Columns `input_ids` (int32 list), `length` (tokens kept, special tokens included), `removed` (tokens removed)
+        and those of `keep`.
+
+    Raises:
+        UserError: A value cannot be converted, or `config.max_length` leaves no room beside the special tokens.
+    """
+    carried = dict(keep or {})
+    features = {"input_ids": List(Value("int32")), "length": Value("int32"), "removed": Value("int64")}
+    for name, column in carried.items():
+        features[name] = dataset.features[column.column] if column.feature is None else column.feature
+    columns = [text] if isinstance(text, str) else list(text)
+    max_length, end = config.max_length, config.keep
+
+    def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        encoded = _encode(tokenizer, [batch[column] for column in columns], max_length, end)
+        result: dict[str, list[Any]] = {
+            "input_ids": [ids for ids, _ in encoded],
+            "length": [len(ids) for ids, _ in encoded],
+            "removed": [removed for _, removed in encoded],
+        }
+        for name, column in carried.items():
+            values, convert = batch[column.column], column.convert
+            result[name] = values if convert is None else list(map(convert, values, batch["where"]))
+        return result
+
+    kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
+    return map_once(dataset, examples, Features(features), [max_length, end, columns, kept], tokenizer, description)
+
+
+def map_once(
+    dataset: Dataset,
+    function: Callable[..., Any],
+    features: Features,
+    facts: list[Any],
+    tokenizer: PreTrainedTokenizerBase,
+    description: str,
+    batch_size: int = 128,
+    *,
+    with_indices: bool = False,
+) -> Dataset:
+    """Apply a function to batches of documents, unless its result is in the cache of `datasets`.
+
+    Args:
+        dataset: The documents.
+        function: Maps a batch of them, in the data set's format, to the columns of `features`.
+        features: The columns of the result; no others are kept.
+        facts: Everything the result depends on besides documents and tokenizer, as JSON.
+        tokenizer: The tokenizer that the function uses.
+        description: The label of the progress bar.
+        batch_size: Documents read, encoded and written at a time; they may be long.
+        with_indices: Whether the function also gets the numbers of these documents.
+    """
+    processes = cores()
+    facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
+    with needing_room():
+        return dataset.map(
+            function,
+            with_indices=with_indices,
+            batched=True,
+            batch_size=batch_size,
+            writer_batch_size=batch_size,
+            remove_columns=dataset.column_names,
+            features=features,
+            num_proc=processes if not tokenizer.is_fast and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
+            new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
+            desc=description,
+        )
+
+
+def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash of everything that the tokens depend on."""
+    digest = hashlib.sha256()
+    if tokenizer.is_fast:
+        digest.update(f"{tokenizer.split_special_tokens} {backend_of(tokenizer).to_str()}".encode())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            for file in sorted(Path(folder).iterdir()):
+                digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def truncation_table(dataset: Dataset) -> dict[str, int | float]:
+    """Summarise the result of `tokenize`.
+
+    Returns:
+        `documents`; `tokens`, `median_length` and `longest`, in tokens before truncation; `cut_documents` and
+        `removed_tokens`, the numbers of truncated documents and of tokens removed.
+    """
+    columns = dataset.with_format("numpy")
+    removed = columns["removed"][:].astype(np.int64)
+    full = columns["length"][:].astype(np.int64) + removed
+    return {
+        "documents": len(full),
+        "tokens": int(full.sum()),
+        "cut_documents": int((removed > 0).sum()),
+        "removed_tokens": int(removed.sum()),
+        "median_length": float(np.median(full)) if len(full) else 0.0,
+        "longest": int(full.max(initial=0)),
+    }

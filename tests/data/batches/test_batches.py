@@ -1,0 +1,170 @@
+"""Batches hold every row once, within their limits, in an order that seed and epoch decide, with little padding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longspan.data.batches.by_length import LengthBatches, pad, padded_length, padding_fraction
+
+LENGTHS = st.lists(st.integers(0, 60), max_size=200)
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100), shuffle=st.booleans())
+def test_every_row_once_within_the_limits(lengths: list[int], batch_size: int, max_tokens: int, shuffle: bool) -> None:
+    batches = LengthBatches(lengths, batch_size, max_tokens=max_tokens, shuffle=shuffle)
+    for epoch in (0, 1):
+        batches.set_epoch(epoch)
+        formed = list(batches)
+        assert len(batches) == len(formed)
+        assert sorted(row for batch in formed for row in batch) == list(range(len(lengths)))
+        for batch in formed:
+            longest = max(lengths[row] for row in batch)
+            assert 1 <= len(batch) <= batch_size
+            assert not max_tokens or len(batch) == 1 or len(batch) * longest <= max_tokens
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 5), max_tokens=st.integers(0, 100), world=st.integers(1, 4))
+def test_processes_share_every_row_and_make_as_many_steps(
+    lengths: list[int], batch_size: int, max_tokens: int, world: int
+) -> None:
+    shares = [
+        list(LengthBatches(lengths, batch_size, max_tokens=max_tokens, shuffle=True, rank=rank, world=world))
+        for rank in range(world)
+    ]
+    assert len(set(map(len, shares))) == 1
+    assert sorted(row for share in shares for batch in share for row in batch) == list(range(len(lengths)))
+    for step in zip(*shares, strict=True):
+        sizes = [len(batch) for batch in step]
+        assert max(sizes) <= batch_size
+        assert max(sizes) - min(sizes) <= 1
+        for batch in step:
+            longest = max((lengths[row] for row in batch), default=0)
+            assert not max_tokens or len(batch) <= 1 or len(batch) * padded_length(longest) <= max_tokens
+
+
+def test_processes_together_read_the_batches_of_one_with_as_many_rows() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, 101)
+    one = LengthBatches(lengths, 8, shuffle=True, seed=3)
+    two = [LengthBatches(lengths, 4, shuffle=True, seed=3, rank=rank, world=2) for rank in (0, 1)]
+    for epoch in (0, 1):
+        for batches in (one, *two):
+            batches.set_epoch(epoch)
+        together = [sorted(first + second) for first, second in zip(*two, strict=True)]
+        assert together == [sorted(batch) for batch in one]
+
+
+def test_processes_read_documents_of_similar_length_in_the_same_step() -> None:
+    lengths = np.arange(1, 1001)
+    shares = [LengthBatches(lengths, 4, shuffle=True, rank=rank, world=3) for rank in range(3)]
+    for step in zip(*shares, strict=True):
+        sizes = lengths[[row for batch in step for row in batch]]
+        # Of 1,000 lengths in 40 buckets; the very last holds what is left.
+        assert sizes.max() - sizes.min() <= 48
+
+
+def test_order_depends_on_seed_and_epoch_alone() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, 1000)
+
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        batches = LengthBatches(lengths, 8, shuffle=True, seed=seed)
+        batches.set_epoch(epoch)
+        return list(batches)
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+    again = LengthBatches(lengths, 8, shuffle=True)
+    first = list(again)
+    again.set_epoch(1)
+    again.set_epoch(0)
+    assert list(again) == first == list(again)
+
+
+def test_shuffled_batches_are_of_all_lengths_at_any_time() -> None:
+    lengths = np.arange(4000)
+    means = np.array([lengths[batch].mean() for batch in LengthBatches(lengths, 8, shuffle=True)])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.15
+
+
+def test_without_shuffling_the_longest_come_first() -> None:
+    assert list(LengthBatches([3, 9, 1, 9, 5], 2, shuffle=False)) == [[1, 3], [4, 0], [2]]
+
+
+def test_drop_last_leaves_out_only_what_is_not_full() -> None:
+    assert list(LengthBatches([3, 9, 1, 9, 5], 2, shuffle=False, drop_last=True)) == [[1, 3], [4, 0]]
+    # Two rows of 9 are all that 20 tokens hold: that batch is full.
+    batches = LengthBatches([9, 9, 9, 9], 3, max_tokens=20, shuffle=False, drop_last=True)
+    assert list(batches) == [[0, 1], [2, 3]]
+    assert all(len(batch) == 7 for batch in LengthBatches([1] * 1000, 7, shuffle=True, drop_last=True))
+
+
+def test_a_document_beyond_max_tokens_goes_alone() -> None:
+    assert list(LengthBatches([50, 4, 4], 8, max_tokens=10, shuffle=False)) == [[0], [1, 2]]
+
+
+def test_little_padding_on_lengths_like_those_of_film_reviews() -> None:
+    lengths = np.minimum(np.random.default_rng(0).lognormal(5.5, 0.6, 20_000).astype(int), 1024)
+    for count in (500, 2_000, 20_000):
+        some = lengths[:count]
+        assert padding_fraction(LengthBatches(some, 64 if count > 500 else 8, shuffle=True), some) < 0.1
+    assert padding_fraction(np.random.default_rng(0).permutation(len(lengths)).reshape(-1, 50).tolist(), lengths) > 0.5
+
+
+def test_padding_fraction() -> None:
+    assert padding_fraction([[0, 1], [2]], [2, 4, 7]) == pytest.approx(2 / 15)
+    assert padding_fraction([], []) == 0.0
+
+
+def test_impossible_limits() -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        LengthBatches([1, 2], 0, shuffle=True)
+    with pytest.raises(ValueError, match=r"max_tokens must be at least 0 .* got -1"):
+        LengthBatches([1, 2], 1, max_tokens=-1, shuffle=True)
+    with pytest.raises(ValueError, match="rank must be from 0 to 1 with 2 processes, got 2"):
+        LengthBatches([1], 1, shuffle=False, rank=2, world=2)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pad(side: str) -> None:
+    examples: list[dict[str, Any]] = [
+        {"input_ids": [5, 6, 7], "labels": 1, "length": 3},
+        {"input_ids": np.array([8], dtype=np.int32), "labels": 0, "length": 1},
+        {"input_ids": [], "labels": 2, "length": 0},
+    ]
+    batch = pad(examples, pad_id=9, side=side)
+    gaps = [8, 9, 9] if side == "right" else [9, 9, 8]
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    assert batch["input_ids"].tolist() == [[5, 6, 7], gaps, [9, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [int(gap != 9) for gap in gaps], [0, 0, 0]]
+    assert batch["labels"].tolist() == [1, 0, 2]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+def test_pad_without_labels_and_on_no_side() -> None:
+    assert set(pad([{"input_ids": [1]}], 0)) == {"input_ids", "attention_mask"}
+    with pytest.raises(ValueError, match="'right' or 'left', got 'top'"):
+        pad([{"input_ids": [1]}], 0, side="top")
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100))
+def test_every_epoch_has_as_many_batches(lengths: list[int], batch_size: int, max_tokens: int) -> None:
+    """A run resumed in its third epoch finds its place by counting batches."""
+    batches = LengthBatches(lengths, batch_size, max_tokens=max_tokens, shuffle=True)
+    counts = set()
+    for epoch in range(4):
+        batches.set_epoch(epoch)
+        counts |= {len(batches), len(list(batches))}
+    assert len(counts) == 1
+
+
+def test_padded_lengths_recur_and_add_at_most_an_eighth() -> None:
+    lengths = [padded_length(n) for n in range(5000)]
+    assert lengths[:17] == list(range(17))
+    assert all(n <= padded <= n * 9 / 8 for n, padded in enumerate(lengths))
+    assert len(set(lengths[256:512])) == 9
+    assert (padded_length(80), padded_length(1000), padded_length(1024)) == (80, 1024, 1024)
+    assert pad([{"input_ids": [1] * 300}], 0)["attention_mask"].shape == (1, 320)

@@ -110,7 +110,8 @@ def export(
         fresh = Path(beside, "fresh")
         fresh.mkdir()
         save(making.export_program(model, longest), fresh / file)
-        difference = _check(load(fresh / file), model, batches, TOLERANCE)
+        program = load(fresh / file)
+        difference = _check(program, model, batches, TOLERANCE)
         told = None
         if int8:
             plain = Path(beside, file)
@@ -122,9 +123,10 @@ def export(
                     "without --int8."
                 )
             save(making.export_program(small, longest), fresh / file)
-            difference = _check(load(fresh / file), small, batches, INT8_TOLERANCE)
+            in_8_bits = load(fresh / file)
+            difference = _check(in_8_bits, small, batches, INT8_TOLERANCE)
             told = _int8(loaded, model, small, layers, examples, split, plain.stat().st_size)
-            seconds = _timed([load(plain), load(fresh / file)], batches[-1])
+            seconds = _timed([program, in_8_bits], batches[-1])
             told = dataclasses.replace(told, float32_seconds=seconds[0], seconds=seconds[1])
         result = Export(
             task=loaded.task.name,

@@ -19,7 +19,8 @@ from transformers import Trainer
 from longspan import cli, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
-from longspan.training import budget, processes
+from longspan.training import processes
+from longspan.verbs import budget
 from longspan.verbs.train import Interrupted
 
 
@@ -62,7 +63,7 @@ def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
 def plans_together(recipe: Recipe, folder: Path) -> None:
     """The clock of one process is faster; that of the first counts for both."""
     seconds = itertools.count(step=1 + processes.rank())
-    with patch.object(budget, "plan", functools.partial(budget.plan, clock=lambda: float(next(seconds)))):
+    with patch.object(budget, "planned", functools.partial(budget.planned, clock=lambda: float(next(seconds)))):
         result = train(recipe, run=folder / "budget", progress=False)
     plan = budget.read(folder / "budget")
     assert plan is not None

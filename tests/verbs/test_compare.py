@@ -8,8 +8,8 @@ from longspan import compare, recipes
 from longspan.errors import UserError
 from longspan.results import Comparison
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.training.budget import Plan
 from longspan.verbs import compare as module
+from longspan.verbs.budget import Plan
 
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
 

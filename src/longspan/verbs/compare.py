@@ -21,7 +21,7 @@ from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSum
 from longspan.scores import Scores
 from longspan.tasks.base import Baseline
 from longspan.tasks.recipe import Recipe
-from longspan.verbs import fitting, planning, separate
+from longspan.verbs import budget, fitting, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -97,7 +97,7 @@ def _compare(
     base = _base(recipe, names, overrides)
     if minutes:
         base = _with_budget(base, minutes, overrides)
-    planning.check(base)
+    budget.check(base)
     base.require_data()
     plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
     for *_, wanted in plan:
@@ -123,7 +123,7 @@ def _compare_in(
         _check_settings(folder / f"baseline-{name}", fitting.recipe_of(base))
     for name, seed, wanted in plan:
         run_dir = folder / f"{name}-{seed}"
-        _check_settings(run_dir, planning.recorded(wanted, run_dir))
+        _check_settings(run_dir, budget.recorded(wanted, run_dir))
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
         made = ComparedBaseline(name, does, str(folder / f"baseline-{name}"))

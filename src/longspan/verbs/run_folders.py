@@ -15,7 +15,7 @@ from longspan.errors import UserError
 from longspan.outputs import folder_in, write_json, write_text
 from longspan.tasks.recipe import Recipe
 from longspan.training import checkpoints
-from longspan.training.budget import Plan
+from longspan.verbs.budget import Plan
 
 CHECKPOINTS = "checkpoints"
 

@@ -33,7 +33,7 @@ from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensP
 from longspan.training.depths import freeze
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
-from longspan.verbs import planning, run_folders, starting
+from longspan.verbs import budget, run_folders, starting
 from longspan.verbs.run_folders import CHECKPOINTS, UNFINISHED, Start
 
 
@@ -91,10 +91,10 @@ def train(
 
 def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:
     began = time.perf_counter()
-    planning.check(recipe)
+    budget.check(recipe)
     asked = recipe
     if start in ("resume", "finish"):
-        recipe = planning.recorded(recipe, run_dir)
+        recipe = budget.recorded(recipe, run_dir)
     processes.connect()
     arguments = _arguments(recipe, run_dir, progress)
     with contextlib.ExitStack() as claim:
@@ -120,7 +120,7 @@ def _train_here(
     model, words, begun = processes.in_each(lambda: _build_model(recipe, prepared, start_run))
     # Its weights are copied; the rest of it takes memory.
     del start_run
-    recipe, plan = planning.planned(recipe, model, arguments, prepared)
+    recipe, plan = budget.planned(recipe, model, arguments, prepared)
     if plan is not None:
         arguments.max_steps = plan.steps
     trainer = _make_trainer(recipe, model, arguments, prepared)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from longspan import imports, recipes
 from longspan.testing.tasks.subject import Subject, need
-from longspan.training import budget
+from longspan.verbs import budget
 from longspan.verbs.train import train
 
 

@@ -4,7 +4,8 @@ A copy of the model trains for a short while on the first batches, and the speed
 Then the training itself begins, an ordinary one of that many steps: its learning rate, whatever the schedule, ends
 where it should, and the same number given as `training.max_steps` repeats it to the bit, on any machine. If instead the
 measured steps counted, their learning rates would be those of a schedule whose end was still unknown, and nothing but
-the same timings would repeat them.
+the same timings would repeat them. A run's recipe.toml has the steps in place of `training.max_minutes`, and its
+plan.json says why so many.
 """
 
 import dataclasses
@@ -12,11 +13,12 @@ import functools
 import gc
 import json
 import math
+import sys
 import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from longspan.errors import UserError
 from longspan.outputs import write_json
+from longspan.tasks.base import Prepared
+from longspan.tasks.recipe import Recipe
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory
@@ -112,24 +116,78 @@ def read(folder: Path) -> Plan | None:
         ) from None
 
 
-def plan(
-    max_minutes: float,
-    arguments: TrainingArguments,
-    make_trainer: Callable[[TrainingArguments], LongspanTrainer],
-    clock: Callable[[], float] = time.perf_counter,
-) -> Plan:
-    """Train for a short while and decide how many steps fit into the budget. All processes call this and agree.
+def check(recipe: Recipe) -> None:
+    """Raise UserError if a recipe has a time budget and a number of steps."""
+    minutes, steps = recipe.options.max_minutes, recipe.training.get("max_steps", -1)
+    if minutes and steps > 0:
+        raise UserError(
+            f"expected training.max_minutes or training.max_steps, got both ({minutes:g} and {steps}); set one of them "
+            "to 0."
+        )
 
-    Args:
-        max_minutes: the budget, which also covers this call.
-        arguments: those of the training.
-        make_trainer: makes the trainer of a copy of the model, which is thrown away; the `num_train_epochs` it has is
-            the upper limit.
-        clock: returns seconds.
+
+def planned(
+    recipe: Recipe,
+    model: PreTrainedModel,
+    arguments: TrainingArguments,
+    prepared: Prepared,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Recipe, Plan | None]:
+    """Return the recipe with the number of steps that its time budget allows, and the plan, if it has a budget.
+
+    A copy of the model is trained for a short while. All processes call this and agree; the first one says on standard
+    error how many steps there are. The budget covers this call, too; `clock` returns seconds.
 
     Raises:
         UserError: There is not even time for one step with its validation.
     """
+    minutes = recipe.options.max_minutes
+    if not minutes:
+        return recipe, None
+
+    def make_trainer(given: TrainingArguments) -> LongspanTrainer:
+        trainer = recipe.task.make_trainer(recipe, deepcopy(model), given, prepared)
+        trainer.at_least(recipe.options.min_steps)
+        return trainer
+
+    found = processes.in_each(lambda: _plan(minutes, arguments, make_trainer, clock))
+    if processes.rank() == 0:
+        print(f"longspan: {found.announcement()}", file=sys.stderr)
+    return _with(recipe, found), found
+
+
+def recorded(recipe: Recipe, run_dir: Path) -> Recipe:
+    """Return the recipe with the steps that a run folder has planned for its time budget, if it has for as much.
+
+    Raises:
+        UserError: They were planned for a larger budget.
+    """
+    minutes = recipe.options.max_minutes
+    found = read(run_dir) if minutes else None
+    if found is None or found.max_minutes < minutes:
+        return recipe
+    if found.max_minutes > minutes:
+        raise UserError(
+            f"expected training.max_minutes to be at least {found.max_minutes:g}, for which the {found.steps:,} steps "
+            f"of {run_dir} were planned, got {minutes:g}; resume with the same or more."
+        )
+    return _with(recipe, found)
+
+
+def _with(recipe: Recipe, found: Plan) -> Recipe:
+    return dataclasses.replace(
+        recipe,
+        training={**recipe.training, "max_steps": found.steps},
+        options=dataclasses.replace(recipe.options, max_minutes=0.0),
+    )
+
+
+def _plan(
+    max_minutes: float,
+    arguments: TrainingArguments,
+    make_trainer: Callable[[TrainingArguments], LongspanTrainer],
+    clock: Callable[[], float],
+) -> Plan:
     start, budget = clock(), 60 * max_minutes
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(_unrecorded(arguments, folder))
@@ -146,7 +204,8 @@ def plan(
     left = budget - (clock() - start)
     limit = math.ceil(trainer.args.num_train_epochs * cost.steps_per_epoch)
     # The clock of the first process decides.
-    steps = int(processes.largest(_most_steps(cost, limit, left) if processes.rank() == 0 else 0))
+    most = bisect_right(range(1, limit + 1), left, key=cost)
+    steps = int(processes.largest(most if processes.rank() == 0 else 0))
     if steps < 1:
         raise UserError(
             f"expected time for at least one step and its validation, about {(budget - left + cost(1)) / 60:.2g} "
@@ -263,7 +322,7 @@ class _Cost:
             return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
         return 0
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 (it lives as long as `plan` runs)
+    @functools.lru_cache(maxsize=4)  # noqa: B019 (it lives as long as `_plan` runs)
     def _sizes(self, epoch: int) -> np.ndarray:
         """Return the positions, padding included, that each optimizer step of an epoch reads."""
         sizes = np.asarray(self.trainer.batch_positions(epoch), dtype=np.int64)
@@ -296,11 +355,6 @@ def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     expected = fixed + each * sizes
     scale = float(np.clip(seconds, expected / 2, expected * 2).sum() / max(expected.sum(), 1e-12))
     return scale * fixed, scale * each
-
-
-def _most_steps(cost: _Cost, limit: int, seconds: float) -> int:
-    """Return the largest number of steps, up to `limit`, that takes at most so many seconds."""
-    return bisect_right(range(1, limit + 1), seconds, key=cost)
 
 
 def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
@@ -340,9 +394,7 @@ def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int) -> Dataset:
     dataset, cut = trainer.eval_dataset, trainer.per_token_columns()
     if not cut:
         return dataset.select(rows)
-    found = dataset[rows]
-    for name in cut:
-        if name in found:
-            found[name] = [values[:most] for values in found[name]]
+    given = dataset[rows]
+    found = {name: [each[:most] for each in given[name]] if name in cut else given[name] for name in given}
     found["length"] = [len(ids) for ids in found["input_ids"]]
     return Dataset.from_dict(found, features=dataset.features)

@@ -15,9 +15,9 @@ from transformers import Trainer
 from longspan import recipes, train
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
-from longspan.training import budget
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import LengthTrainer
+from longspan.verbs import budget
 
 SETTINGS = [
     "data.tokens=words",
@@ -71,7 +71,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "training_step", training_step)
         patch.setattr(LengthTrainer, "outputs", score)
-        patch.setattr(budget, "plan", functools.partial(budget.plan, clock=made))
+        patch.setattr(budget, "planned", functools.partial(budget.planned, clock=made))
         yield made
 
 

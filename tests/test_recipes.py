@@ -225,14 +225,14 @@ nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.
 
 @given(st.dictionaries(st.text(), nested))
 def test_any_value_survives_being_written(table):
-    written = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
+    written: Recipe = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
     assert tomllib.loads(written.to_toml())["model"] == table
 
 
 def test_none_is_left_out():
     """TOML has no null, in tables within tables neither."""
     table = {"a": None, "b": {"c": None, "d": 1}}
-    written = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
+    written: Recipe = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)
     assert tomllib.loads(written.to_toml())["model"] == {"b": {"d": 1}}
 
 

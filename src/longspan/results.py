@@ -5,13 +5,13 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
-from longspan.scores import Scores
+from longspan.scores import S, Scores
 
 
 @dataclass(frozen=True)
-class TrainingResult:
+class TrainingResult(Generic[S]):
     """What `longspan.train` returns and `metrics.json` holds.
 
     Attributes:
@@ -40,7 +40,7 @@ class TrainingResult:
 
     task: str
     folder: str
-    scores: dict[str, Scores]
+    scores: dict[str, S]
     history: list[dict[str, float]]
     kept_epoch: float | None
     steps: int
@@ -63,7 +63,7 @@ class TrainingResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Generic[S]):
     """What `longspan.evaluate` returns and `evaluation/metrics.json` holds.
 
     Attributes:
@@ -80,7 +80,7 @@ class Evaluation:
     task: str
     split: str
     data: str
-    scores: Scores
+    scores: S
     details: dict[str, Any]
     skipped: dict[str, int]
     folder: str

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from longspan import LongspanConfig, tasks
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.config import DataConfig
 from longspan.data.sources.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.scores import score
 from longspan.tasks.base import Prepared, Run, Task
+from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
@@ -65,14 +65,14 @@ class NoScores(DocumentClassification):
 class OtherSetting(DocumentClassification):
     """It reads a column that no key names."""
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: ClassificationData) -> Sequence[Column]:
         return [Text("text", "words_column"), *super().columns(data)[1:]]
 
 
 class OnlyTargets(DocumentClassification):
     """It predicts from nothing."""
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: ClassificationData) -> Sequence[Column]:
         return [column for column in super().columns(data) if column.target]
 
 
@@ -173,7 +173,7 @@ class Cutting(DocumentClassification):
             yield dataclasses.replace(one, tokens_read=None, tokens_total=None)
 
 
-BROKEN: list[tuple[type[Task[Any]], str, str]] = [
+BROKEN: list[tuple[type[Task], str, str]] = [
     (Undocumented, "declares_itself", "needs a docstring"),
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
     (OptionWithoutDefault, "declares_itself", "Demanding.limit must have a default"),
@@ -199,7 +199,7 @@ BROKEN: list[tuple[type[Task[Any]], str, str]] = [
 
 
 @pytest.mark.parametrize(("task", "check", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_promise_is_named(task: type[Task[Any]], check: str, told: str, animals: Path, tmp_path: Path) -> None:
+def test_a_broken_promise_is_named(task: type[Task], check: str, told: str, animals: Path, tmp_path: Path) -> None:
     checks = dict(task_checks(task, animals, tmp_path, SMALL))
     with pytest.raises(AssertionError, match=told) as error:
         checks[check]()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
+from typing import Any, BinaryIO, ClassVar, Generic
 
 import torch
 from datasets import Dataset
@@ -27,9 +27,9 @@ from longspan.models.publishing import NAME
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.scores import Scores
+from longspan.scores import S, Scores
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.recipe import D, O, Recipe
 from longspan.training import encoders
 from longspan.training.base import LongspanTrainer
 
@@ -57,7 +57,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Generic[D, O]):
     """A trained model with everything needed to use it.
 
     Attributes:
@@ -71,16 +71,13 @@ class Run:
     folder: Path
     model: PreTrainedModel
     processor: PreTrainedTokenizerBase
-    recipe: Recipe
+    recipe: Recipe[D, O]
     checkpoint: int | None = None
 
     @property
     def task(self) -> "Task":
         """What it was trained for."""
         return self.recipe.task
-
-
-S = TypeVar("S", bound=Scores)
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def check_validation(splits: Collection[str]) -> None:
         raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
 
 
-class Task(abc.ABC, Generic[S]):
+class Task(abc.ABC, Generic[S, D, O]):
     """One thing that models learn, with everything specific to it; instances hold nothing but their name.
 
     The class says what the task reads, which options it has, and what it measures; `longspan.train`, `evaluate`,
@@ -188,14 +185,14 @@ class Task(abc.ABC, Generic[S]):
     # What is read
 
     @abc.abstractmethod
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: D) -> Sequence[Column]:
         """Return the columns that are read, targets among them; predictions are made without these."""
 
-    def inputs(self, data: DataConfig) -> Sequence[Column]:
+    def inputs(self, data: D) -> Sequence[Column]:
         """Return the columns that predictions are made from: by default, all but the targets."""
         return [column for column in self.columns(data) if not column.target]
 
-    def splits(self, data: DataConfig) -> Splits:
+    def splits(self, data: D) -> Splits:
         """Return what there is to score, by split; `evaluate` gets one of these. Training data need not be there.
 
         Raises:
@@ -204,7 +201,7 @@ class Task(abc.ABC, Generic[S]):
         return load(data, self.columns(data), training=False, stratify=self.stratify)
 
     def inputs_of(
-        self, run: "Run", paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
+        self, run: "Run[D, O]", paths: Sequence[Path | str], data: D, stdin: BinaryIO | None
     ) -> Iterator[Row]:
         """Return the rows of files that `predict` reads: by default, one for each row with the columns of `inputs`.
 
@@ -214,7 +211,7 @@ class Task(abc.ABC, Generic[S]):
         return read_paths(paths, self.inputs(data), data, stdin=stdin)
 
     @abc.abstractmethod
-    def prepare(self, recipe: Recipe) -> Prepared:
+    def prepare(self, recipe: Recipe[D, O]) -> Prepared:
         """Read, split and process the data; whatever is learned from them is learned from the training split alone.
 
         Raises:
@@ -263,7 +260,7 @@ class Task(abc.ABC, Generic[S]):
         with torch.device("meta"):
             return self.model_class(self.configure(settings, {}))
 
-    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+    def build_model(self, recipe: Recipe[D, O], prepared: Prepared) -> PreTrainedModel:
         """Return a new model of the recipe's shape for these data.
 
         Raises:
@@ -282,7 +279,7 @@ class Task(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
     ) -> LongspanTrainer:
         """Return what trains `model` on `prepared.splits["train"]` and scores the validation split.
 
@@ -293,7 +290,9 @@ class Task(abc.ABC, Generic[S]):
     # What a trained model does
 
     @abc.abstractmethod
-    def evaluate(self, run: Run, examples: Any, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
+    def evaluate(
+        self, run: Run[D, O], examples: Any, split: str, options: Any, folder: Path
+    ) -> tuple[S, dict[str, Any]]:
         """Score examples and draw pictures of the scores.
 
         Args:
@@ -311,7 +310,7 @@ class Task(abc.ABC, Generic[S]):
         """
 
     @abc.abstractmethod
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+    def predict(self, run: Run[D, O], rows: Iterable[Row]) -> Iterator[Prediction]:
         """Yield a prediction for each row, in order, or why there is none; memory must not grow with their number.
 
         The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
@@ -322,7 +321,9 @@ class Task(abc.ABC, Generic[S]):
         """Return how predictions are written as something other than JSON lines, by name; by default nothing."""
         return {}
 
-    def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
+    def generate(
+        self, run: Run[D, O], prompt: str, options: GenerationOptions, statistics: Statistics
+    ) -> Iterator[str]:
         """Yield the text that continues `prompt`, in pieces, and fill in `statistics`.
 
         Raises:
@@ -333,7 +334,7 @@ class Task(abc.ABC, Generic[S]):
             "not; name a run of language modelling."
         )
 
-    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+    def token_rows(self, run: Run[D, O], examples: Dataset) -> list[list[int]]:
         """Return the token ids of each of a few examples, as the model reads them: what an export is checked on.
 
         Raises:
@@ -356,11 +357,11 @@ class Task(abc.ABC, Generic[S]):
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         """Return the table of splits from `Prepared.data`; `style` is one of tabulate's."""
 
-    def evaluation_report(self, evaluation: Evaluation) -> str:
+    def evaluation_report(self, evaluation: Evaluation[S]) -> str:
         """Return what `longspan evaluate` prints."""
         return "\n\n".join([scores_table({evaluation.split: evaluation.scores}), f"written to {evaluation.folder}"])
 
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
+    def card_parts(self, recipe: Recipe[D, O], result: TrainingResult[S]) -> CardParts:
         """Return what the model card says about a model of this task."""
         kind = self.model_class
         module = "longspan" if kind.__module__.startswith("longspan.") else kind.__module__

@@ -9,7 +9,6 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.config import DataConfig
 from longspan.data.sources.loading import load
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
 from longspan.data.text.tokenization import build_tokenizer
@@ -40,13 +39,12 @@ class Corpus:
     table: dict[str, Any]
 
 
-def text_column(data: DataConfig) -> Sequence[Column]:
+def text_column(data: CorpusData) -> Sequence[Column]:
     """Return the one column that is read."""
-    assert isinstance(data, CorpusData)
     return [Text("text", "text_column", lines=data.join_rows)]
 
 
-def read_corpus(recipe: Recipe, *, end: bool = False, mask: bool = False) -> Corpus:
+def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool = False, mask: bool = False) -> Corpus:
     """Read, split and tokenise the documents of a recipe.
 
     Args:
@@ -69,7 +67,6 @@ def read_corpus(recipe: Recipe, *, end: bool = False, mask: bool = False) -> Cor
     splits = {
         name: tokenize_documents(split, tokenizer, data, f"Tokenising {name}") for name, split in loaded.splits.items()
     }
-    assert isinstance(recipe.options, CorpusTrainingOptions)
     facts: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
     for name, split in splits.items():
         lengths = np.asarray(split["length"][:])

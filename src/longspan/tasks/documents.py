@@ -8,7 +8,7 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 from datasets import Dataset
 from torch import Tensor
@@ -17,7 +17,6 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.columns.kept import Carried
-from longspan.data.config import DataConfig
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.rows import Row
 from longspan.data.text.tokenization import build_tokenizer, encode, encode_counted, tokenize, truncation_table
@@ -26,9 +25,10 @@ from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
-from longspan.tasks.base import Prepared, Run, S, Task
+from longspan.scores import S
+from longspan.tasks.base import Prepared, Run, Task
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.recipe import D, Recipe
 from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
 
@@ -39,7 +39,7 @@ WINDOW_CHARACTERS = 1_000_000
 Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
-class DocumentTask(Task[S]):
+class DocumentTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     """Documents, each of which has one answer."""
 
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
@@ -62,7 +62,7 @@ class DocumentTask(Task[S]):
     }
 
     @abc.abstractmethod
-    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
+    def head(self, training: Dataset, data: D) -> dict[str, Any]:
         """Return the settings of `LongspanConfig` that depend on the training data, such as `id2label`, as JSON."""
 
     @abc.abstractmethod
@@ -81,7 +81,9 @@ class DocumentTask(Task[S]):
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction:
         """Return the prediction for one document from the model's outputs for it, (num_labels,)."""
 
-    def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
+    def logits(
+        self, run: Run[D, LengthTrainingOptions], targets: Tensor, outputs: Callable[[str], Tensor]
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Return a model's logits for documents, and what else the results should say about them.
 
         Args:
@@ -94,7 +96,7 @@ class DocumentTask(Task[S]):
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
 
-    def load(self, data: DataConfig) -> Splits:
+    def load(self, data: D) -> Splits:
         """Read and split the documents."""
         return load(data, self.columns(data), stratify=self.stratify)
 
@@ -108,7 +110,7 @@ class DocumentTask(Task[S]):
 
     # The rest is the same for all of them.
 
-    def prepare(self, recipe: Recipe) -> Prepared:
+    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
         loaded = self.load(recipe.data)
         training = loaded.splits["train"]
         head = self.head(training, recipe.data)
@@ -129,7 +131,7 @@ class DocumentTask(Task[S]):
         """Return what results should contain about the answers, such as the labels."""
         return {}
 
-    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+    def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
         model = super().build_model(recipe, prepared)
         longest = max(max(split["length"][:]) for split in prepared.splits.values())
         check_length(model, longest, "a document", "set data.max_length={most}, or {longer}")
@@ -138,9 +140,12 @@ class DocumentTask(Task[S]):
         return model
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[D, LengthTrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> LengthTrainer:
-        assert isinstance(recipe.options, LengthTrainingOptions)
         return self.trainer_class(
             model,
             arguments,
@@ -151,7 +156,9 @@ class DocumentTask(Task[S]):
             measure=lambda logits, targets: self.score(logits, targets, model.config),
         )
 
-    def evaluate(self, run: Run, examples: Dataset, split: str, options: Any, folder: Path) -> tuple[S, dict[str, Any]]:
+    def evaluate(
+        self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[S, dict[str, Any]]:
         config = self.told(run.model.config, options)
         tokens = self._tokens(examples, run.processor, run.recipe.data, config, split)
         lengths = tokens["length"][:]
@@ -173,11 +180,11 @@ class DocumentTask(Task[S]):
             **more,
         }
 
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
+    def predict(self, run: Run[D, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
         for window in windows(rows, self.text):
             yield from self._answers(run, window)
 
-    def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
+    def token_rows(self, run: Run[D, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:
         return encode(run.processor, examples[self.text][:], run.recipe.data)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
@@ -187,19 +194,16 @@ class DocumentTask(Task[S]):
         )
         return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
-    def _tokens(
-        self, examples: Dataset, tokenizer: Any, data: DataConfig, config: LongspanConfig, name: str
-    ) -> Dataset:
+    def _tokens(self, examples: Dataset, tokenizer: Any, data: D, config: LongspanConfig, name: str) -> Dataset:
         keep = {"labels": self.target(config)}
         return tokenize(examples, tokenizer, data, f"Tokenising {name}", text=self.text, keep=keep)
 
-    def _batches(self, run: Run, lengths: Sequence[int]) -> list[list[int]]:
+    def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
         """Group documents of similar length into batches as large as in training's evaluations, longest first."""
-        assert isinstance(run.recipe.options, LengthTrainingOptions)
         size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
         return scoring_batches(lengths, size, most)
 
-    def _answers(self, run: Run, window: list[Row]) -> Iterator[Prediction]:
+    def _answers(self, run: Run[D, LengthTrainingOptions], window: list[Row]) -> Iterator[Prediction]:
         texts = [row.values.get(self.text) or "" for row in window]
         counted = encode_counted(run.processor, texts, run.recipe.data)
         tokens = [ids for ids, _ in counted]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tomli_w
 
@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from longspan.tasks.base import Task
 
 
+#: What a task's `[data]` and the keys that it adds to `[training]` become.
+D = TypeVar("D", bound=DataConfig)
+O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
+
+
+def _usual() -> Any:
+    return TrainingOptions()
+
+
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Generic[D, O]):
     """One complete run.
 
     Attributes:
@@ -32,10 +41,10 @@ class Recipe:
 
     name: str
     task: "Task"
-    data: DataConfig
+    data: D
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    options: TrainingOptions = field(default_factory=TrainingOptions)
+    options: O = field(default_factory=_usual)
     description: str = ""
     start_from: str = ""
 

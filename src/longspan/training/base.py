@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
 from longspan.errors import UserError
-from longspan.scores import Scores
+from longspan.scores import S
 from longspan.training import checkpoints, processes
 from longspan.training.depths import decay
 from longspan.training.plain_losses import PlainLosses
@@ -39,7 +39,7 @@ MOST_EPOCHS = 50
 _IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
-class LongspanTrainer(PlainLosses, abc.ABC):
+class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
@@ -68,12 +68,12 @@ class LongspanTrainer(PlainLosses, abc.ABC):
         self.add_callback(self.sessions)
         self.processor: PreTrainedTokenizerBase | None = None
         self.finishing = False
-        self.scored: dict[int, Scores] = {}
+        self.scored: dict[int, S] = {}
         self.layer_decay = 1.0
         self._total_steps = 0
 
     @abc.abstractmethod
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> S:
         """Return the scores of the model on a data set. All processes call this, share the work and agree."""
 
     @abc.abstractmethod
@@ -262,7 +262,7 @@ class LongspanTrainer(PlainLosses, abc.ABC):
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
         return logs
 
-    def validation_scores(self) -> Scores:
+    def validation_scores(self) -> S:
         """Return the validation scores of the model that training kept, measuring them only if no evaluation has."""
         kept = self.kept_step()
         if kept not in self.scored:

@@ -15,7 +15,7 @@ from longspan.data.batches.by_length import LengthBatches, pad, padded_length, p
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
-from longspan.scores import Scores
+from longspan.scores import S
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
@@ -23,11 +23,11 @@ from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
 Rows: TypeAlias = Dataset | WithOutputs
 
 
-def _unmeasured(outputs: Any, labels: Any) -> Scores:
+def _unmeasured(outputs: Any, labels: Any) -> Any:
     raise NotImplementedError("a LengthTrainer without `measure` needs a `score` of its own.")
 
 
-class LengthTrainer(LongspanTrainer):
+class LengthTrainer(LongspanTrainer[S]):
     """A `Trainer` that batches by length.
 
     In each step, all processes read documents of similar length.
@@ -55,7 +55,7 @@ class LengthTrainer(LongspanTrainer):
         *args: Any,
         batch_tokens: int,
         pad_id: int,
-        measure: Callable[[Any, Any], Scores] = _unmeasured,
+        measure: Callable[[Any, Any], S] = _unmeasured,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)
@@ -93,7 +93,7 @@ class LengthTrainer(LongspanTrainer):
         batches.set_epoch(epoch)
         return [padded_length(int(batches.lengths[batch].max())) * len(batch) if batch else 0 for batch in batches]
 
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> S:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
         return self.measure(self.outputs(dataset), targets(dataset))
 

@@ -12,10 +12,9 @@ from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.recipe import Recipe
 
 
-def evaluation_report(task: Task[ClassificationScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, ClassificationScores)
     keys = ("precision", "recall", "f1")
     classes = (
         [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()

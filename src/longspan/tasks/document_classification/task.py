@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from longspan.data.columns.kept import Carried, class_number
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.values import in_order
-from longspan.data.config import DataConfig
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.tokenization import ordinary_tokens
@@ -42,7 +41,7 @@ class ClassPrediction(Prediction):
     probabilities: dict[str, float] | None = None
 
 
-class DocumentClassification(DocumentTask[ClassificationScores]):
+class DocumentClassification(DocumentTask[ClassificationScores, ClassificationData]):
     """One label for each document, of any length."""
 
     data_config = ClassificationData
@@ -53,11 +52,11 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
     fits_wide = True
     stratify = "label"
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: ClassificationData) -> Sequence[Column]:
         lists = "train the recipe 'multi-label', which reads lists of labels"
         return [Text("text", "text_column"), Label("label", "label_column", lists=lists)]
 
-    def load(self, data: DataConfig) -> Splits:
+    def load(self, data: ClassificationData) -> Splits:
         try:
             loaded = super().load(data)
         except UserError as error:
@@ -68,7 +67,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
             note(meant)
         return loaded
 
-    def _meant(self, data: DataConfig) -> str:
+    def _meant(self, data: ClassificationData) -> str:
         """Return what the labels look like where they cannot be split; empty if they cannot be read either."""
         whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0, skip_bad_rows=True)
         try:
@@ -76,8 +75,7 @@ class DocumentClassification(DocumentTask[ClassificationScores]):
         except (UserError, KeyError):
             return ""
 
-    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
-        assert isinstance(data, ClassificationData)
+    def head(self, training: Dataset, data: ClassificationData) -> dict[str, Any]:
         counts = Counter(training["label"][:])
         names = in_order(counts)
         weights = [len(training) / (len(names) * counts[name]) for name in names]

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.models.wide import Wide
-from longspan.scores import Scores
 from longspan.training.lengths import LengthTrainer, targets
 
 PARTS = ("wide", "deep")
@@ -17,7 +16,7 @@ PARTS = ("wide", "deep")
 _PRIOR = 20.0
 
 
-class WideTrainer(LengthTrainer):
+class WideTrainer(LengthTrainer[ClassificationScores]):
     """A `LengthTrainer` that chooses the scales of a model's two parts whenever it scores the validation split.
 
     They are chosen before a checkpoint is saved, so each one has its own. No other split changes them. Training does
@@ -29,7 +28,7 @@ class WideTrainer(LengthTrainer):
         self._accuracies: dict[int, dict[str, float]] = {}
         self._deep_loss: float | None = None
 
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> ClassificationScores:
         wide = self.model.wide
         if wide is None or dataset is not self.eval_dataset:
             return super().score(dataset)

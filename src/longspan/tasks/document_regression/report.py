@@ -10,10 +10,9 @@ from longspan.tasks.document_regression.scores import RegressionScores
 from longspan.tasks.recipe import Recipe
 
 
-def evaluation_report(task: Task[RegressionScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[RegressionScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, RegressionScores)
     rows = {"the model": (scores.mae, scores.rmse), "the training mean": tuple(scores.baseline.values())}
     parts = [
         task.data_table({split: evaluation.details["truncation"]}),
@@ -24,9 +23,10 @@ def evaluation_report(task: Task[RegressionScores], evaluation: Evaluation) -> s
     return "\n\n".join(parts)
 
 
-def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+def card_parts(
+    recipe: Recipe[RegressionData, LengthTrainingOptions], result: TrainingResult[RegressionScores]
+) -> CardParts:
     """Return what the model card says about a model of numbers."""
-    assert isinstance(recipe.data, RegressionData)
     name = recipe.data.label_column
     length = recipe.data.max_length
     cut = f", truncation=True, max_length={length}" if length else ""
@@ -34,7 +34,6 @@ def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
     kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
     mean, spread = (number(result.details[key]) for key in ("training_mean", "training_standard_deviation"))
     split, scores = list(result.scores.items())[-1]
-    assert isinstance(scores, RegressionScores)
     return CardParts(
         description=f"A model trained with the recipe `{recipe.name}`, which predicts a number from a text.",
         made=f". It predicts `{name}`, which was {mean} ± {spread} in the training documents.",

@@ -40,7 +40,7 @@ class NumberPrediction(Prediction):
     number: float | None = None
 
 
-class DocumentRegression(DocumentTask[RegressionScores]):
+class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     """A number for each document, of any length."""
 
     data_config = RegressionData
@@ -58,8 +58,7 @@ class DocumentRegression(DocumentTask[RegressionScores]):
     def columns(self, data: DataConfig) -> Sequence[Column]:
         return [Text("text", "text_column"), Number("number", "label_column", target=True)]
 
-    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
-        assert isinstance(data, RegressionData)
+    def head(self, training: Dataset, data: RegressionData) -> dict[str, Any]:
         found = np.asarray(training["number"][:], dtype=np.float64)
         # Sums of very large numbers are infinite, which `_in_float32` says better.
         largest = float(np.abs(found).max())

@@ -9,10 +9,9 @@ from longspan.tasks.evidence.scores import EvidenceScores
 from longspan.tasks.recipe import Recipe
 
 
-def evaluation_report(task: Task[EvidenceScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[EvidenceScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, EvidenceScores)
     recalls = ([share(float(read)), share(recall)] for read, recall in scores.recall_by_share.items())
     left = f"{scores.unanswered} questions that no part answers are not scored\n\n" if scores.unanswered else ""
     parts = [

@@ -10,7 +10,6 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.config import DataConfig
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.rows import Row
 from longspan.data.text.tokenization import build_tokenizer
@@ -42,7 +41,7 @@ class EvidencePrediction(Prediction):
     questions: list[dict[str, Any]] | None = None
 
 
-class Evidence(Task[EvidenceScores]):
+class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     """Which parts of a long document, such as the turns of a meeting, answer a question about it."""
 
     data_config = EvidenceData
@@ -53,8 +52,7 @@ class Evidence(Task[EvidenceScores]):
     model_class = LongspanForEvidence
     reads_questions = True
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, EvidenceData)
+    def columns(self, data: EvidenceData) -> Sequence[Column]:
         several = (data.questions_column, columns.QUERIES)
         return [
             columns.Parts("parts", "parts_column", names=(data.parts_column, columns.TURNS)),
@@ -62,7 +60,7 @@ class Evidence(Task[EvidenceScores]):
             columns.Evidence("evidence", "evidence_column", names=(data.evidence_column, *several)),
         ]
 
-    def load(self, data: DataConfig) -> Splits:
+    def load(self, data: EvidenceData) -> Splits:
         """Read and split the documents."""
         return load(data, self.columns(data))
 
@@ -89,9 +87,12 @@ class Evidence(Task[EvidenceScores]):
         return model
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[EvidenceData, TrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> LongspanTrainer:
-        assert isinstance(recipe.options, TrainingOptions)
         return EvidenceTrainer(
             model,
             arguments,
@@ -186,8 +187,7 @@ def _found(question: str, logits: np.ndarray, parts: Sequence[str], threshold: f
     }
 
 
-def _batches(run: Run, lengths: Sequence[int]) -> list[list[int]]:
-    assert isinstance(run.recipe.options, TrainingOptions)
+def _batches(run: Run[EvidenceData, TrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
     size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
     return scoring_batches(lengths, size, most)
 

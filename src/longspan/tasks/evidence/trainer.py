@@ -9,7 +9,6 @@ from datasets import Dataset
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from longspan.scores import Scores
 from longspan.tasks.evidence.reading import Collator, collate, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.training import processes
@@ -18,7 +17,7 @@ from longspan.training.encoder_outputs import WithOutputs
 from longspan.training.lengths import LengthTrainer, Rows, computed_together, scoring_batches
 
 
-class EvidenceTrainer(LengthTrainer):
+class EvidenceTrainer(LengthTrainer[EvidenceScores]):
     """A `LengthTrainer` for documents with questions; data sets are `longspan.tasks.evidence.reading.tokenise`'s.
 
     It chooses the threshold of a model whenever it scores the validation split, before a checkpoint is saved.
@@ -33,7 +32,7 @@ class EvidenceTrainer(LengthTrainer):
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
 
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> EvidenceScores:
         logits = self._logits(dataset)
         if dataset is not self.eval_dataset:
             return evidence_scores(logits, truth(dataset), self.model.config.thresholds[0])
@@ -49,9 +48,8 @@ class EvidenceTrainer(LengthTrainer):
         with self.rehearsing():
             self._logits(dataset)
 
-    def validation_scores(self) -> Scores:
+    def validation_scores(self) -> EvidenceScores:
         scores = super().validation_scores()
-        assert isinstance(scores, EvidenceScores)
         # Those of the epoch that was kept, whose weights came back without them.
         self.model.config.thresholds = [scores.threshold]
         return scores

@@ -45,7 +45,7 @@ class Reading:
         }
 
 
-def reading(run: Run, options: EvaluationOptions) -> Reading:
+def reading(run: Run[CorpusData, TrainingOptions], options: EvaluationOptions) -> Reading:
     """Return how the model of `run` reads documents: as `options` say, and otherwise as in training.
 
     Models that read each segment from an empty state are scored in sliding windows. An attention length is set in the
@@ -55,7 +55,6 @@ def reading(run: Run, options: EvaluationOptions) -> Reading:
         UserError: Options that do not fit each other, or the model.
     """
     training = run.recipe.options
-    assert isinstance(training, TrainingOptions)
     context = options.context or ("carried" if carries(run.model, training) else "sliding")
     rows = run.recipe.training["per_device_eval_batch_size"]
     if context == "carried":

@@ -42,9 +42,8 @@ def _context(result: Mapping[str, Any]) -> str:
     return f"Documents were read {count(result['segment_length'])} tokens at a time with carried states{memory}."
 
 
-def card_parts(recipe: Recipe) -> CardParts:
+def card_parts(recipe: Recipe[CorpusData, TrainingOptions]) -> CardParts:
     """Return what the model card says about a language model."""
-    assert isinstance(recipe.options, TrainingOptions)
     return CardParts(
         description=f"A language model trained with the recipe `{recipe.name}`.",
         made=f", trained on segments of {count(recipe.options.segment_length)} tokens.",

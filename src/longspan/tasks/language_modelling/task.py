@@ -9,7 +9,6 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.config import DataConfig
 from longspan.data.sources.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
 from longspan.data.text.tokenization import token_ids
@@ -46,7 +45,7 @@ class LossPrediction(Prediction):
     tokens: int | None = None
 
 
-class LanguageModelling(Task[LanguageScores]):
+class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
     """The next token of documents, with memory that outlives the segment."""
 
     data_config = LanguageModellingData
@@ -57,7 +56,7 @@ class LanguageModelling(Task[LanguageScores]):
     model_class = LongspanForCausalLM
     data_hint = DATA_HINT
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: CorpusData) -> Sequence[Column]:
         return text_column(data)
 
     def prepare(self, recipe: Recipe) -> Prepared:
@@ -80,9 +79,12 @@ class LanguageModelling(Task[LanguageScores]):
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[CorpusData, TrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> SegmentTrainer:
-        assert isinstance(recipe.options, TrainingOptions)
         segment_length = recipe.options.segment_length
         # One process cannot distribute states over several GPUs; torchrun starts one for each.
         arguments._n_gpu = min(1, arguments.n_gpu)
@@ -145,8 +147,9 @@ class LanguageModelling(Task[LanguageScores]):
         texts = [text[:_CHARACTERS] for text in examples["text"][:]]
         return [[run.processor.eos_token_id, *ids.tolist()] for ids in token_ids(run.processor, texts)]
 
-    def generate(self, run: Run, prompt: str, options: GenerationOptions, statistics: Statistics) -> Iterator[str]:
-        assert isinstance(run.recipe.options, TrainingOptions)
+    def generate(
+        self, run: Run[CorpusData, TrainingOptions], prompt: str, options: GenerationOptions, statistics: Statistics
+    ) -> Iterator[str]:
         if run.recipe.data.tokens == "characters":
             generation.check_characters(run.processor, prompt)
         return generation.generate(

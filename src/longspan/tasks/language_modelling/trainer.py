@@ -25,7 +25,7 @@ from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 
 
-class SegmentTrainer(LongspanTrainer):
+class SegmentTrainer(LongspanTrainer[LanguageScores]):
     """A `Trainer` whose rows read documents segment by segment and remember what they have read.
 
     Each step continues from the states of the previous one, detached from its gradients: what a segment costs does not

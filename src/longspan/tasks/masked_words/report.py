@@ -22,10 +22,9 @@ def evaluation_report(evaluation: Evaluation) -> str:
     return "\n\n".join(parts)
 
 
-def card_parts(recipe: Recipe) -> CardParts:
+def card_parts(recipe: Recipe[CorpusData, TrainingOptions]) -> CardParts:
     """Return what the model card says about a model that fills in masked words."""
     options = recipe.options
-    assert isinstance(options, TrainingOptions)
     return CardParts(
         description=f"A model that fills in masked words, trained with the recipe `{recipe.name}`.",
         made=f", trained on rows of {count(options.segment_length)} tokens, of which {options.masked_share:.0%} were "

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan import mixers
 from longspan.data.columns.kinds import Column
-from longspan.data.config import DataConfig
 from longspan.data.sources.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
 from longspan.data.text.tokenization import token_ids
@@ -45,7 +44,7 @@ class FilledPrediction(Prediction):
     masks: list[Filling] | None = None
 
 
-class MaskedWords(Task[MaskedScores]):
+class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
     """Words that are masked in documents, from what is on both sides of them."""
 
     data_config = MaskedWordsData
@@ -56,7 +55,7 @@ class MaskedWords(Task[MaskedScores]):
     model_class = LongspanForMaskedLM
     data_hint = DATA_HINT
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def columns(self, data: CorpusData) -> Sequence[Column]:
         return text_column(data)
 
     def prepare(self, recipe: Recipe) -> Prepared:
@@ -138,6 +137,5 @@ class MaskedWords(Task[MaskedScores]):
         return report.card_parts(recipe)
 
 
-def _options(recipe: Recipe) -> TrainingOptions:
-    assert isinstance(recipe.options, TrainingOptions)
+def _options(recipe: Recipe[CorpusData, TrainingOptions]) -> TrainingOptions:
     return recipe.options

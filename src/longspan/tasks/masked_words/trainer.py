@@ -18,7 +18,7 @@ from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 
 
-class MaskedTrainer(LongspanTrainer):
+class MaskedTrainer(LongspanTrainer[MaskedScores]):
     """A `Trainer` that fills in what is masked in rows of packed documents, anew in every epoch.
 
     The loss is the mean over the masked tokens of all rows, processes and accumulated batches. Validation masks the

@@ -18,10 +18,9 @@ _COLUMNS = {
 }
 
 
-def evaluation_report(task: Task[MultiLabelScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[MultiLabelScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, MultiLabelScores)
     labels = (
         [name, *(share(row[key]) for key in _COLUMNS), count(row["support"])] for name, row in scores.per_label.items()
     )

@@ -12,7 +12,6 @@ from torch import Tensor
 from longspan.data.columns.kept import Carried, class_flags
 from longspan.data.columns.kinds import Column, Flags, Labels, Text
 from longspan.data.columns.values import in_order, joined, shown
-from longspan.data.config import DataConfig
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
 from longspan.data.text.tokenization import truncation_table
@@ -39,7 +38,7 @@ class MultiLabelPrediction(Prediction):
     probabilities: dict[str, float] | None = None
 
 
-class MultiLabelClassification(DocumentTask[MultiLabelScores]):
+class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     """Any number of labels for each document, of any length."""
 
     data_config = MultiLabelData
@@ -55,23 +54,20 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores]):
         "without_labels": ("without labels", count),
     }
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, MultiLabelData)
+    def columns(self, data: MultiLabelData) -> Sequence[Column]:
         if data.label_columns:
             labels: Column = Flags("labels", "label_columns", labels=tuple(data.label_columns))
         else:
             labels = Labels("labels", "label_column", separator=data.label_separator)
         return [Text("text", "text_column"), labels]
 
-    def load(self, data: DataConfig) -> Splits:
-        assert isinstance(data, MultiLabelData)
+    def load(self, data: MultiLabelData) -> Splits:
         loaded = super().load(data)
         if not data.label_columns:
             _note_joined(loaded.splits["train"]["labels"][:])
         return loaded
 
-    def head(self, training: Dataset, data: DataConfig) -> dict[str, Any]:
-        assert isinstance(data, MultiLabelData)
+    def head(self, training: Dataset, data: MultiLabelData) -> dict[str, Any]:
         found = {label for labels in training["labels"][:] for label in labels}
         for label in data.label_columns:
             if label not in found:

@@ -52,10 +52,9 @@ def worst(found: Sequence[Answered], threshold: float | None) -> list[dict[str, 
     ]
 
 
-def evaluation_report(task: Task[AnswerScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[AnswerScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, AnswerScores)
     parts = [task.data_table({split: evaluation.details["data_table"]}), scores_table({split: scores})]
     if scores.kinds:
         kinds = (
@@ -83,10 +82,9 @@ def _short(text: str, most: int = 48) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+def card_parts(recipe: Recipe[QuestionsData, LengthTrainingOptions], result: TrainingResult[AnswerScores]) -> CardParts:
     """Return what the model card says about a model that answers questions."""
     scores = list(result.scores.values())[-1]
-    assert isinstance(scores, AnswerScores)
     none = "" if scores.threshold is None else ", or that there is none"
     length = recipe.data.max_length
     kept = f"longer ones in windows of {length:,} tokens" if length else "whatever their length"

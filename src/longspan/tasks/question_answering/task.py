@@ -54,7 +54,7 @@ class AnswerPrediction(Prediction):
     alternatives: list[dict[str, Any]] | None = None
 
 
-class QuestionAnswering(Task[AnswerScores]):
+class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]):
     """The stretch of a document, of any length, that answers a question; or that there is none."""
 
     data_config = QuestionsData
@@ -78,9 +78,8 @@ class QuestionAnswering(Task[AnswerScores]):
             Identifier("id", "id_column", required=False),
         ]
 
-    def prepare(self, recipe: Recipe) -> Prepared:
+    def prepare(self, recipe: Recipe[QuestionsData, LengthTrainingOptions]) -> Prepared:
         data = recipe.data
-        assert isinstance(data, QuestionsData)
         loaded = load(data, self.columns(data))
         training = loaded.splits["train"]
         # Documents are read whole, in windows if need be.
@@ -97,9 +96,12 @@ class QuestionAnswering(Task[AnswerScores]):
         return Prepared(splits, tokenizer, config, described)
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[QuestionsData, LengthTrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> AnswerTrainer:
-        assert isinstance(recipe.options, LengthTrainingOptions)
         return AnswerTrainer(
             model,
             arguments,
@@ -211,14 +213,14 @@ def describe(rows: Dataset) -> dict[str, Any]:
     }
 
 
-def _reading(run: Run) -> Reading:
-    assert isinstance(run.recipe.data, QuestionsData)
+def _reading(run: Run[QuestionsData, LengthTrainingOptions]) -> Reading:
     return reading_of(run.processor, run.recipe.data, _most(run.model))
 
 
-def _logits(run: Run, rows: Any, lengths: Sequence[int], progress: bool) -> Tensor:
+def _logits(
+    run: Run[QuestionsData, LengthTrainingOptions], rows: Any, lengths: Sequence[int], progress: bool
+) -> Tensor:
     """Return the starts' and ends' logits of rows, (sum of lengths, 2)."""
-    assert isinstance(run.recipe.options, LengthTrainingOptions)
     size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
     return ragged_outputs(
         run.model,

@@ -6,7 +6,6 @@ from typing import ClassVar
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.scores import Scores
 from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
@@ -17,7 +16,7 @@ PER_TOKEN: Mapping[str, int] = {"token_type_ids": 0}
 LOGITS = ("start_logits", "end_logits")
 
 
-class AnswerTrainer(LengthTrainer):
+class AnswerTrainer(LengthTrainer[AnswerScores]):
     """A `LengthTrainer` whose scores are those of answers' texts.
 
     Where the data have questions without an answer, the threshold is chosen whenever the validation split is scored,
@@ -26,7 +25,7 @@ class AnswerTrainer(LengthTrainer):
 
     per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
 
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> AnswerScores:
         logits, config = self.outputs(dataset), self.model.config
         found = list(answers.answered(dataset, logits, config.longest_answer))
         expected = [one.expected for one in found]
@@ -37,9 +36,8 @@ class AnswerTrainer(LengthTrainer):
         loss = answers.loss(logits, dataset["length"][:], targets(dataset))
         return answer_scores(given, expected, loss=loss, threshold=config.answer_threshold)
 
-    def validation_scores(self) -> Scores:
+    def validation_scores(self) -> AnswerScores:
         scores = super().validation_scores()
-        assert isinstance(scores, AnswerScores)
         # That of the epoch that was kept, whose weights came back without it.
         self.model.config.answer_threshold = scores.threshold
         return scores

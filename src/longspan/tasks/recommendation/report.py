@@ -22,10 +22,9 @@ from longspan.tasks.recommendation.scores import RecommendationScores
 _USERS, _CLICKS, _CANDIDATES = 10, 8, 10
 
 
-def evaluation_report(task: Task[RecommendationScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
-    assert isinstance(scores, RecommendationScores)
     low, high = evaluation.details["auc_interval"]
     told = (
         f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s; of {scores.left_out:,} others all "

@@ -12,7 +12,6 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.config import DataConfig
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
 from longspan.data.sources.rows import Row
@@ -67,7 +66,7 @@ class Recommended:
         return len(self.rows)
 
 
-class Recommendation(Task[RecommendationScores]):
+class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOptions]):
     """Which of the items that a user is shown the user clicks, after all the user clicked before."""
 
     data_config = RecommendationData
@@ -81,20 +80,21 @@ class Recommendation(Task[RecommendationScores]):
 
     # What is read
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, RecommendationData)
+    def columns(self, data: RecommendationData) -> Sequence[Column]:
         return impression_columns(data)
 
-    def splits(self, data: DataConfig) -> Splits:
-        assert isinstance(data, RecommendationData)
+    def splits(self, data: RecommendationData) -> Splits:
         found = read(data, training=False)
         examples: dict[str, Any] = {name: Recommended(rows, found) for name, rows in found.splits.items()}
         return Splits(examples, found.skipped, found.encodings, found.duplicates)
 
     def inputs_of(
-        self, run: Run, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None
+        self,
+        run: Run[RecommendationData, TrainingOptions],
+        paths: Sequence[Path | str],
+        data: RecommendationData,
+        stdin: BinaryIO | None,
     ) -> Iterator[Row]:
-        assert isinstance(data, RecommendationData)
         skipped: Counter[str] = Counter()
         for path in paths:
             if str(path) == "-":
@@ -114,9 +114,8 @@ class Recommendation(Task[RecommendationScores]):
         if skipped:
             note(report.left_out(skipped).lower().removesuffix("."))
 
-    def prepare(self, recipe: Recipe) -> PreparedItems:
+    def prepare(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> PreparedItems:
         data = recipe.data
-        assert isinstance(data, RecommendationData)
         found = read(data)
         training = found.splits["train"]
         seen = [ragged(training, name).values for name in ("history", "candidates")]
@@ -155,10 +154,12 @@ class Recommendation(Task[RecommendationScores]):
     # What is trained
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[RecommendationData, TrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> LongspanTrainer:
-        assert isinstance(recipe.options, TrainingOptions)
-        assert isinstance(recipe.data, RecommendationData)
         assert isinstance(prepared, PreparedItems)
         return RecommendationTrainer(
             model,
@@ -256,13 +257,11 @@ def _users(model: PreTrainedModel) -> dict[str, int]:
     return {name: number for number, name in enumerate(model.config.user_names or [], 1)}
 
 
-def _items(run: Run, catalogue: Dataset) -> Items:
-    assert isinstance(run.recipe.data, RecommendationData)
+def _items(run: Run[RecommendationData, TrainingOptions], catalogue: Dataset) -> Items:
     return Items.encoded(catalogue, run.processor, Names.of(run.model.config), run.recipe.data)
 
 
-def _sizes(run: Run) -> dict[str, Any]:
-    assert isinstance(run.recipe.options, TrainingOptions)
+def _sizes(run: Run[RecommendationData, TrainingOptions]) -> dict[str, Any]:
     return {
         "batch_size": run.recipe.training["per_device_eval_batch_size"],
         "batch_clicks": run.recipe.options.batch_clicks,

@@ -15,7 +15,7 @@ from longspan.tasks.recommendation.scores import RecommendationScores
 from longspan.training.base import Loader, LongspanTrainer
 
 
-class RecommendationTrainer(LongspanTrainer):
+class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
     """A `Trainer` that reads clicks beside what was not clicked, drawn anew in each epoch, in batches by history.
 
     Args:

@@ -48,10 +48,9 @@ def errors_text(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(told) + "\n"
 
 
-def evaluation_report(task: Task[TokenScores], evaluation: Evaluation) -> str:
+def evaluation_report(task: Task, evaluation: Evaluation[TokenScores]) -> str:
     """Return what `longspan evaluate` prints."""
     scores = evaluation.scores
-    assert isinstance(scores, TokenScores)
     keys = ("precision", "recall", "f1")
     types = ([name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items())
     confused = ([str(label), str(given), count(float(number))] for label, given, number in scores.confused[:10])

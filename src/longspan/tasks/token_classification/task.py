@@ -35,7 +35,7 @@ from longspan.tasks.token_classification.trainer import READ, TokenTrainer, labe
 from longspan.training.lengths import ragged_outputs, scoring_batches
 
 
-class TokenClassification(Task[TokenScores]):
+class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
     """A label for each word of documents, of any length."""
 
     data_config = TokenData
@@ -51,17 +51,14 @@ class TokenClassification(Task[TokenScores]):
 
     # What is read
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, TokenData)
+    def columns(self, data: TokenData) -> Sequence[Column]:
         return reading.columns(data)
 
-    def inputs(self, data: DataConfig) -> Sequence[Column]:
-        assert isinstance(data, TokenData)
+    def inputs(self, data: TokenData) -> Sequence[Column]:
         return [column for column in reading.columns(data, raw=True) if not column.target]
 
-    def prepare(self, recipe: Recipe) -> Prepared:
+    def prepare(self, recipe: Recipe[TokenData, TrainingOptions]) -> Prepared:
         data = recipe.data
-        assert isinstance(data, TokenData)
         found = reading.read(data)
         loaded, names = found.loaded, found.names
         training = loaded.splits["train"]
@@ -93,9 +90,12 @@ class TokenClassification(Task[TokenScores]):
     # What is trained
 
     def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self,
+        recipe: Recipe[TokenData, TrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
     ) -> TokenTrainer:
-        assert isinstance(recipe.options, TrainingOptions)
         if model.config.crf and arguments.label_smoothing_factor:
             raise UserError(
                 "expected no smoothing of labels with model.crf=true, whose labels are not told one by one, got "
@@ -115,10 +115,9 @@ class TokenClassification(Task[TokenScores]):
     # What a trained model does
 
     def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+        self, run: Run[TokenData, TrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[TokenScores, dict[str, Any]]:
         config, data = run.model.config, run.recipe.data
-        assert isinstance(data, TokenData)
         loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.label_scheme, data)
         rows = loaded.splits[split]
         tokens = _reader(run.processor, config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
@@ -225,8 +224,7 @@ def _limit(config: LongspanConfig, data: DataConfig) -> int:
     return min([most for most in (data.max_length, *(limit.tokens for limit in limits(model))) if most], default=0)
 
 
-def _batches(run: Run, lengths: Sequence[int]) -> list[list[int]]:
-    assert isinstance(run.recipe.options, TrainingOptions)
+def _batches(run: Run[TokenData, TrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
     return scoring_batches(lengths, run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens)
 
 

@@ -18,7 +18,7 @@ from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scori
 READ = ["input_ids", "sentence_ids", "feature_ids"]
 
 
-class TokenTrainer(LengthTrainer):
+class TokenTrainer(LengthTrainer[TokenScores]):
     """A `LengthTrainer` whose examples have a label for each word.
 
     Args:
@@ -39,7 +39,7 @@ class TokenTrainer(LengthTrainer):
         super().__init__(*args, measure=measure, **kwargs)
         self.names = names
 
-    def score(self, dataset: Dataset) -> Scores:
+    def score(self, dataset: Dataset) -> TokenScores:
         """Return the scores of the labels that the model gives."""
         sentences = labelled(dataset, self.outputs(dataset), self.names)
         return self.measure([each.gold for each in sentences], [each.given for each in sentences])

@@ -4,7 +4,6 @@ import functools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from longspan.tasks.base import Task
 from longspan.testing.tasks import budgets, copies, declared, folders, predicted, trained, truncation
@@ -26,7 +25,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
 }
 
 
-def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequence[str] = ()) -> None:
+def check_task(task: str | type[Task], data: Path | str, overrides: Sequence[str] = ()) -> None:
     """Train, resume, evaluate and predict with a task, and check everything that the verbs rely on.
 
     Prints how many checks it passed.
@@ -53,7 +52,7 @@ def check_task(task: str | type[Task[Any]], data: Path | str, overrides: Sequenc
 
 
 def task_checks(
-    task: str | type[Task[Any]], data: Path | str, folder: Path, overrides: Sequence[str] = ()
+    task: str | type[Task], data: Path | str, folder: Path, overrides: Sequence[str] = ()
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield each check's name and the function that runs it, in the order of `PROMISES`; they share one trained run."""
     name = task if isinstance(task, str) else f"{task.__module__}.{task.__qualname__}"

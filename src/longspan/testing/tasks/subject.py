@@ -36,7 +36,7 @@ class Subject:
         self.file = folder / "recipe.toml"
         self.file.write_text(f"task = {json.dumps(name)}\n", encoding="utf-8")
 
-    def task(self) -> Task[Any]:
+    def task(self) -> Task:
         """Return the task."""
         return tasks.load(self.name, self.consent)
 

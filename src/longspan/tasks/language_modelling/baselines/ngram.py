@@ -45,9 +45,8 @@ class Ngram(Baseline[LanguageScores]):
         return Fitted(found, {"order": order}, model.parameters(order))
 
 
-def _scores(model: KneserNey, recipe: Recipe, split: Dataset) -> Iterator[LanguageScores]:
+def _scores(model: KneserNey, recipe: Recipe[CorpusData, TrainingOptions], split: Dataset) -> Iterator[LanguageScores]:
     """Yield the scores of the models of order 1, 2 and so on for what training runs score of a split."""
-    assert isinstance(recipe.options, TrainingOptions)
     scored = excerpt(split["length"][:], recipe.options.max_eval_tokens)
     # The end after the part of a document is none of its targets.
     parts = [document[:count] for document, count in zip(token_arrays(split), scored, strict=True)]

@@ -25,10 +25,9 @@ class Neighbours(Baseline[MaskedScores]):
     neighbour that is masked, too, or lies in another document, is none that was counted.
     """
 
-    def fit(self, recipe: Recipe) -> Fitted[MaskedScores]:
+    def fit(self, recipe: Recipe[CorpusData, TrainingOptions]) -> Fitted[MaskedScores]:
         prepared, options = recipe.task.prepare(recipe), recipe.options
         check_validation(prepared.splits)
-        assert isinstance(options, TrainingOptions)
         size = len(prepared.processor)
         counts = _Counts(token_arrays(prepared.splits["train"]), size)
         masking = Masking(prepared.processor, options.masking, options.masked_share)

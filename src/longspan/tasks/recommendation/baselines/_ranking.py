@@ -30,8 +30,7 @@ class Ranking(Baseline[RecommendationScores]):
     def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
         """Learn from the training split."""
 
-    def fit(self, recipe: Recipe) -> Fitted[RecommendationScores]:
-        assert isinstance(recipe.data, RecommendationData)
+    def fit(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> Fitted[RecommendationScores]:
         recorded = read(recipe.data)
         check_validation(recorded.splits)
         learned = self.scorer(recorded, Impressions(labelled(recorded.splits["train"])))

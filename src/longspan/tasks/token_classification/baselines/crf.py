@@ -27,13 +27,12 @@ class Crf(Baseline[TokenScores]):
 
     packages: ClassVar[tuple[str, ...]] = ("pycrfsuite",)
 
-    def fit(self, recipe: Recipe) -> Fitted[TokenScores]:
+    def fit(self, recipe: Recipe[TokenData, TrainingOptions]) -> Fitted[TokenScores]:
         import tempfile
 
         import pycrfsuite
 
         data = recipe.data
-        assert isinstance(data, TokenData)
         documents = read(data)
         splits = documents.loaded.splits
         check_validation(splits)

@@ -315,13 +315,13 @@ def _read_text(path: str) -> str:
 
 def _export(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import export
-    from longspan.report.exports import export_summary
+    from longspan.programs.exported import summary
 
     quieten_transformers()
     use_fastest_exact_products()
     given = {name: getattr(args, name) for name in ("format", "int8", "data", "split", "overwrite")}
     result = export(args.run, args.out, **given, **_checkpoint(args))
-    _emit(args, out, result.to_dict(), export_summary(result))
+    _emit(args, out, result.to_dict(), summary(result))
 
 
 def _convert(args: argparse.Namespace, out: TextIO) -> None:

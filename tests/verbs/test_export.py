@@ -19,8 +19,7 @@ from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers import Mixer
 from longspan.programs import making, onnx
-from longspan.report.exports import export_summary
-from longspan.results import Export, Int8
+from longspan.programs.exported import Export, Int8, summary
 from longspan.runs import load_run
 from longspan.tasks.document_classification.scores import ClassificationScores
 
@@ -126,12 +125,12 @@ def test_what_is_printed_about_8_bits():
     after = dataclasses.replace(before, accuracy=0.875)
     cost = Int8(4, "test", 40, before, after, 3_000_000, 0.2, 0.1)
     result = Export("t", "torch", "out", "model.pt2", 1_000_000, 30, "x.csv", [(1, 30), (8, 20)], 1e-3, cost)
-    words = " ".join(export_summary(result).split())
+    words = " ".join(summary(result).split())
     assert "accuracy gets worse by 0.025; 2.00 times as fast as in float32" in words
     assert "1.0 MB instead of 3.0 MB" in words
     assert "1 to 8 texts of 1 to 30 tokens" in words
     slow = dataclasses.replace(result, int8=dataclasses.replace(cost, after=before, seconds=0.4))
-    words = " ".join(export_summary(slow).split())
+    words = " ".join(summary(slow).split())
     assert "accuracy does not change; slower than in float32 on this machine, which is 2.00 times as fast" in words
 
 

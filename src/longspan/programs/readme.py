@@ -2,7 +2,7 @@
 
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.classification import MULTI_LABEL, REGRESSION
-from longspan.results import Export
+from longspan.programs.exported import Export
 from longspan.tasks.base import Run
 
 

@@ -21,9 +21,9 @@ from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
 from longspan.outputs import write_json, write_text
 from longspan.programs import making, onnx
+from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
-from longspan.results import Export, Int8
 from longspan.runs import as_run
 from longspan.tasks.base import Run, Task
 from longspan.verbs.evaluate import load_split

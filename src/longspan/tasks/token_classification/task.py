@@ -132,7 +132,6 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         return scores, {
             "data_summary": _summary(tokens, rows),
             "unit": data.unit,
-            "labels": _names(config),
             "skipped_labels": loaded.skipped,
             "worst": worst,
         }

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.models.wide import Wide
+from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.training.lengths import LengthTrainer, targets
 
 PARTS = ("wide", "deep")

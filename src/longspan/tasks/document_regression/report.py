@@ -7,6 +7,7 @@ from longspan.results import Evaluation, TrainingResult
 from longspan.tasks.base import Task
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores
+from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.recipe import Recipe
 
 

@@ -10,6 +10,7 @@ from longspan.tasks.base import Run
 from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length
 from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
 from longspan.tasks.language_modelling.trainer import carries
+from longspan.tasks.options import CorpusData
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.tasks.corpora import documents_table
 from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.options import CorpusData
 from longspan.tasks.recipe import Recipe
 
 

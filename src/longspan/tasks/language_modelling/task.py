@@ -27,7 +27,7 @@ from longspan.tasks.language_modelling.reading import reading
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
-from longspan.tasks.options import GenerationOptions
+from longspan.tasks.options import CorpusData, GenerationOptions
 from longspan.tasks.recipe import Recipe
 
 # Of a document, where a part of it will do.

@@ -6,6 +6,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.tasks.corpora import documents_table
 from longspan.tasks.masked_words.options import TrainingOptions
+from longspan.tasks.options import CorpusData
 from longspan.tasks.recipe import Recipe
 
 

@@ -30,6 +30,7 @@ from longspan.tasks.masked_words.options import EvaluationOptions, MaskedWordsDa
 from longspan.tasks.masked_words.rows import fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 from longspan.tasks.masked_words.trainer import MaskedTrainer
+from longspan.tasks.options import CorpusData
 from longspan.tasks.recipe import Recipe
 
 # Of a document, where a part of it will do.

@@ -10,8 +10,8 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.scores import Scores
 from longspan.tasks.token_classification.examples import PER_TOKEN
+from longspan.tasks.token_classification.scores import TokenScores
 from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
 
 #: What models read.
@@ -33,7 +33,7 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         self,
         *args: Any,
         names: Sequence[str],
-        measure: Callable[[list[list[str]], list[list[str]]], Scores],
+        measure: Callable[[list[list[str]], list[list[str]]], TokenScores],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, measure=measure, **kwargs)

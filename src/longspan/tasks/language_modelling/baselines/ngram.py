@@ -13,6 +13,7 @@ from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
+from longspan.tasks.options import CorpusData
 from longspan.tasks.recipe import Recipe
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.

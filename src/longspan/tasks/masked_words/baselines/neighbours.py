@@ -9,6 +9,7 @@ from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import TrainingOptions
 from longspan.tasks.masked_words.rows import fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
+from longspan.tasks.options import CorpusData
 from longspan.tasks.recipe import Recipe
 
 #: What is tried as the discount of counts.

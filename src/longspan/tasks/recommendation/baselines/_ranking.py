@@ -8,7 +8,7 @@ import numpy as np
 
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.recipe import Recipe
-from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.options import RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.ranking import measured
 from longspan.tasks.recommendation.reading import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions, labelled

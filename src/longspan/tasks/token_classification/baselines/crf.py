@@ -9,7 +9,7 @@ from datasets import Dataset
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.recipe import Recipe
 from longspan.tasks.token_classification.labels import to_iob2
-from longspan.tasks.token_classification.options import TokenData
+from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.reading import by_sentence, read
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
 

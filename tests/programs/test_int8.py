@@ -38,7 +38,7 @@ def test_a_layer_rounds_weights_to_129_steps_and_rows_to_255() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_products_are_not_cut(sign: int) -> None:
-    """Known failure elsewhere: processors with AVX2 alone add pairs of products in 16 bits, which saturate."""
+    """Known failure: processors with AVX2 alone add pairs of products in 16 bits, which saturate."""
     linear = torch.nn.Linear(140, 3, bias=False)
     torch.nn.init.constant_(linear.weight, sign)
     x = torch.stack((torch.ones(140), -torch.ones(140)))

@@ -46,7 +46,7 @@ class Prepared:
         config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
         data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
             under "encodings" those in other encodings than UTF-8.
-        details: What else `TrainingResult.details` should contain.
+        details: What else `TrainingResult.details` should contain, by names that its fields do not have.
     """
 
     splits: dict[str, Dataset]
@@ -303,7 +303,7 @@ class Task(abc.ABC, Generic[S, D, O]):
             folder: Where pictures go.
 
         Returns:
-            The scores, and what else the result should contain.
+            The scores, and what else the result should contain, by names that neither it nor the scores have.
 
         Raises:
             UserError: For examples that the model cannot score, or options that do not fit it.

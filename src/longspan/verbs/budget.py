@@ -157,7 +157,7 @@ def planned(
 
 
 def recorded(recipe: Recipe, run_dir: Path) -> Recipe:
-    """Return the recipe with the steps that a run folder has planned for its time budget, if it has for as much.
+    """Return the recipe with the steps that a run folder has planned for its time budget, if that is no larger.
 
     Raises:
         UserError: They were planned for a larger budget.

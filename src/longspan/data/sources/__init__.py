@@ -1,1 +1,1 @@
-"""Where rows come from: files, folders, tables, archives, the Hub, and what becomes of them before they are numbers."""
+"""Where rows come from (files, folders, tables, archives, the Hub), and how they are checked, split and cached."""

@@ -19,7 +19,7 @@ from shakespeare import PARAMETERS, SHAPE, shape_of
 from tabulate import tabulate
 from turns import medians, settle_allocator
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
 from longspan.environment import environment
 
@@ -35,7 +35,7 @@ VOCABULARY = 68
 def step(settings: dict[str, Any], rows: int, segment: int) -> Callable[[], None]:
     """Return a training step of a new model."""
     torch.manual_seed(0)
-    config = LongspanConfig(**settings, causal=True, vocab_size=VOCABULARY, pad_token_id=None)
+    config = LongspanForCausalLM.configured(**settings, causal=True, vocab_size=VOCABULARY, pad_token_id=None)
     model = LongspanForCausalLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     ids = torch.randint(0, VOCABULARY, (rows, segment))

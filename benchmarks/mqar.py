@@ -32,7 +32,7 @@ from model_settings import chosen
 from tabulate import tabulate
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanForCausalLM, mixers
+from longspan import LongspanForCausalLM, mixers
 from longspan.environment import environment
 
 POWER = 0.01
@@ -95,7 +95,7 @@ def measure(args: argparse.Namespace, name: str, rate: float) -> dict[str, Any]:
     mixer_names, own = name.partition(":")[0].split("+"), name.split(":")[1:]
     shape = {**SHAPE, "vocab_size": args.vocabulary, "dim": args.dim, "mixers": mixer_names, "pad_token_id": None}
     settings = shape | chosen([*args.model, *own], mixer_names)
-    model = LongspanForCausalLM(LongspanConfig(**settings, causal=True)).to(args.device).train()
+    model = LongspanForCausalLM(LongspanForCausalLM.configured(**settings, causal=True)).to(args.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.1)
     size = (args.length, args.pairs, args.vocabulary)
     # No training step has this seed.

@@ -36,7 +36,9 @@ def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:
     run = load_run(folder)
     config, data = run.model.config, run.recipe.data
     assert isinstance(data, RecommendationData)
-    shown = Impressions(labelled(found.splits[split]), {name: n for n, name in enumerate(config.user_names or [], 1)})
+    shown = Impressions(
+        labelled(found.splits[split]), {name: n for n, name in enumerate(config.head.user_names or [], 1)}
+    )
     with ItemVectors(run.model, Items.encoded(found.catalogue, run.processor, Names.of(config), data)) as vectors:
         return impression_logits(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
 

@@ -28,7 +28,7 @@ import torch
 from model_settings import chosen
 from tabulate import tabulate
 
-from longspan import LongspanConfig, LongspanForCausalLM, recipes
+from longspan import LongspanForCausalLM, recipes
 from longspan.environment import environment
 
 PARAMETERS = 2_000_000
@@ -76,7 +76,7 @@ def shape_of(name: str, parameters: int, more: Mapping[str, Any] | None = None) 
 
     def size(width: int) -> int:
         with torch.device("meta"):
-            config = LongspanConfig(**settings, causal=True, vocab_size=68, feed_forward_dim=width)
+            config = LongspanForCausalLM.configured(**settings, causal=True, vocab_size=68, feed_forward_dim=width)
             return LongspanForCausalLM(config).num_parameters()
 
     # Affine in the width, which is a multiple of 8.

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, PreTrainedConfig, PreTrainedTokenizerFast, set_seed
 
-from longspan.models.encoder import WindowEncoder
+from longspan.models.window_encoder import WindowEncoder
 
 WORDS = tuple("the quick brown fox jumps over a lazy dog and barks at good bad films with joy or dread".split())  # noqa: SIM905
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from longspan import LongspanConfig, LongspanForCausalLM, tasks
+from longspan import LongspanForCausalLM, tasks
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
@@ -39,7 +39,7 @@ def make_run(
     )
     tokenizer = build_tokenizer(data, [text], end=True)
     torch.manual_seed(seed)
-    config = LongspanConfig(
+    config = LongspanForCausalLM.configured(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,

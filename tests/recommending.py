@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longspan import LongspanConfig, LongspanForRecommendation
+from longspan import LongspanForRecommendation
 
 #: The sizes of the published ones, made small.
 SMALL: dict[str, dict[str, Any]] = {
@@ -22,7 +22,7 @@ SIZES = {"users": 4, "categories": 3, "subcategories": 5, "entities": 6, "entity
 FORMS: dict[str, dict[str, Any]] = {name: {"recommender": name} for name in SMALL} | {
     "lstur-con": {"recommender": "lstur", "recommender_options": {"combination": "con"}},
     "longspan-causal": {"user_causal": True, "user_mixers": ["gated_linear", "softmax"], "user_depth": 2},
-    "longspan-positions": {"user_position": "sinusoidal", "user_mixers": ["local"], "pooling": "mean"},
+    "longspan-positions": {"user_position": "sinusoidal", "user_mixers": ["local"]},
     "longspan-bare": {"user_depth": 0},
     "fastformer-causal": {"recommender": "fastformer", "user_causal": True},
 }
@@ -66,7 +66,7 @@ def build(form: str, dtype: torch.dtype = torch.float64, **changes: Any) -> Long
     options = SMALL.get(name, {}) | ({"dropout": 0.0} if name in ("lstur", "naml", "npa", "nrms") else {})
     chosen = [each.get("recommender_options", {}) for each in (FORMS[form], changes)]
     settings["recommender_options"] = options | chosen[0] | chosen[1]
-    model = LongspanForRecommendation(LongspanConfig(**settings)).to(dtype).eval()
+    model = LongspanForRecommendation(LongspanForRecommendation.configured(**settings)).to(dtype).eval()
     with torch.no_grad():
         for parameter in model.recommender.parameters():
             if parameter.ndim == 1:

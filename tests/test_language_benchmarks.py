@@ -10,7 +10,7 @@ import torch
 from language_runs import make_run
 from PIL import Image
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanForCausalLM
 
 Script = Callable[..., None]
 SMALL = ["--dim", "16", "--depth", "1", "--heads", "2", "--repeats", "1"]
@@ -120,6 +120,6 @@ def test_entries_of_the_shakespeare_comparison_are_of_equal_size(monkeypatch: py
     script = runpy.run_path(str(folder / "shakespeare.py"))
     for name in script["ENTRIES"]:
         with torch.device("meta"):
-            config = LongspanConfig(**script["shape_of"](name, 2_000_000), causal=True, vocab_size=68)
+            config = LongspanForCausalLM.configured(**script["shape_of"](name, 2_000_000), causal=True, vocab_size=68)
             parameters = LongspanForCausalLM(config).num_parameters()
         assert 1_985_000 < parameters <= 2_000_000, name

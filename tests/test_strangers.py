@@ -116,6 +116,26 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: change(run, "config.json", attn_implementation="kernels-community/flash-attn"),
         "config.json' has an unknown key 'attn_implementation'",
     ),
+    "embeddings": (
+        lambda run: change(run, "config.json", embeddings={"kind": "evil.Evil"}),
+        "the kind of embeddings 'evil.Evil' is code that has not been",
+    ),
+    "a head": (
+        lambda run: change(run, "config.json", head={"kind": "evil.Evil"}),
+        "the kind of head 'evil.Evil' is code that has not been",
+    ),
+    "a head of Python's": (
+        lambda run: change(run, "config.json", head={"kind": "subprocess.Popen", "args": "true"}),
+        "derived from longspan.models.settings.HeadSettings, got another",
+    ),
+    "a file of another place": (
+        lambda run: change(run, "config.json", head={"kind": "../../evil"}),
+        "'../../evil'",
+    ),
+    "an older version": (
+        lambda run: change(run, "config.json", cutoffs=[3]),
+        "'embeddings' and 'head' of 'run/config.json', got 'cutoffs' among the others, as older versions",
+    ),
     "a quantiser": (
         lambda run: change(run, "config.json", quantization_config={"quant_method": "gptq"}),
         "config.json' has an unknown key 'quantization_config'",

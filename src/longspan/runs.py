@@ -21,6 +21,7 @@ from longspan.errors import UserError, nearest, suggestion
 from longspan.hints import expectation, matches
 from longspan.imports import allow, named_in
 from longspan.models import LongspanConfig
+from longspan.models.settings import homes
 from longspan.tasks.base import Run
 from longspan.training import checkpoints
 
@@ -148,6 +149,11 @@ def _config(folder: Path) -> LongspanConfig:
     hints = inspect.get_annotations(LongspanConfig, eval_str=True) | _INHERITED
     for key, value in values.items():
         hint = hints.get(key)
+        if hint is None and any(homes(key)):
+            raise UserError(
+                f"expected settings of the model's parts in 'embeddings' and 'head' of {str(path)!r}, got {key!r} "
+                "among the others, as older versions of longspan have it; train the run anew with its recipe.toml."
+            )
         if hint is None:
             # transformers turns every key into an attribute, and some attributes load code.
             raise UserError(f"{str(path)!r} has an unknown key {key!r}; {suggestion(key, hints)}")

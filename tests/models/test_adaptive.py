@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longspan import LongspanConfig, LongspanForCausalLM, UserError
+from longspan import LongspanForCausalLM, UserError
 from longspan.models import losses
 from longspan.models.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 
@@ -175,7 +175,7 @@ TIES = [None, [False, False, False], [True, True, True]]
 def test_ties_survive_saving(
     tied: bool, projections: list[bool] | None, embedding_dim: int, div_val: int, tmp_path: Any
 ) -> None:
-    config = LongspanConfig(
+    config = LongspanForCausalLM.configured(
         vocab_size=30,
         dim=16,
         heads=2,
@@ -193,7 +193,7 @@ def test_ties_survive_saving(
     ids = torch.arange(30).unsqueeze(0)
     assert torch.equal(loaded(ids).logits, model(ids).logits)
     for made in (model, loaded):
-        table, head = made.longspan.embeddings, made.lm_head
+        table, head = made.longspan.embeddings.table, made.lm_head
         assert isinstance(table, AdaptiveEmbedding)
         assert isinstance(head, AdaptiveSoftmax)
         assert all(
@@ -221,10 +221,12 @@ def test_ties_survive_saving(
 )
 def test_mistakes_in_the_configuration_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        LongspanConfig(vocab_size=30, dim=16, heads=2, **changes)
+        LongspanForCausalLM.configured(vocab_size=30, dim=16, heads=2, **changes)
 
 
 def test_adaptive_embeddings_are_not_resized() -> None:
-    model = LongspanForCausalLM(LongspanConfig(vocab_size=30, dim=16, heads=2, depth=1, causal=True, cutoffs=[5]))
+    model = LongspanForCausalLM(
+        LongspanForCausalLM.configured(vocab_size=30, dim=16, heads=2, depth=1, causal=True, cutoffs=[5])
+    )
     with pytest.raises(UserError, match="plain embeddings to resize"):
         model.resize_token_embeddings(40)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from longspan import LongspanConfig, LongspanForCausalLM, UserError, mixers
+from longspan import LongspanForCausalLM, UserError, mixers
 from longspan.models import MixerStates
 from longspan.models.backbone import Backbone
 from longspan.models.rewinding import RewindableStates
@@ -27,10 +27,10 @@ def build(names: list[str], **changes: Any) -> LongspanForCausalLM:
     torch.manual_seed(3)
     settings: dict[str, Any] = {"vocab_size": 23, "dim": 16, "heads": 2, "depth": 2, "mixers": names, "causal": True}
     settings |= {"mixer_options": {name: OPTIONS[name] for name in names if name in OPTIONS}, "initializer_range": 0.3}
-    model = LongspanForCausalLM(LongspanConfig(**settings | changes))
-    if model.longspan.ngrams is not None:
+    model = LongspanForCausalLM(LongspanForCausalLM.configured(**settings | changes))
+    if model.longspan.embeddings.ngrams is not None:
         # New ones are zero, as none has been met.
-        torch.nn.init.normal_(model.longspan.ngrams.weight[1:])
+        torch.nn.init.normal_(model.longspan.embeddings.ngrams.weight[1:])
     return model.double().eval()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from longspan import LongspanConfig, LongspanForCausalLM, LongspanModel, UserError
+from longspan import LongspanForCausalLM, LongspanModel, UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.ops.dropout import Dropout
 
@@ -19,7 +19,7 @@ ADAPTIVE = {"cutoffs": [7, 15], "div_val": 2}
 def build(**changes: Any) -> LongspanForCausalLM:
     torch.manual_seed(1)
     settings: dict[str, Any] = {"vocab_size": 40, "dim": 16, "heads": 2, "depth": 2, "causal": True, "dropout": 0.0}
-    return LongspanForCausalLM(LongspanConfig(**settings | {"initializer_range": 0.2} | changes))
+    return LongspanForCausalLM(LongspanForCausalLM.configured(**settings | {"initializer_range": 0.2} | changes))
 
 
 def batch(b: int = 2, t: int = 9) -> Tensor:
@@ -134,7 +134,7 @@ def test_saved_models_come_back_through_the_auto_class(changes: dict[str, Any], 
     assert torch.equal(loaded(batch()).logits, model(batch()).logits)
     for made in (model, loaded):
         head = made.lm_head.outputs[0] if isinstance(made.lm_head, AdaptiveSoftmax) else made.lm_head
-        table = made.longspan.embeddings.tables[0] if "cutoffs" in changes else made.longspan.embeddings
+        table = made.longspan.embeddings.table.tables[0] if "cutoffs" in changes else made.longspan.embeddings.table
         assert (head.weight is table.weight) == tied
     count = sum(p.numel() for p in model.parameters())
     assert count == sum(p.numel() for p in loaded.parameters())
@@ -178,7 +178,7 @@ TRANSFORMER_XL: dict[str, Any] = {
 def test_transformer_xl_is_a_configuration() -> None:
     model, ids = build(**TRANSFORMER_XL, **ADAPTIVE).double().eval(), batch(2, 12)
     body: Any = model.longspan
-    x = body.embeddings(ids) * 16**0.5
+    x = body.embeddings.table(ids) * 16**0.5
     for block in body.backbone.blocks:
         x = nn.functional.layer_norm(x + block.mixer(x), (16,), block.mixer_norm.weight, block.mixer_norm.bias)
         first, last, norm = block.feed_forward[0], block.feed_forward[2], block.feed_forward_norm
@@ -231,8 +231,8 @@ def test_scaled_embeddings_take_vectors_as_the_table_gives_them() -> None:
     assert torch.equal(model(inputs_embeds=model.get_input_embeddings()(ids)).logits, model(ids).logits)
     scaled = model(ids).logits
     with torch.no_grad():
-        model.longspan.embeddings.weight.mul_(4)
-        model.lm_head.weight = nn.Parameter(model.longspan.embeddings.weight / 4)
+        model.longspan.embeddings.table.weight.mul_(4)
+        model.lm_head.weight = nn.Parameter(model.longspan.embeddings.table.weight / 4)
     model.config.scale_embeddings = False
     torch.testing.assert_close(model(ids).logits, scaled)
 

@@ -16,7 +16,7 @@ def build(num_labels: int = 3, **changes: Any) -> LongspanForSequenceClassificat
     torch.manual_seed(1)
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0}
     settings |= {"num_labels": num_labels, "initializer_range": 0.5}
-    return LongspanForSequenceClassification(LongspanConfig(**settings | changes)).eval()
+    return LongspanForSequenceClassification(LongspanForSequenceClassification.configured(**settings | changes)).eval()
 
 
 def ids(rows: int = ROWS) -> Tensor:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from longspan import recipes
 from longspan.errors import UserError
-from longspan.models import LongspanConfig, LongspanModel
+from longspan.models import LongspanForQuestionAnswering, LongspanModel
 from longspan.models.questions import settle_question
-from longspan.tasks.document_regression.task import DocumentRegression
 
 IDS = torch.tensor([[0, 0, 5, 6, 7], [4, 8, 9, 3, 1]])
 MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
@@ -21,7 +21,7 @@ def build(**changes: Any) -> LongspanModel:
     settings: dict[str, Any] = {"vocab_size": 12, "dim": 8, "heads": 2, "mixers": ["local"], "cross_mixers": ["linear"]}
     # Weights large enough that what is read shows in bfloat16.
     settings["initializer_range"] = 0.3
-    return LongspanModel(LongspanConfig(**settings | changes)).eval()
+    return LongspanModel(LongspanModel.configured(**settings | changes)).eval()
 
 
 def read(model: LongspanModel, **given: Any) -> Tensor:
@@ -108,12 +108,12 @@ def test_what_cannot_be_is_one_sentence() -> None:
     with pytest.raises(UserError, match="one document per row with a context"):
         read(build(), context=torch.randn(2, 3, 8), document_ids=torch.zeros(2, 5, dtype=torch.long))
     with pytest.raises(UserError, match="question"):
-        LongspanConfig(question="behind")
+        LongspanForQuestionAnswering.configured(question="behind")
 
 
 def test_questions_are_read_through_mixers_that_can() -> None:
     def settled(**settings: Any) -> list[str] | None:
-        config = LongspanConfig(**settings)
+        config = LongspanForQuestionAnswering.configured(**settings)
         settle_question(config)
         return config.cross_mixers
 
@@ -127,6 +127,5 @@ def test_questions_are_read_through_mixers_that_can() -> None:
 
 
 def test_tasks_without_questions_refuse_them() -> None:
-    task = DocumentRegression("document_regression")
-    with pytest.raises(UserError, match=r"model.cross_mixers only where documents come with questions"):
-        task.configure({"cross_mixers": ["linear"]}, {})
+    with pytest.raises(UserError, match=r"cross_mixers is not for the task 'document_regression' but for 'evidence'"):
+        recipes.load("regression", ["model.cross_mixers=linear"])

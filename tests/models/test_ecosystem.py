@@ -20,7 +20,6 @@ from transformers import (
 )
 
 from longspan import (
-    LongspanConfig,
     LongspanForCausalLM,
     LongspanForMaskedLM,
     LongspanForSequenceClassification,
@@ -46,7 +45,7 @@ def build(head: Any, name: str = "additive", **changes: Any) -> Any:
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 16, "heads": 2, "depth": 2, "dropout": 0.0, "mixers": [name]}
     settings |= {"mixer_options": {name: OPTIONS[name]} if name in OPTIONS else {}, "num_labels": 3}
     settings |= {"causal": head is LongspanForCausalLM, "initializer_range": 0.3}
-    return head(LongspanConfig(**settings | changes)).eval()
+    return head(head.configured(**settings | changes)).eval()
 
 
 def batch() -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ from longspan import (
     LongspanModel,
 )
 from longspan.errors import UserError
-from longspan.models.encoder import WindowEncoder, configured, described, kept, windows
+from longspan.models.window_encoder import WindowEncoder, configured, described, kept, windows
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 CLS, SEP = 2, 3
@@ -64,7 +64,9 @@ def settings(name: str, **more: Any) -> LongspanConfig:
     config, pad_id = ENCODERS[name]
     special = [[], []] if name in PLAIN else [[CLS], [SEP]]
     given = {"dim": 8, "depth": 1, "heads": 2, "vocab_size": 32, "pad_token_id": pad_id, "encoder": name, **more}
-    return LongspanConfig(**{"encoder_config": described(config), "encoder_special_ids": special, **given})
+    return LongspanForSequenceClassification.configured(
+        **{"encoder_config": described(config), "encoder_special_ids": special, **given}
+    )
 
 
 def loud(module: torch.nn.Module) -> None:
@@ -75,7 +77,9 @@ def loud(module: torch.nn.Module) -> None:
 
 
 def encoder(name: str, **more: Any) -> WindowEncoder:
-    found = WindowEncoder(settings(name, train_encoder=True, **more)).eval()
+    found = WindowEncoder(
+        settings(name, train_encoder=True, **more).embeddings, settings(name, train_encoder=True, **more).pad_token_id
+    ).eval()
     loud(found)
     return found
 
@@ -201,7 +205,7 @@ def test_few_windows_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     )
     with torch.no_grad():
         whole = reader(ids, mask)
-        monkeypatch.setattr("longspan.models.encoder.TOKENS_AT_A_TIME", 2 * WINDOW)
+        monkeypatch.setattr("longspan.models.window_encoder.TOKENS_AT_A_TIME", 2 * WINDOW)
         sizes.clear()
         torch.testing.assert_close(reader(ids, mask), whole, **CLOSE)
     assert max(size.numel() for size in sizes) <= 2 * WINDOW
@@ -234,7 +238,7 @@ def test_a_frozen_encoder_stays_as_it_is() -> None:
     ids = torch.tensor([document(30), document(30, seed=1)])
     model(input_ids=ids, labels=torch.tensor([0, 1])).loss.backward()
     assert all(weight.grad is None for weight in found.parameters())
-    assert model.longspan.embeddings.weight.grad.any()
+    assert model.longspan.embeddings.map.weight.grad.any()
     outputs = found(ids)
     assert outputs.dtype == torch.float16
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -309,7 +313,7 @@ def test_a_folder_holds_all_of_it(name: str, tmp_path: Path) -> None:
 
 
 def test_a_fingerprint_is_that_of_weights_and_windows() -> None:
-    one, other = (WindowEncoder(settings("bert")) for _ in range(2))
+    one, other = (WindowEncoder(settings("bert").embeddings, settings("bert").pad_token_id) for _ in range(2))
     loud(one)
     loud(other)
     assert one.fingerprint() == other.fingerprint()
@@ -317,7 +321,7 @@ def test_a_fingerprint_is_that_of_weights_and_windows() -> None:
         next(other.parameters())[0, 0] += 1e-3
     assert one.fingerprint() != other.fingerprint()
     for more in ({"encoder_window": 10}, {"encoder_overlap": 0}, {"encoder_special_ids": [[CLS], []]}):
-        other = WindowEncoder(settings("bert", **more))
+        other = WindowEncoder(settings("bert", **more).embeddings, settings("bert", **more).pad_token_id)
         loud(other)
         assert one.fingerprint() != other.fingerprint()
 
@@ -335,13 +339,13 @@ def test_a_fingerprint_is_that_of_weights_and_windows() -> None:
         ({"encoder_overlap": -1}, "encoder_overlap must be at least 0, got -1"),
         (
             {"ngrams": [2]},
-            "expected model.ngrams only without a pretrained encoder, as its outputs know",
+            "expected model.ngrams only without encoder, got ngrams=.* with encoder='bert'",
         ),
-        ({"cutoffs": [8]}, "expected model.cutoffs only without a pretrained encoder"),
+        ({"cutoffs": [8]}, "expected model.cutoffs only without encoder"),
         ({"causal": True}, "expected model.causal only without a pretrained encoder, as it sees what follows"),
         (
             {"encoder": None},
-            "encoder_config needs a pretrained encoder, got .* without one; set model.encoder",
+            "encoder_config needs model.encoder, got .* without it",
         ),
         (
             {"encoder_config": None},
@@ -356,7 +360,10 @@ def test_a_fingerprint_is_that_of_weights_and_windows() -> None:
         ({"encoder_config": {"model_type": "bert", "hidden_size": "x"}}, "settings of a BertConfig in encoder_config"),
         ({"encoder_config": {"model_type": "bert", "num_hidden_layers": 10**8}}, "at most 1000 layers, got 100000000"),
         ({"encoder_config": {"model_type": "mra"}}, "expected an encoder of text, got a model of type 'mra'"),
-        ({"encoder_config": {"model_type": "longspan", "encoder": "x"}}, "got a longspan model that has one itself"),
+        (
+            {"encoder_config": {"model_type": "longspan", "embeddings": {"kind": "encoder", "encoder": "x"}}},
+            "got a longspan model that has one itself",
+        ),
     ],
 )
 def test_mistakes(more: dict[str, Any], message: str) -> None:
@@ -390,9 +397,12 @@ def test_what_is_described_is_the_same_configuration(name: str) -> None:
 
 
 def test_heads_that_predict_tokens_have_none() -> None:
-    with pytest.raises(UserError, match="LongspanForMaskedLM expected tokens of its own, got the pretrained encoder"):
+    with pytest.raises(
+        UserError,
+        match="LongspanForMaskedLM expected embeddings of tokens of its own, got a model with embeddings 'encoder'",
+    ):
         LongspanForMaskedLM(settings("bert"))
     with pytest.raises(UserError, match="expected a causal model, got causal=False"):
         LongspanForCausalLM(settings("bert"))
-    with pytest.raises(UserError, match="expected embeddings of its own to resize, got a model whose tokens are those"):
+    with pytest.raises(UserError, match="resize_token_embeddings expected embeddings of tokens of its own, got"):
         LongspanModel(settings("bert")).resize_token_embeddings(40)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from longspan import LongspanForEvidence
 from longspan.errors import UserError
-from longspan.models import LongspanConfig
 from longspan.models.matching import FIRST_SPREAD, LENGTH, SATURATION, LexicalMatch, matches
 
 # Two documents: of four parts, the third without tokens, and of two. Three questions, the second about the second.
@@ -35,7 +34,7 @@ LABELS = torch.tensor([[1, 0, 0, 1], [0, 1, -100, -100], [0, 0, 1, 0]])
 def build(**changes: Any) -> LongspanForEvidence:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"vocab_size": 12, "dim": 8, "heads": 2, "depth": 1, "mixers": ["linear"]}
-    return LongspanForEvidence(LongspanConfig(**settings | {"initializer_range": 0.3} | changes)).eval()
+    return LongspanForEvidence(LongspanForEvidence.configured(**settings | {"initializer_range": 0.3} | changes)).eval()
 
 
 def logits(model: LongspanForEvidence, **changes: Tensor) -> Tensor:

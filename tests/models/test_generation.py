@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanForCausalLM, mixers
+from longspan import LongspanForCausalLM, mixers
 from longspan.models import MixerStates
 
 CAUSAL = [name for name in mixers.names() if mixers.describe(name).causal]
@@ -26,7 +26,7 @@ def build(names: list[str], **changes: Any) -> LongspanForCausalLM:
     torch.manual_seed(3)
     settings: dict[str, Any] = {"vocab_size": 23, "dim": 16, "heads": 2, "depth": 2, "mixers": names, "causal": True}
     settings |= {"mixer_options": {name: OPTIONS[name] for name in names if name in OPTIONS}, "initializer_range": 0.3}
-    return LongspanForCausalLM(LongspanConfig(**settings | changes)).double().eval()
+    return LongspanForCausalLM(LongspanForCausalLM.configured(**settings | changes)).double().eval()
 
 
 def prompts(b: int = 2, t: int = 6) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from longspan import LongspanConfig, LongspanForCausalLM
+from longspan import LongspanForCausalLM
 from longspan.models import losses
 from longspan.models.losses import cross_entropies, in_chunks
 
@@ -40,7 +40,7 @@ class Allocations(TorchDispatchMode):
 
 def model() -> LongspanForCausalLM:
     shape: dict[str, Any] = {"vocab_size": VOCABULARY, "dim": 8, "heads": 2, "depth": 1, "causal": True}
-    return LongspanForCausalLM(LongspanConfig(**shape))
+    return LongspanForCausalLM(LongspanForCausalLM.configured(**shape))
 
 
 def saved_bytes(run: Callable[[], Any]) -> int:

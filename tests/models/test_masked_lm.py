@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
-from longspan import LongspanConfig, LongspanForMaskedLM, UserError
+from longspan import LongspanForMaskedLM, UserError
 
 
 def build(**changes: Any) -> LongspanForMaskedLM:
     torch.manual_seed(1)
     settings: dict[str, Any] = {"vocab_size": 40, "dim": 16, "heads": 2, "depth": 1, "dropout": 0.0}
-    return LongspanForMaskedLM(LongspanConfig(**settings | {"initializer_range": 0.2} | changes))
+    return LongspanForMaskedLM(LongspanForMaskedLM.configured(**settings | {"initializer_range": 0.2} | changes))
 
 
 IDS = torch.arange(1, 19).view(2, 9)
@@ -26,7 +26,7 @@ def test_the_head_is_berts(embedding_dim: int) -> None:
     hidden = model.longspan(IDS).last_hidden_state
     linear, _, norm = model.transform
     y = nn.functional.layer_norm(nn.functional.gelu(linear(hidden)), (embedding_dim,), norm.weight, norm.bias)
-    expected = y @ model.longspan.embeddings.weight.T + model.lm_head.bias
+    expected = y @ model.longspan.embeddings.table.weight.T + model.lm_head.bias
     torch.testing.assert_close(model(IDS).logits, expected)
 
 
@@ -63,7 +63,7 @@ def test_saved_models_come_back_through_the_auto_class(tied: bool, tmp_path: Pat
     assert isinstance(loaded, LongspanForMaskedLM)
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
     for made in (model, loaded):
-        assert (made.lm_head.weight is made.longspan.embeddings.weight) == tied
+        assert (made.lm_head.weight is made.longspan.embeddings.table.weight) == tied
 
 
 @pytest.mark.parametrize(

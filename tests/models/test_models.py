@@ -11,13 +11,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, LongspanModel, UserError
-from longspan.models.classification import Pooling
-from longspan.models.config import POOLINGS
+from longspan.models.heads.classification import POOLINGS, Pooling
 
 
 def config(**changes: Any) -> LongspanConfig:
     settings: dict[str, Any] = {"vocab_size": 50, "dim": 16, "heads": 4, "depth": 2, "num_labels": 3, "dropout": 0.0}
-    return LongspanConfig(**settings | changes)
+    return LongspanForSequenceClassification.configured(**settings | changes)
 
 
 def batch(b: int = 2, t: int = 9) -> torch.Tensor:
@@ -124,8 +123,8 @@ VALUES: dict[str, Any] = {
 @pytest.mark.parametrize("alias", LongspanConfig.attribute_map)
 def test_settings_have_the_names_that_other_models_of_transformers_use(alias: str, tmp_path: Path) -> None:
     name = LongspanConfig.attribute_map[alias]
-    made: Any = LongspanConfig(**{alias: VALUES[name]})
-    assert made.to_dict() == LongspanConfig(**{name: VALUES[name]}).to_dict()
+    made: Any = LongspanForSequenceClassification.configured(**{alias: VALUES[name]})
+    assert made.to_dict() == LongspanForSequenceClassification.configured(**{name: VALUES[name]}).to_dict()
     assert getattr(made, alias) == getattr(made, name) == VALUES[name]
     default = getattr(LongspanConfig(), name)
     setattr(made, alias, default)
@@ -164,14 +163,14 @@ def test_tools_find_the_names_they_read() -> None:
 )
 def test_other_names_are_checked_as_the_setting_is(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        LongspanConfig(**given)
+        LongspanForSequenceClassification.configured(**given)
     assert LongspanConfig(dim=64, hidden_size=64, d_model=64).dim == 64
 
 
 def test_configuration_refuses_nonsense() -> None:
     assert LongspanConfig(dim=32).feed_forward_dim == 128
     with pytest.raises(UserError, match="did you mean 'attention'"):
-        LongspanConfig(pooling="atention")
+        LongspanForSequenceClassification.configured(pooling="atention")
     with pytest.raises(UserError, match="dim must be at least 1"):
         LongspanConfig(dim=0)
     with pytest.raises(UserError, match="exactly one"):

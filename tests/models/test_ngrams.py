@@ -23,9 +23,9 @@ from longspan.programs.making import export_program
 def build(head: Any = LongspanModel, **changes: Any) -> Any:
     torch.manual_seed(3)
     shape: dict[str, Any] = {"vocab_size": 23, "dim": 16, "heads": 2, "depth": 1, "position": "none"}
-    model = head(LongspanConfig(**shape | {"ngrams": [2, 4], "ngram_buckets": 99} | changes)).double().eval()
+    model = head(head.configured(**shape | {"ngrams": [2, 4], "ngram_buckets": 99} | changes)).double().eval()
     # New ones are zero, as none has been met.
-    torch.nn.init.normal_(model.base_model.ngrams.weight[1:])
+    torch.nn.init.normal_(model.base_model.embeddings.ngrams.weight[1:])
     return model
 
 
@@ -93,7 +93,7 @@ def test_packed_documents_are_separate_calls() -> None:
     packed = model(ids, document_ids=numbers).last_hidden_state
     apart = torch.cat([model(part).last_hidden_state for part in ids.split(lengths, 1)], 1)
     torch.testing.assert_close(packed, apart)
-    table = model.ngrams.weight
+    table = model.embeddings.ngrams.weight
     (found,) = torch.autograd.grad((packed**2).sum(), table)
     torch.testing.assert_close(found, torch.autograd.grad((apart**2).sum(), table)[0])
     assert (found[0] == 0).all()
@@ -123,28 +123,30 @@ def test_saved_models_come_back_and_new_tables_are_zero(tmp_path: Path) -> None:
 def test_embeddings_in_place_of_ids_are_refused() -> None:
     model = build()
     with pytest.raises(UserError, match="expected input_ids, as this model has ngrams of them, got inputs_embeds"):
-        model(inputs_embeds=model.embeddings(tokens(1, 4)))
+        model(inputs_embeds=model.embeddings.table(tokens(1, 4)))
 
 
 @pytest.mark.parametrize("sizes", [[1], [2, 2], [17], [-1], [0, 2]])
 def test_sizes_that_are_none_are_refused(sizes: list[int]) -> None:
     with pytest.raises(UserError, match="expected ngrams of different sizes from 2 to 16, got"):
-        LongspanConfig(ngrams=sizes)
+        LongspanForCausalLM.configured(ngrams=sizes)
 
 
 def test_n_grams_of_a_recipe_can_be_switched_off() -> None:
-    config = LongspanConfig(**recipes.load("imdb", ["model.ngrams=[]"]).model, vocab_size=50)
-    assert config.ngrams is None
-    assert config.ngram_buckets == LongspanConfig().ngram_buckets
+    config = LongspanForSequenceClassification.configured(
+        **recipes.load("imdb", ["model.ngrams=[]"]).model, vocab_size=50
+    )
+    assert config.embeddings.ngrams is None
+    assert config.embeddings.ngram_buckets == LongspanConfig().embeddings.ngram_buckets
 
 
 def test_buckets_need_ngrams_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="ngram_buckets needs sizes of n-grams, got 99 without ngrams"):
-        LongspanConfig(ngram_buckets=99)
+        LongspanForCausalLM.configured(ngram_buckets=99)
     with pytest.raises(UserError, match="ngram_buckets must be at least 2, got 1"):
-        LongspanConfig(ngrams=[2], ngram_buckets=1)
+        LongspanForCausalLM.configured(ngrams=[2], ngram_buckets=1)
     with pytest.raises(UserError, match=r"this machine's [\d.e+]+ GiB of memory, got ngram_buckets=2147483647"):
-        LongspanForCausalLM(LongspanConfig(ngrams=[2], ngram_buckets=2**31 - 1, dim=256, causal=True))
+        LongspanForCausalLM(LongspanForCausalLM.configured(ngrams=[2], ngram_buckets=2**31 - 1, dim=256, causal=True))
     monkeypatch.setattr(ngrams, "available_memory", lambda: None)
-    assert build().ngrams.weight.shape == (99, 16)
-    assert LongspanConfig(ngrams=[]).ngrams is None
+    assert build().embeddings.ngrams.weight.shape == (99, 16)
+    assert LongspanForCausalLM.configured(ngrams=[]).embeddings.ngrams is None

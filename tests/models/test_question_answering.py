@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
-from longspan import LongspanConfig, LongspanForQuestionAnswering, UserError
+from longspan import LongspanForQuestionAnswering, UserError
 from longspan.data.batches.by_length import pad
 
 SMALLEST = torch.finfo(torch.float32).min
@@ -18,7 +18,7 @@ def build(**changes: Any) -> LongspanForQuestionAnswering:
     torch.manual_seed(3)
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0}
     settings |= {"initializer_range": 0.4, "position": "none", "short_convolution": 3, "question": "front"}
-    return LongspanForQuestionAnswering(LongspanConfig(**settings | changes)).eval()
+    return LongspanForQuestionAnswering(LongspanForQuestionAnswering.configured(**settings | changes)).eval()
 
 
 def batch(side: str = "right") -> dict[str, Tensor]:
@@ -125,11 +125,11 @@ def test_it_is_an_auto_model(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = AutoModelForQuestionAnswering.from_pretrained(tmp_path)
     assert isinstance(again, LongspanForQuestionAnswering)
-    assert (again.config.answer_threshold, again.config.longest_answer) == (0.5, 7)
+    assert (again.config.head.answer_threshold, again.config.head.longest_answer) == (0.5, 7)
     assert torch.equal(again(**given).end_logits, model(**given).end_logits)
     for changes in ({"longest_answer": 0}, {"answer_threshold": float("nan")}):
         with pytest.raises(UserError, match=next(iter(changes))):
-            LongspanConfig(**changes)
+            LongspanForQuestionAnswering.configured(**changes)
 
 
 def test_a_question_in_its_context_is_read_alone() -> None:

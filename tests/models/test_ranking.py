@@ -8,7 +8,7 @@ from recommending import LABELS
 from torch import Tensor
 
 from longspan import UserError
-from longspan.models.ranking import RECOMMENDATION_LOSSES, count_items, ranking_loss
+from longspan.models.ranking import LOSSES, count_items, ranking_loss
 
 
 def scores() -> Tensor:
@@ -30,7 +30,7 @@ def naive(name: str, found: Tensor, labels: Tensor) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("name", RECOMMENDATION_LOSSES)
+@pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_those_of_the_formulas(name: str) -> None:
     found, expected = scores().requires_grad_(), naive(name, scores(), LABELS)
     loss = ranking_loss(name, found, LABELS, None)
@@ -45,7 +45,7 @@ def test_losses_are_those_of_the_formulas(name: str) -> None:
     assert torch.autograd.gradcheck(lambda x: ranking_loss(name, x, LABELS, None), scores().requires_grad_())
 
 
-@pytest.mark.parametrize("name", RECOMMENDATION_LOSSES)
+@pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_float32_and_finite(name: str) -> None:
     extreme = torch.tensor([[300.0, -300.0, 0.0]], dtype=torch.bfloat16, requires_grad=True)
     loss = ranking_loss(name, extreme, torch.tensor([[0, 1, 0]]), None)

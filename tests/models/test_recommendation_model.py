@@ -65,7 +65,7 @@ def test_users_without_clicks_and_with_one(form: str) -> None:
     assert found.user_vectors.isfinite().all()
     assert not found.user_vectors.isnan().any()
     if found.history_weights is None:
-        assert model.config.recommender == "lstur"
+        assert model.config.head.recommender == "lstur"
     else:
         weights = found.history_weights
         torch.testing.assert_close(weights.sum(1), torch.tensor([1.0, 1.0, 0.0, 1.0]).to(weights))
@@ -169,7 +169,7 @@ def test_word_vectors_are_the_input_embeddings(name: str, tmp_path: Path) -> Non
     path.write_text("mosque 1 2 3 4\n", encoding="utf-8")
     tokenizer: Any = Words()
     assert load_word_vectors(model.get_input_embeddings(), tokenizer, path) == 1
-    assert model.longspan.embeddings.weight[3].tolist() == [1, 2, 3, 4]
+    assert model.longspan.embeddings.table.weight[3].tolist() == [1, 2, 3, 4]
     model.resize_token_embeddings(40)
     assert model.get_input_embeddings().weight.shape == (40, 4)
     fields = news(model) | {"input_ids": torch.full_like(NEWS["input_ids"], 39)}
@@ -178,8 +178,8 @@ def test_word_vectors_are_the_input_embeddings(name: str, tmp_path: Path) -> Non
 
 def test_published_models_have_published_word_vectors() -> None:
     assert LongspanConfig().embedding_dim == 256
-    assert LongspanConfig(recommender="nrms", dim=64).embedding_dim == 300
-    assert LongspanConfig(recommender="nrms", dim=64, embedding_dim=100).embedding_dim == 100
+    assert LongspanForRecommendation.configured(recommender="nrms", dim=64).embedding_dim == 300
+    assert LongspanForRecommendation.configured(recommender="nrms", dim=64, embedding_dim=100).embedding_dim == 100
 
 
 def test_tables_are_what_a_step_reads_little_of() -> None:

@@ -177,7 +177,7 @@ def test_every_recommender_has_a_naive_form_here() -> None:
 @torch.no_grad()
 def test_scores_are_those_of_the_formulas(form: str) -> None:
     model = build(form)
-    item, of_user = NAIVE[model.config.recommender]
+    item, of_user = NAIVE[model.config.head.recommender]
     found = model(**batch(model))
     for row, user in enumerate(USERS["user_ids"].tolist()):
         history = USERS["history"][row][USERS["history_mask"][row].bool()].tolist()
@@ -203,14 +203,14 @@ def test_published_sizes_are_the_defaults() -> None:
 def test_new_layers_begin_as_published() -> None:
     """With weights by the width of layers, not those of `initializer_range`, by which they hardly begin to learn."""
     for name in ("nrms", "naml", "npa"):
-        config = LongspanConfig(vocab_size=30, users=3, categories=3, recommender=name)
+        config = LongspanForRecommendation.configured(vocab_size=30, users=3, categories=3, recommender=name)
         model = LongspanForRecommendation(config)
         for module in model.recommender.modules():
             if isinstance(module, (nn.Linear, nn.Conv1d)) and module.weight.numel() > 1000:
                 fan = (module.weight.shape[0] + module.weight.shape[1]) * module.weight[0, 0].numel()
                 assert module.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.1)
                 assert module.bias is None or not module.bias.any()
-        assert model.longspan.embeddings.weight[1:].std().item() == pytest.approx(0.02, rel=0.1)
+        assert model.longspan.embeddings.table.weight[1:].std().item() == pytest.approx(0.02, rel=0.1)
     item = LongspanForRecommendation(LongspanConfig(vocab_size=30)).recommender.item
     assert item.weight.square().sum(1).mean().item() == pytest.approx(256**-0.5, rel=0.1)
 

@@ -20,7 +20,7 @@ def convolution(width: int, causal: bool) -> ShortConvolution:
 def build(head: Any = LongspanModel, **changes: Any) -> Any:
     torch.manual_seed(3)
     shape: dict[str, Any] = {"vocab_size": 23, "dim": 16, "heads": 2, "depth": 2, "short_convolution": 4}
-    return head(LongspanConfig(**shape | changes)).double().eval()
+    return head(head.configured(**shape | changes)).double().eval()
 
 
 def tokens(b: int, t: int) -> Tensor:
@@ -65,7 +65,7 @@ def test_padding_and_batch_mates_change_nothing(causal: bool) -> None:
         mask[:, left : left + 7] = 1
         y = model(padded, attention_mask=mask).last_hidden_state
         torch.testing.assert_close(y[:, left : left + 7], expected)
-        embedded = model.embeddings(padded).masked_fill(mask.unsqueeze(-1) == 0, torch.nan)
+        embedded = model.embeddings.table(padded).masked_fill(mask.unsqueeze(-1) == 0, torch.nan)
         y = model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state
         torch.testing.assert_close(y[:, left : left + 7], expected)
     mask = torch.tensor([[1] * 7, [0] * 7])

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from longspan import LongspanConfig, LongspanForCausalLM, LongspanModel, UserError, mixers
+from longspan import LongspanForCausalLM, LongspanModel, UserError, mixers
 from longspan.models import MixerStates
 from longspan.models.limits import check_length
 
@@ -32,10 +32,10 @@ def settings(form: str, **changes: Any) -> dict[str, Any]:
 
 def build(form: str, **changes: Any) -> LongspanModel:
     torch.manual_seed(3)
-    model = LongspanModel(LongspanConfig(**settings(form, **changes)))
-    if model.ngrams is not None:
+    model = LongspanModel(LongspanModel.configured(**settings(form, **changes)))
+    if model.embeddings.ngrams is not None:
         # New ones are zero, as none has been met.
-        torch.nn.init.normal_(model.ngrams.weight[1:])
+        torch.nn.init.normal_(model.embeddings.ngrams.weight[1:])
     return model.double().eval()
 
 
@@ -142,7 +142,7 @@ def test_states_of_another_model_are_refused() -> None:
 
 def test_no_gradient_flows_past_detached_states() -> None:
     model, ids = build("additive"), tokens()
-    first = model(inputs_embeds=(before := model.embeddings(ids).detach().requires_grad_()), use_cache=True)
+    first = model(inputs_embeds=(before := model.embeddings.table(ids).detach().requires_grad_()), use_cache=True)
     for states, flows in ((first.past_key_values, True), (first.past_key_values.detach(), False)):
         before.grad = None
         model(ids, past_key_values=states).last_hidden_state.sum().backward(retain_graph=True)
@@ -152,7 +152,7 @@ def test_no_gradient_flows_past_detached_states() -> None:
 @every
 def test_activation_checkpointing_gives_the_same_gradients(form: str) -> None:
     torch.manual_seed(3)
-    model = LongspanForCausalLM(LongspanConfig(**settings(form, dropout=0.2))).double().train()
+    model = LongspanForCausalLM(LongspanForCausalLM.configured(**settings(form, dropout=0.2))).double().train()
     ids = tokens(2, 12)
     mask = torch.ones(2, 6)
     mask[1, 4:] = 0
@@ -249,7 +249,7 @@ def test_positions_with_a_period_have_no_end() -> None:
 def test_mistakes_are_named() -> None:
     ids = tokens()
     with pytest.raises(UserError, match="expected a causal model for states"):
-        LongspanModel(LongspanConfig(**settings("additive", causal=False)))(ids, use_cache=True)
+        LongspanModel(LongspanModel.configured(**settings("additive", causal=False)))(ids, use_cache=True)
     model = build("additive")
     states = model.init_states(2)
     with pytest.raises(UserError, match="past_key_values of 3 sequences, got 2"):

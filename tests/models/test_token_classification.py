@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
-from longspan.models import LongspanConfig, LongspanForTokenClassification
-from longspan.models.token_classification import follows
-from longspan.models.words import LETTERS
+from longspan.models import LongspanForTokenClassification
+from longspan.models.heads.token_classification import follows
+from longspan.models.words import LETTERS, WordCharacters
 from longspan.ops.crf import naive_paths
 
 NAMES = ["O", "B-A", "I-A"]
@@ -21,7 +21,7 @@ def build(crf: bool = True, **changes: Any) -> LongspanForTokenClassification:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"vocab_size": 9, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0, "crf": crf}
     settings |= {"id2label": dict(enumerate(NAMES)), "initializer_range": 0.5}
-    model = LongspanForTokenClassification(LongspanConfig(**settings | changes)).double()
+    model = LongspanForTokenClassification(LongspanForTokenClassification.configured(**settings | changes)).double()
     if crf:
         for parameter in model.chain.parameters():
             torch.nn.init.normal_(parameter)
@@ -165,8 +165,9 @@ def test_a_feature_counts() -> None:
 def test_features_of_neighbours_count_as_far_as_asked() -> None:
     # Without layers, a word sees what is hashed for it and nothing else.
     model = build(False, word_characters=True, features=3, feature_neighbours=1, depth=0)
-    assert model.longspan.words is not None
-    torch.nn.init.normal_(model.longspan.words.table.weight)
+    words = model.longspan.embeddings.words
+    assert isinstance(words, WordCharacters)
+    torch.nn.init.normal_(words.table.weight)
     features = torch.ones_like(IDS)
     plain = model(IDS, feature_ids=features).logits[0, FIRST]
     # The feature of the third word of five; that of a word's other tokens does not count.

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from longspan import LongspanConfig, LongspanForSequenceClassification
+from longspan import LongspanForSequenceClassification
 from longspan.errors import UserError
 from longspan.models.wide import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts, spelled
 from longspan.programs import making
@@ -167,7 +167,7 @@ def test_different_n_grams_rarely_have_the_same_hash():
 
 
 def config(**more):
-    return LongspanConfig(
+    return LongspanForSequenceClassification.configured(
         vocab_size=50, dim=8, depth=1, heads=2, num_labels=3, wide=True, wide_buckets=64, initializer_range=0.5,
         problem_type="single_label_classification", **more,
     )  # fmt: skip
@@ -230,7 +230,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
 
 def test_weights_that_are_not_there_are_zeros(model, tmp_path):
     plain = copy.deepcopy(model)
-    plain.wide, plain.config.wide = None, False
+    plain.wide, plain.config.head.wide = None, False
     plain.save_pretrained(tmp_path)
     again = LongspanForSequenceClassification.from_pretrained(tmp_path, wide=True, wide_buckets=64)
     ids = torch.randint(3, 10, (2, 5))
@@ -268,14 +268,14 @@ def test_a_model_of_before_has_no_characters(model, tmp_path):
     model.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     saved = json.loads(file.read_text())
-    del saved["wide_characters"]
+    del saved["head"]["wide_characters"]
     file.write_text(json.dumps(saved))
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert again.wide.spelling is None
     ids = torch.randint(3, 10, (2, 5))
     torch.testing.assert_close(again(ids).logits, model(ids).logits)
     with pytest.raises(UserError, match="wide_characters needs a wide part"):
-        LongspanConfig(wide_characters=True)
+        LongspanForSequenceClassification.configured(wide_characters=True)
 
 
 def test_embeddings_have_no_n_grams(model):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan import LongspanConfig, LongspanModel, UserError
+from longspan import LongspanModel, UserError
 from longspan.models.words import AFFIX, LETTERS, WordCharacters, first_of_words, gathered
 
 # Tokens and whether they begin a word; the first is padding.
@@ -100,17 +100,17 @@ def test_words_gathered_by_sentence_go_back_to_their_places() -> None:
 
 def test_a_model_sees_the_same_word_however_it_was_cut() -> None:
     torch.manual_seed(0)
-    config = LongspanConfig(vocab_size=7, dim=8, heads=2, depth=1, word_characters=True, word_buckets=97)
+    config = LongspanModel.configured(vocab_size=7, dim=8, heads=2, depth=1, word_characters=True, word_buckets=97)
     model = LongspanModel(config).eval()
-    torch.nn.init.normal_(model.words.table.weight)
-    assert model.words.spelling.shape == (7, LETTERS)
+    torch.nn.init.normal_(model.embeddings.words.table.weight)
+    assert model.embeddings.words.spelling.shape == (7, LETTERS)
     model.read_words(module().begins, module().spelling)
-    embedded = model.words(torch.tensor([[1, 2]]))
+    embedded = model.embeddings.words(torch.tensor([[1, 2]]))
     torch.testing.assert_close(embedded[0, 0], embedded[0, 1])
     with pytest.raises(UserError, match="word_characters=True with causal=True; leave"):
-        LongspanConfig(word_characters=True, causal=True)
+        LongspanModel.configured(word_characters=True, causal=True)
     with pytest.raises(UserError, match="word_buckets needs characters of words"):
-        LongspanConfig(word_buckets=7)
+        LongspanModel.configured(word_buckets=7)
     with pytest.raises(UserError, match="this model has word_characters of them, got inputs_embeds"):
         model(inputs_embeds=torch.zeros(1, 2, 8))
     model.resize_token_embeddings(9)

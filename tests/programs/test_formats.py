@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("no_shape_checks")
 def test_files_of_both_formats_give_what_the_model_gives(mixer, options, causal, wide, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    config = LongspanConfig(
+    config = LongspanForSequenceClassification.configured(
         vocab_size=20,
         dim=8,
         depth=1,

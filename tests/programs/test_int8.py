@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, mixers
-from longspan.models.classification import Pooling
+from longspan.models.heads.classification import Pooling
 from longspan.ops.affine import weight_and_bias
 from longspan.programs.int8 import Int8Linear, quantized
 

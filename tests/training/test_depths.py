@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longspan import LongspanConfig, LongspanForMaskedLM, LongspanForSequenceClassification, recipes, train
+from longspan import LongspanForMaskedLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.recipe import Recipe
 from longspan.training.base import LongspanTrainer
@@ -24,7 +24,9 @@ def rates(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[str,
 
 
 def test_rates_fall_with_the_layers_above():
-    model = LongspanForSequenceClassification(LongspanConfig(**SMALL, position="learned", max_positions=8))
+    model = LongspanForSequenceClassification(
+        LongspanForSequenceClassification.configured(**SMALL, position="learned", max_positions=8)
+    )
     some, others = list(model.parameters())[:4], list(model.parameters())[4:]
     groups: list[dict[str, Any]] = [{"params": some, "weight_decay": 0.1}, {"params": others}]
     optimizer = torch.optim.AdamW(groups, lr=0.8)
@@ -42,7 +44,7 @@ def test_rates_fall_with_the_layers_above():
 
 def test_layers_that_share_weights_count_where_they_are_last():
     model = LongspanForSequenceClassification(
-        LongspanConfig(**SMALL, mixers=["additive", "softmax"], share_layers=True)
+        LongspanForSequenceClassification.configured(**SMALL, mixers=["additive", "softmax"], share_layers=True)
     )
     above = layers_above(model)
     blocks = [{above[id(one)] for one in block.parameters()} for block in model.longspan.backbone.blocks]
@@ -61,7 +63,9 @@ def test_layers_that_share_weights_count_where_they_are_last():
     ],
 )
 def test_what_is_frozen(frozen, trained):
-    model = LongspanForSequenceClassification(LongspanConfig(**SMALL, position="none", pooling="mean"))
+    model = LongspanForSequenceClassification(
+        LongspanForSequenceClassification.configured(**SMALL, position="none", pooling="mean")
+    )
     freeze(model, frozen)
     found = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert found
@@ -70,7 +74,7 @@ def test_what_is_frozen(frozen, trained):
 
 
 def test_mistakes():
-    model = LongspanForSequenceClassification(LongspanConfig(**SMALL))
+    model = LongspanForSequenceClassification(LongspanForSequenceClassification.configured(**SMALL))
     with pytest.raises(UserError, match=r"expected training.freeze of at most 3 layers, got 4; choose fewer"):
         freeze(model, 4)
     with pytest.raises(UserError, match=r"expected a model with the layers of longspan .* got Linear; leave them out"):
@@ -79,7 +83,7 @@ def test_mistakes():
     model.pooling.requires_grad_(False)
     with pytest.raises(UserError, match=r"expected something to train, got a model that training.freeze=backbone"):
         freeze(model, "backbone")
-    whole = LongspanForMaskedLM(LongspanConfig(**SMALL))
+    whole = LongspanForMaskedLM(LongspanForMaskedLM.configured(**SMALL))
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))])
     with pytest.raises(UserError, match=r"expected processes that have whole weights for training.layer_decay"):
         decay(optimizer, whole, 0.5)
@@ -149,6 +153,6 @@ def test_tables_of_ngrams_have_the_rate_of_embeddings(animals, tmp_path, created
     overrides = ["training.layer_decay=0.5", "training.learning_rate=0.4", "training.max_steps=1"]
     train(quick(animals, *overrides), run=tmp_path / "run", progress=False)
     (seen,) = created
-    assert seen["longspan.ngrams.weight"] == pytest.approx(0.1)
-    assert seen["longspan.embeddings.weight"] == pytest.approx(0.1)
+    assert seen["longspan.embeddings.ngrams.weight"] == pytest.approx(0.1)
+    assert seen["longspan.embeddings.table.weight"] == pytest.approx(0.1)
     assert seen["classifier.weight"] == pytest.approx(0.4)

@@ -13,9 +13,9 @@ import torch
 from datasets import Dataset
 from transformers import BertConfig
 
-from longspan import LongspanConfig
+from longspan import LongspanModel
 from longspan.errors import UserError
-from longspan.models.encoder import WindowEncoder, described
+from longspan.models.window_encoder import WindowEncoder, described
 from longspan.training import encoder_outputs
 from longspan.training.encoder_outputs import EncoderOutputs
 
@@ -38,10 +38,10 @@ def encoder(**more: Any) -> WindowEncoder:
         intermediate_size=24,
         max_position_embeddings=12,
     )
-    config = LongspanConfig(
+    config = LongspanModel.configured(
         vocab_size=32, encoder="bert", encoder_config=described(bert), encoder_special_ids=[[2], [3]], **more
     )
-    return WindowEncoder(config)
+    return WindowEncoder(config.embeddings)
 
 
 def documents(lengths: list[int] = LENGTHS, **columns: Any) -> Dataset:

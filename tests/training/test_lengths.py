@@ -190,7 +190,7 @@ def test_every_document_counts_the_same(accumulated: int, tmp_path: Path) -> Non
 def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_path: Path) -> None:
     made = trainer(tmp_path)
     classifier = model(problem_type)
-    classifier.longspan.embeddings.sparse = True
+    classifier.longspan.embeddings.table.sparse = True
     batch = _Share(Collator(0), {"input_ids": [3, 4, 5], "labels": label})([])
     assert made._get_num_items_in_batch([batch], torch.device("cpu")) == 0
     loss = made.compute_loss(classifier, batch, num_items_in_batch=torch.tensor(5))
@@ -198,7 +198,7 @@ def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_pa
     assert loss == 0
     # Processes wait for the gradients of each other's weights: all must have some.
     gradients = {name: weight.grad for name, weight in classifier.named_parameters()}
-    tokens = gradients.pop("longspan.embeddings.weight")
+    tokens = gradients.pop("longspan.embeddings.table.weight")
     assert all(gradient is not None and not gradient.any() for gradient in gradients.values())
     # No token has been read.
     assert tokens is not None

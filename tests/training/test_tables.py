@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import AdamW
 from transformers import TrainingArguments
 
-from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification, recipes, train
+from longspan import LongspanForCausalLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
 from longspan.models.ngrams import NgramEmbedding
 from longspan.training import base
@@ -24,7 +24,9 @@ from longspan.training.tables import RowwiseAdam, beside_tables, clip_gradients,
 def model(**changes: Any) -> LongspanForCausalLM:
     torch.manual_seed(3)
     shape: dict[str, Any] = {"vocab_size": 23, "dim": 8, "heads": 2, "depth": 1, "causal": True, "dropout": 0.0}
-    return LongspanForCausalLM(LongspanConfig(**shape | {"ngrams": [2, 3], "ngram_buckets": 500} | changes))
+    return LongspanForCausalLM(
+        LongspanForCausalLM.configured(**shape | {"ngrams": [2, 3], "ngram_buckets": 500} | changes)
+    )
 
 
 def ids(seed: int) -> Tensor:
@@ -69,9 +71,9 @@ def test_a_row_moves_by_the_formula_when_it_is_read() -> None:
 def test_what_is_not_read_stays_and_costs_nothing(tmp_path: Path) -> None:
     each = model()
     steps = optimizer(each, tmp_path)
-    table = each.longspan.ngrams.weight
+    table = each.longspan.embeddings.ngrams.weight
     # The last token of a row has nothing to predict.
-    read = each.longspan.ngrams.buckets(torch.nn.functional.pad(ids(0)[:, :-1], (2, 0), value=-1)).unique()
+    read = each.longspan.embeddings.ngrams.buckets(torch.nn.functional.pad(ids(0)[:, :-1], (2, 0), value=-1)).unique()
     step(each, steps, 0)
     step(each, steps, 0)
     moved = table.detach().abs().sum(1).nonzero().flatten()
@@ -83,7 +85,7 @@ def test_what_is_not_read_stays_and_costs_nothing(tmp_path: Path) -> None:
 
 def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -> None:
     sparse, dense = model(), model()
-    tables = [each.longspan.ngrams.weight for each in (sparse, dense)]
+    tables = [each.longspan.embeddings.ngrams.weight for each in (sparse, dense)]
     steps = optimizer(sparse, tmp_path), optimizer(dense, tmp_path, sparse=False)
     for seed in (0, 1, 0):
         step(sparse, steps[0], seed)
@@ -93,7 +95,7 @@ def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     # N-grams that end a row predict nothing: they are read, but their gradient is zero.
     found, wanted = (each.tables.state[table]["count"] for each, table in zip(steps, tables, strict=True))
-    ends = sparse.longspan.ngrams.buckets(torch.cat([ids(0)[:, -3:], ids(1)[:, -3:]])).unique()
+    ends = sparse.longspan.embeddings.ngrams.buckets(torch.cat([ids(0)[:, -3:], ids(1)[:, -3:]])).unique()
     same = torch.ones(len(found), dtype=torch.bool).index_fill(0, ends, False)
     assert torch.equal(found[same], wanted[same])
     assert found.max() == 2
@@ -148,10 +150,12 @@ def test_what_the_dense_one_has_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cutoffs", [None, [10]])
 def test_tables_of_tokens_beside_a_wide_part(cutoffs: list[int] | None) -> None:
     shape: dict[str, Any] = {"vocab_size": 23, "dim": 8, "heads": 2, "depth": 1, "num_labels": 2, "cutoffs": cutoffs}
-    assert tables_of(LongspanForSequenceClassification(LongspanConfig(**shape))) == []
-    wide = LongspanForSequenceClassification(LongspanConfig(**shape, wide=True, wide_buckets=4))
+    assert tables_of(LongspanForSequenceClassification(LongspanForSequenceClassification.configured(**shape))) == []
+    wide = LongspanForSequenceClassification(
+        LongspanForSequenceClassification.configured(**shape, wide=True, wide_buckets=4)
+    )
     # Clusters of tokens are no single table.
-    assert tables_of(wide) == ([wide.longspan.embeddings] if cutoffs is None else [])
+    assert tables_of(wide) == ([wide.longspan.embeddings.table] if cutoffs is None else [])
     wide.longspan.embeddings.requires_grad_(False)
     assert tables_of(wide) == []
 

@@ -26,7 +26,7 @@ from longspan import (
 from longspan.data.config import DataConfig
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
-from longspan.models.encoder import WindowEncoder
+from longspan.models.window_encoder import WindowEncoder
 from longspan.runs import load_run
 from longspan.tasks.recipe import Recipe
 
@@ -135,8 +135,8 @@ def test_a_trained_encoder(place: Path, tmp_path: Path) -> None:
     fixed = LongspanForSequenceClassification.from_pretrained(place / "run")
     changed = [
         name
-        for name, weight in loaded.longspan.encoder.named_parameters()
-        if not torch.equal(weight, fixed.longspan.encoder.get_parameter(name))
+        for name, weight in loaded.longspan.window_encoder.named_parameters()
+        if not torch.equal(weight, fixed.longspan.window_encoder.get_parameter(name))
     ]
     assert any("attention" in name for name in changed)
     assert any("word_embeddings" in name for name in changed)
@@ -155,7 +155,7 @@ def test_a_run_of_ours_as_encoder(place: Path, tmp_path: Path) -> None:
     LongspanForMaskedLM(config).save_pretrained(tmp_path / "encoder")
     named = f"model.encoder={tmp_path / 'encoder'}"
     train(recipe(place, named, "training.max_steps=1"), run=tmp_path / "run", progress=False)
-    assert load_run(tmp_path / "run").model.config.encoder_config["model_type"] == "longspan"
+    assert load_run(tmp_path / "run").model.config.embeddings.encoder_config["model_type"] == "longspan"
 
 
 def test_questions(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -211,14 +211,17 @@ def test_a_recipe_file_says_it_all(tmp_path: Path) -> None:
             ["model.encoder=./bert", "data.tokens=words"],
             "expected the tokens of the encoder './bert', got",
         ),
-        (["model.encoder=./bert", "model.ngrams=2"], "expected model.ngrams only without a pretrained encoder"),
+        (
+            ["model.encoder=./bert", "model.ngrams=2"],
+            "expected model.ngrams only without encoder, got ngrams=[2] with encoder=",
+        ),
         (
             ["model.encoder=./bert", "model.encoder_window=99"],
             "model.encoder_window to be at most 16, which",
         ),
         (["model.encoder=./bert", "training.word_vectors=x"], "expected training.word_vectors or model.encoder, whose"),
-        (["model.encoder_window=9"], "encoder_window needs a pretrained encoder, got 9 without one; set model.encoder"),
-        (["model.train_encoder=true"], "train_encoder needs a pretrained encoder, got True without one"),
+        (["model.encoder_window=9"], "encoder_window needs model.encoder, got encoder_window=9 without it"),
+        (["model.train_encoder=true"], "train_encoder needs model.encoder, got train_encoder=True without it"),
         (["model.encoder=./bert", "model.encoder_config={}"], "model.encoder_config is set from the data; remove it"),
         (
             ["model.encoder=./pickled"],
@@ -304,7 +307,7 @@ def test_a_strangers_run_executes_nothing(more: dict[str, Any], message: str, ru
     copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
     path = copy / "config.json"
     values = json.loads(path.read_text())
-    values["encoder_config"] |= more
+    values["embeddings"]["encoder_config"] |= more
     path.write_text(json.dumps(values))
     with pytest.raises(UserError, match=message):
         load_run(copy)

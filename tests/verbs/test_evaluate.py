@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, cli, evaluate, generate, recipes
+from longspan import LongspanForSequenceClassification, cli, evaluate, generate, recipes
 from longspan.data.batches.by_length import pad
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
@@ -36,11 +36,13 @@ def made(tmp_path_factory):
                 "model.heads=2", "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
     recipe = recipes.load("quickstart", [f"data.path={data}", *settings])
     tokenizer = build_tokenizer(recipe.data, [" ".join(WORDS["cat"] + WORDS["dog"])])
-    config = LongspanConfig(vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model)
+    config = LongspanForSequenceClassification.configured(
+        vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model
+    )
     model = LongspanForSequenceClassification(config)
     with torch.no_grad():
-        model.longspan.embeddings.weight.zero_()
-        model.longspan.embeddings.weight[tokenizer.convert_tokens_to_ids("purr"), 0] = 1.0
+        model.longspan.embeddings.table.weight.zero_()
+        model.longspan.embeddings.table.weight[tokenizer.convert_tokens_to_ids("purr"), 0] = 1.0
         model.classifier.weight.zero_()
         model.classifier.weight[0, 0] = 20.0
         model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))

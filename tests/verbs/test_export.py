@@ -45,7 +45,9 @@ def run_dir(animals, tmp_path_factory):
     settings = [f"data.path={animals}", "data.tokens=words", "data.max_length=30", "data.keep=last"]
     recipe = recipes.load("quickstart", [*settings, "model.dim=16", "model.heads=2", "model.depth=1"])
     tokenizer = build_tokenizer(recipe.data, ["first second text somewhat longer one word1 word2 purr bark"])
-    config = LongspanConfig(vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model)
+    config = LongspanForSequenceClassification.configured(
+        vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model
+    )
     LongspanForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")

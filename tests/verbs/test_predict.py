@@ -11,7 +11,7 @@ import datasets
 import pytest
 import torch
 
-from longspan import LongspanConfig, LongspanForSequenceClassification, cli, predict, recipes
+from longspan import LongspanForSequenceClassification, cli, predict, recipes
 from longspan.data.sources import paths
 from longspan.data.sources.rows import Row, read_rows
 from longspan.data.text.tokenization import build_tokenizer
@@ -31,11 +31,13 @@ def run_dir(tmp_path_factory):
                 "model.heads=2", "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
     recipe = recipes.load("quickstart", settings)
     tokenizer = build_tokenizer(recipe.data, ["good bad film"])
-    config = LongspanConfig(vocab_size=len(tokenizer), id2label={0: "no", 1: "yes"}, **recipe.model)
+    config = LongspanForSequenceClassification.configured(
+        vocab_size=len(tokenizer), id2label={0: "no", 1: "yes"}, **recipe.model
+    )
     model = LongspanForSequenceClassification(config)
     with torch.no_grad():
-        model.longspan.embeddings.weight.zero_()
-        model.longspan.embeddings.weight[tokenizer.convert_tokens_to_ids("good"), 0] = 1.0
+        model.longspan.embeddings.table.weight.zero_()
+        model.longspan.embeddings.table.weight[tokenizer.convert_tokens_to_ids("good"), 0] = 1.0
         model.classifier.weight.zero_()
         model.classifier.weight[1, 0] = 20.0
         model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))

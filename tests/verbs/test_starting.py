@@ -77,7 +77,7 @@ def test_what_the_run_lacks_is_new_and_what_the_model_lacks_is_left_out(animals,
     assert told["new"] == ["longspan.positions", "longspan.backbone.blocks.0.mixer", "classifier"]
     assert "longspan.backbone.blocks.0.feed_forward" in told["loaded"]
     assert told["left_out"] == [
-        "longspan.ngrams",
+        "longspan.embeddings.ngrams",
         "longspan.positions",
         "longspan.backbone.blocks.0.mixer",
         "longspan.backbone.blocks.1",
@@ -114,7 +114,7 @@ def test_a_head_of_the_same_kind_is_kept_and_special_tokens_are_added(animals, p
     labelled = train(classify(animals, "model.dim=16", "model.heads=2"), run=tmp_path / "labelled", progress=False)
     after = recipes.load("shakespeare", [path, f"model.start_from={labelled.folder}", *shared, *rows])
     result = train(after, run=tmp_path / "after", progress=False)
-    assert result.details["start_from"]["new"] == ["longspan.embeddings.weight of 1 tokens", "lm_head"]
+    assert result.details["start_from"]["new"] == ["longspan.embeddings.table.weight of 1 tokens", "lm_head"]
     old, new = (load_run(folder) for folder in (labelled.folder, tmp_path / "after"))
     assert new.processor.eos_token_id == len(old.processor)
     both = [one.model.get_input_embeddings().weight.detach() for one in (old, new)]
@@ -132,7 +132,10 @@ def test_a_head_of_the_same_kind_is_kept_and_special_tokens_are_added(animals, p
         ("model.heads=4", r"expected model.heads=2 as in"),
         ("data.tokens=bpe", r"expected data.tokens=characters as in '.*plays', .* got bpe"),
         ("data.lowercase=true", r"expected data.lowercase=false as in"),
-        ("model.ngrams=[2] model.ngram_buckets=32", r"expected longspan.ngrams.weight of shape \(16, 16\) as in"),
+        (
+            "model.ngrams=[2] model.ngram_buckets=32",
+            r"expected longspan.embeddings.ngrams.weight of shape \(16, 16\) as in",
+        ),
         ("data.tokenizer_from=other", r"expected the tokenizer of the run in model.start_from.*'other'; leave it out"),
     ],
 )

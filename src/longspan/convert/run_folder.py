@@ -203,7 +203,7 @@ def _model(found: TransformerXL, vocabulary: Vocabulary) -> LongspanForCausalLM:
     end = vocabulary.words.index(_end(vocabulary))
     # On the meta device, as the checkpoint provides the values.
     with torch.device("meta"):
-        model = LongspanForCausalLM(LongspanConfig(**found.config, bos_token_id=end, eos_token_id=end))
+        model = LongspanForCausalLM(LongspanForCausalLM.configured(**found.config, bos_token_id=end, eos_token_id=end))
     model.load_state_dict(found.weights, assign=True)
     model.tie_weights()
     return model.eval()

@@ -254,11 +254,11 @@ def _bias(source: Source, kind: str, layer: int) -> str:
 def _embeddings(source: Source, sizes: _Sizes) -> dict[str, Tensor]:
     weights = {}
     for i, table in enumerate(_by_cluster(source, "word_emb.emb_layers.{}.weight", sizes, sizes.widths)):
-        weights[f"longspan.embeddings.tables.{i}.weight"] = table
+        weights[f"longspan.embeddings.table.tables.{i}.weight"] = table
     if sizes.projected:
         for i, width in enumerate(sizes.widths if sizes.div_val > 1 else sizes.widths[:1]):
             projection = source.take(f"word_emb.emb_projs.{i}", sizes.d_model, width)
-            weights[f"longspan.embeddings.projections.{i}.weight"] = projection
+            weights[f"longspan.embeddings.table.projections.{i}.weight"] = projection
     return weights
 
 

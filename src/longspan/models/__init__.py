@@ -10,16 +10,16 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from longspan.models.causal_lm import LongspanForCausalLM
-from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
-from longspan.models.evidence import LongspanForEvidence
-from longspan.models.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.causal_lm import LongspanForCausalLM
+from longspan.models.heads.classification import LongspanForSequenceClassification
+from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.recommendation import LongspanForRecommendation
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.question_answering import LongspanForQuestionAnswering
-from longspan.models.recommendation import LongspanForRecommendation
 from longspan.models.states import MixerStates
-from longspan.models.token_classification import LongspanForTokenClassification
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)

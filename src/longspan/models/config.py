@@ -1,40 +1,52 @@
 """The configuration of every longspan model."""
 
+import copy
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from longspan.errors import UserError, check_choice
-from longspan.models import recommenders
+from longspan.models import settings
 from longspan.models.backbone import ACTIVATIONS
-from longspan.models.checks import (
-    check_clusters,
-    check_encoder,
-    check_ngrams,
-    check_recommendation,
-    check_targets,
-    check_values,
-    check_words,
-)
+from longspan.models.settings import HeadSettings, PartSettings, check_shares, check_sizes
 
-#: What the embeddings and the layers are made of; the other settings are those of heads, losses and training.
+#: What the layers are made of, and how wide the embeddings are: a model that starts from another one has the same.
 SHAPE = (
     *("dim", "depth", "heads", "feed_forward_dim", "mixers", "mixer_options", "causal", "forget", "rotary"),
-    *("short_convolution", "ngrams", "ngram_buckets", "position", "position_combine", "max_positions"),
-    *("position_period", "embedding_dim", "cutoffs", "div_val", "scale_embeddings", "embedding_norm", "norm"),
-    *("residual", "share_layers", "activation", "word_characters", "word_neighbours"),
-    "word_buckets",
+    *("short_convolution", "position", "position_combine", "max_positions", "position_period", "embedding_dim"),
+    *("scale_embeddings", "embedding_norm", "norm", "residual", "share_layers", "activation"),
 )
-POOLINGS = ("attention", "mean", "max", "mean+max", "first")
-QUESTIONS = ("context", "front")
+_PARTS = ("embeddings", "head")
+#: The smallest value of each size.
+_SIZES = {
+    "dim": 1,
+    "depth": 0,
+    "heads": 1,
+    "vocab_size": 1,
+    "max_positions": 1,
+    "feed_forward_dim": 0,
+    "embedding_dim": 1,
+    "position_period": 1,
+    "short_convolution": 0,
+}
+#: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
+_MOST = {"depth": settings.DEEPEST, "short_convolution": 128}
 
 
 @strict
 class LongspanConfig(PreTrainedConfig):
-    """Shape of a longspan model; the names that other models of transformers use for it work too (`attribute_map`).
+    """Shape of a longspan model: of its backbone, and, as `embeddings` and `head`, of the parts around it.
+
+    The names that other models of transformers use for the backbone's settings work too (`attribute_map`).
 
     Args:
+        embeddings: what turns the input into vectors: settings such as `TokenSettings`, or a dictionary of them with
+            their "kind"; None means plain embeddings of tokens.
+        head: what turns the model's vectors into outputs and a loss, likewise. A model class without settings of its
+            own kind takes their defaults.
         vocab_size: number of token ids.
         dim: width of the model.
         depth: number of layers.
@@ -46,10 +58,6 @@ class LongspanConfig(PreTrainedConfig):
         cross_mixers: names of mixers with cross attention (additive, linear, messages, softmax), repeated over the
             depth, through which each layer attends to another sequence, the context, after its own mixer; None or an
             empty list means none. `mixer_options` counts for them too.
-        question: how models that read a question with a document do so: "context", by cross attention in every layer
-            (if cross_mixers is None, through those of mixers that have it), or "front", in front of the document.
-        part_depth: number of layers over the parts of a document, in models that find those which answer a question.
-        lexical_match: whether such models are told how the words of a question occur in each part.
         causal: whether positions see only themselves and earlier positions.
         forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
             `longspan show additive`). Other mixers ignore it, but one of the model must know it.
@@ -57,30 +65,14 @@ class LongspanConfig(PreTrainedConfig):
             mixers ignore it, but one of the model must know it.
         short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
             4: the position itself and those before it, or with causal=false those around it; 0 means none.
-        ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
-            end at; None or an empty list means none.
-        ngram_buckets: number of vectors for n-grams; those with the same hash share one.
-        word_characters: whether what a word looks like is added to the embeddings of its tokens: its first and its last
-            1 to 5 characters, itself, and its shape, hashed. Not with causal=True, as a word's first token would show
-            the others.
-        word_neighbours: number of words on either side whose hashes are added, too, as pairs with the word for the next
-            ones.
-        feature_neighbours: number of words on either side whose further feature (`features`) is hashed, too, alone and
-            with those next to it.
-        word_buckets: number of vectors for these; those with the same hash share one.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
         position_period: number of tokens after which position numbers restart at 0, for endless streams; None means
             never.
-        embedding_dim: width of the word vectors if it is not that of the model (a linear map connects the two). None
+        embedding_dim: width of the embeddings if it is not that of the model (a linear map connects the two). None
             means dim, or dim / 2 if positions are concatenated, and with a `recommender` from a paper the paper's.
-        cutoffs: first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single
-            cluster, None plain embeddings and softmax.
-        div_val: factor by which each cluster's word vectors are narrower than those of the previous cluster.
         tie_word_embeddings: whether language models use the word vectors as output weights too.
-        tie_projections: per cluster, whether the softmax shares the embeddings' projection; None means all but the
-            first, as published.
         scale_embeddings: whether word vectors are multiplied by the square root of dim.
         embedding_norm: whether the embeddings are normalised; None means only with norm="post", as in BERT.
         norm: "pre", "post" or "none".
@@ -91,72 +83,15 @@ class LongspanConfig(PreTrainedConfig):
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
         token_dropout: probability of zeroing a whole token in training, before positions are added; with
             word_characters, of the token and of the word as a whole, but not of its characters.
-        classifier_dropout: dropout before the classifier, or before a language model's softmax; None means `dropout`.
-        crf: whether a token classifier scores whole sequences of labels, with a score for each label after each other
-            one: a linear-chain conditional random field (Lafferty et al. 2001).
-        features: number of values of a further feature of words that a token classifier reads; 0 for none.
-        feature_values: the values of that feature, from 1 on; the model does not read them.
-        label_scheme: the scheme of the labels that a token classifier was trained with ("plain", "IOB1", "IOB2" or
-            "IOBES"); those it gives are in IOB2 unless they are plain. The model does not read it.
-        pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
-            after the other) or "first".
-        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
-            training documents before the rest is trained, which reads what n-grams say of each class beside its tokens;
-            what each part counts for is chosen on the validation split.
-        wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
-            enough for the training documents, at most 2^20, and 2^22 for all classes together.
-        wide_characters: whether these are also n-grams of 2 to 5 characters within a token, so that what is said of a
-            word is said in part of words that look like it. None means where training documents are few, and training
-            documents held out are predicted better with them; in a model that is built without training, no.
-        label_smoothing: share of the target spread evenly over all classes in the classification loss.
-        class_weights: the weight of each class in the classification loss in training; None means 1.
-        thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
-            apply them.
-        target_mean: what is added to, and `target_scale` what multiplies, the outputs of regression; the loss is that
-            of targets without them.
-        target_scale: see `target_mean`.
-        longest_answer: the most tokens of a document that answer a question.
-        answer_threshold: log-odds, against that there is none, from which an answer to a question is given; None means
-            that one always is. The model does not apply it.
-        recommender: what reads items and users in models that recommend: "longspan", "fastformer", "nrms", "naml",
-            "lstur", "npa", or a dotted path. `dim`, `depth`, `mixers` and what else shapes layers is for the first
-            alone: the others have the sizes of their papers.
-        recommender_options: options of the recommender, such as {"combination": "con"} for lstur.
-        recommendation_loss: "softmax" (each clicked candidate against those of its impression that were not clicked),
-            "binary" (each candidate for itself) or "pairwise" (each clicked one against each that was not).
-        user_mixers: names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`.
-        user_depth: number of layers over the clicks.
-        user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
-        user_position: how clicks are numbered, counting back from the newest: "none", "sinusoidal", "learned" or
-            "fourier"; from `max_positions` on all are equally far with "learned".
-        users: number of known users, 1 to `users`; 0 is one who is not known, as for the next three.
-        categories: number of categories of items.
-        subcategories: number of subcategories.
-        entities: number of entities that items name.
-        user_names: what known users are called, from 1 on; the model does not read names. So the next three.
-        category_names: see `user_names`.
-        subcategory_names: see `user_names`.
-        entity_names: see `user_names`.
-        entity_dim: width of the vectors of entities.
-        abstracts: whether items have abstracts.
         use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
             training; None means no, though `generate` uses states.
-        encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word
-            vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width and
-            `embedding_dim`. None means none.
-        encoder_window: tokens in a window, special tokens included; None means as many as the encoder can read.
-        encoder_overlap: tokens that neighbouring windows share at least; each token is taken from the window in which
-            it is farther from the ends. None means a quarter of a window.
-        train_encoder: whether the encoder is trained, too; if not, its outputs are computed once and kept on disk.
-        encoder_config: the settings of the encoder's own configuration, found when it is read.
-        encoder_special_ids: the ids of the special tokens that it expects before and after a text, found likewise.
         initializer_range: standard deviation of new weights.
         pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
             id is a token.
 
     Raises:
-        UserError: for an unknown pooling or activation, impossible sizes, cutoffs or ties, or two names of one setting
-            with different values.
+        UserError: for values that do not fit together, settings of a part beside those of the backbone, or two names
+            of one setting with different values.
     """
 
     model_type = "longspan"
@@ -182,6 +117,8 @@ class LongspanConfig(PreTrainedConfig):
     }
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses", "user_vectors", "history_weights"]
 
+    embeddings: Any = None
+    head: Any = None
     vocab_size: int = 16000
     dim: int = 256
     depth: int = 2
@@ -190,28 +127,16 @@ class LongspanConfig(PreTrainedConfig):
     mixers: list[str] | None = None
     mixer_options: dict[str, dict[str, Any]] | None = None
     cross_mixers: list[str] | None = None
-    question: str = "context"
-    part_depth: int = 2
-    lexical_match: bool = True
     causal: bool = False
     forget: str = "none"
     rotary: bool = False
     short_convolution: int = 0
-    ngrams: list[int] | None = None
-    ngram_buckets: int = 1 << 16
-    word_characters: bool = False
-    word_neighbours: int = 0
-    feature_neighbours: int = 0
-    word_buckets: int = 1 << 17
     position: str = "sinusoidal"
     position_combine: str = "add"
     max_positions: int = 4096
     position_period: int | None = None
     embedding_dim: int | None = None
-    cutoffs: list[int] | None = None
-    div_val: int = 1
     tie_word_embeddings: bool = True
-    tie_projections: list[bool] | None = None
     scale_embeddings: bool = False
     embedding_norm: bool | None = None
     norm: str = "pre"
@@ -221,76 +146,76 @@ class LongspanConfig(PreTrainedConfig):
     feed_forward_dropout: bool = False
     dropout: float | int = 0.1
     token_dropout: float | int = 0.0
-    classifier_dropout: float | int | None = None
-    crf: bool = False
-    features: int = 0
-    feature_values: list[str] | None = None
-    label_scheme: str = "plain"
-    pooling: str = "attention"
-    wide: bool = False
-    wide_buckets: int | None = None
-    wide_characters: bool | None = None
-    label_smoothing: float | int = 0.0
-    class_weights: list[float] | None = None
-    thresholds: list[float] | None = None
-    target_mean: float | int = 0.0
-    target_scale: float | int = 1.0
-    longest_answer: int = 30
-    answer_threshold: float | int | None = None
-    recommender: str = "longspan"
-    recommender_options: dict[str, Any] | None = None
-    recommendation_loss: str = "softmax"
-    user_mixers: list[str] | None = None
-    user_depth: int = 1
-    user_causal: bool = False
-    user_position: str = "none"
-    users: int = 0
-    categories: int = 0
-    subcategories: int = 0
-    entities: int = 0
-    user_names: list[str] | None = None
-    category_names: list[str] | None = None
-    subcategory_names: list[str] | None = None
-    entity_names: list[str] | None = None
-    entity_dim: int = 0
-    abstracts: bool = False
     use_cache: bool | None = None
-    encoder: str | None = None
-    encoder_window: int | None = None
-    encoder_overlap: int | None = None
-    train_encoder: bool = False
-    encoder_config: dict[str, Any] | None = None
-    encoder_special_ids: list[list[int]] | None = None
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._take_usual_names(kwargs)
+        _refuse_settings_of_parts(kwargs)
+        self.embeddings = settings.parsed("embeddings", self.embeddings or {"kind": "tokens"})
+        self.head = None if self.head is None else settings.parsed("head", self.head)
+        for part in self._parts():
+            part.settle(self)
         self.mixers = ["additive"] if self.mixers is None else self.mixers
         self.mixer_options = {} if self.mixer_options is None else self.mixer_options
         if self.feed_forward_dim is None:
             self.feed_forward_dim = 4 * self.dim
         if self.embedding_dim is None:
-            own = recommenders.word_dim(self.recommender)
-            self.embedding_dim = own or (self.dim // 2 if self.position_combine == "concat" else self.dim)
+            self.embedding_dim = self.dim // 2 if self.position_combine == "concat" else self.dim
         if self.embedding_norm is None:
             self.embedding_norm = self.norm == "post"
-        check_choice("pooling", self.pooling, POOLINGS)
-        check_choice("question", self.question, QUESTIONS)
         check_choice("activation", self.activation, ACTIVATIONS)
-        if self.wide_characters and not self.wide:
+        check_sizes(self, _SIZES, _MOST)
+        check_shares(self, "dropout", "token_dropout")
+        if not 0 <= self.initializer_range < math.inf:
+            raise UserError(f"initializer_range must be at least 0, got {self.initializer_range}; choose another.")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise UserError(
-                "wide_characters needs a wide part, got wide_characters=True with wide=False; set model.wide=true or "
-                "leave it out."
+                f"pad_token_id must be one of the {self.vocab_size} tokens, got {self.pad_token_id}; choose another or "
+                "None."
             )
-        check_values(self)
-        check_words(self)
-        check_clusters(self)
-        check_ngrams(self)
-        check_encoder(self)
-        check_recommendation(self)
         super().__post_init__(**kwargs)
-        check_targets(self)
+        for part in self._parts():
+            part.check(self)
+
+    def with_head(self, kind: type[HeadSettings] | None) -> "LongspanConfig":
+        """Return this configuration, or, if it has a head of another kind, a copy with this kind and its defaults."""
+        if kind is None or isinstance(self.head, kind):
+            return self
+        found = copy.deepcopy(self)
+        found.head = kind()
+        found.head.settle(found)
+        found.head.check(found)
+        return found
+
+    def setting(self, name: str) -> Any:
+        """Return the setting of this name, whichever part has it; None if none has."""
+        return next((getattr(part, name) for part in (self, *self._parts()) if hasattr(part, name)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON, the parts nested; see transformers."""
+        values: dict[str, Any] = super().to_dict()
+        return values | {part.part: part.to_dict() for part in self._parts()}
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return the configuration that `to_dict` described; see transformers.
+
+        Further settings may be those of its embeddings and its head, too, each by its name or in a dictionary.
+        """
+        merged: dict[str, Any] = {}
+        for part in _PARTS:
+            known = config_dict.get(part) or {}
+            names = settings.load(part, known["kind"]).settings() if known else {}
+            given = {name: kwargs.pop(name) for name in names if name in kwargs}
+            if isinstance(kwargs.get(part), Mapping):
+                given |= kwargs.pop(part)
+            merged |= {part: {**known, **given}} if given else {}
+        return super().from_dict({**config_dict, **merged}, **kwargs)
+
+    def _parts(self) -> list[PartSettings]:
+        return [part for part in (self.embeddings, self.head) if part is not None]
 
     def _take_usual_names(self, given: dict[str, Any]) -> None:
         """Move what is given by the names of `attribute_map` to its own fields, before others are derived from them."""
@@ -306,3 +231,15 @@ class LongspanConfig(PreTrainedConfig):
                 )
             setattr(self, name, value)
             taken[name] = alias
+
+
+def _refuse_settings_of_parts(given: Mapping[str, Any]) -> None:
+    """Raise UserError for a setting of embeddings or a head among those of the backbone."""
+    for name, value in given.items():
+        if name in PreTrainedConfig.__dataclass_fields__:
+            continue
+        for part, kind in settings.homes(name):
+            raise UserError(
+                f"{name} is a setting of the {part} {kind!r}, got {name}={value!r} beside those of the backbone; give "
+                f"it with {part}={{'kind': {kind!r}, ...}}, or leave it out."
+            )

@@ -15,16 +15,18 @@ from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.imports import named_in
-from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.backbone import Backbone, Block
-from longspan.models.checks import check_attentions
 from longspan.models.config import LongspanConfig
-from longspan.models.encoder import WindowEncoder
-from longspan.models.ngrams import NOTHING, HashedEmbedding, NgramEmbedding
+from longspan.models.embeddings.base import Embeddings
+from longspan.models.embeddings.encoder import EncoderEmbeddings, EncoderSettings
+from longspan.models.embeddings.tokens import TokenSettings, token_settings, without_tokens
+from longspan.models.ngrams import HashedEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
+from longspan.models.settings import HeadSettings, arguments
 from longspan.models.short_convolution import ShortConvolution
 from longspan.models.states import MixerStates
+from longspan.models.window_encoder import WindowEncoder
 from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
 
@@ -38,7 +40,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     The heads' `forward` names each argument it takes, so that unknown ones are errors, and `Trainer` keeps the columns
     it needs. A head with a loss takes `num_items_in_batch` and divides by it (`longspan.models.losses.mean_loss`).
+
+    Attributes:
+        head_settings: the settings of the head, `config.head`; None if it has none, or for a model without a head.
     """
+
+    head_settings: ClassVar[type[HeadSettings] | None] = None
 
     config_class = LongspanConfig
     config: LongspanConfig
@@ -46,11 +53,33 @@ class LongspanPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules: ClassVar[list[str]] = ["LongspanLayer"]
 
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config.with_head(self.head_settings))
+
+    @classmethod
+    def configured(cls, **settings: Any) -> LongspanConfig:
+        """Return the configuration of such a model from settings of all its parts side by side, as recipes have them.
+
+        Raises:
+            UserError: A setting is none of these parts', or has a value that does not fit.
+        """
+        return LongspanConfig(**arguments(settings, (TokenSettings, EncoderSettings), cls.head_settings))
+
+    def head_dropout(self) -> Dropout:
+        """Return the dropout in front of a head that has `classifier_dropout` among its settings."""
+        own = self.config.head.classifier_dropout
+        return Dropout(self.config.dropout if own is None else own)
+
     @property
-    def frozen_encoder(self) -> "WindowEncoder | None":
-        """The pretrained encoder that reads the tokens (`config.encoder`), unless it is trained or there is none."""
-        encoder = getattr(self.base_model, "encoder", None)
-        return None if encoder is None or encoder.trained else encoder
+    def window_encoder(self) -> WindowEncoder | None:
+        """The pretrained encoder that reads the tokens; None without one."""
+        embeddings = getattr(self.base_model, "embeddings", None)
+        return embeddings.encoder if isinstance(embeddings, EncoderEmbeddings) else None
+
+    @property
+    def frozen_encoder(self) -> WindowEncoder | None:
+        """That encoder, unless it is trained, too."""
+        return None if self.window_encoder is None or self.window_encoder.trained else self.window_encoder
 
     @property
     def accepts_loss_kwargs(self) -> bool:
@@ -69,13 +98,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 module.spelling.copy_(spelling)
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
-        """Change the number of tokens; see transformers. Raises UserError with adaptive embeddings or an encoder."""
-        if self.config.encoder is not None:
-            raise UserError(
-                "expected embeddings of its own to resize, got a model whose tokens are those of "
-                f"{self.config.encoder!r}; train one with another encoder."
-            )
-        if self.config.cutoffs is not None:
+        """Change the number of tokens; see transformers. Raises UserError unless they have vectors of their own."""
+        if token_settings(self.config, "resize_token_embeddings").cutoffs is not None:
             raise UserError(
                 "expected plain embeddings to resize, got clusters of tokens (cutoffs); build a new model with another "
                 "vocab_size."
@@ -105,6 +129,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def _upload_modified_files(self, working_dir: str | Path, repo_id: str, *arguments: Any, **options: Any) -> Any:
         put_card(self, Path(working_dir), repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *arguments, **options)
+
+
+def check_attentions(config: LongspanConfig, wanted: bool | None) -> None:
+    """Check that nobody asks for attention maps, in a call or in the configuration."""
+    if wanted or (wanted is None and config.output_attentions):
+        raise UserError("expected output_attentions=False, as mixers return no attention maps, got True; leave it out.")
 
 
 def build_backbone(config: LongspanConfig, depth: int, cross_mixers: list[str] | None) -> Backbone:
@@ -145,12 +175,12 @@ class LongspanModel(LongspanPreTrainedModel):
 
     `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
     t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
-    `added_embeds`, like the embeddings of tokens, are added to these, 0 at padding. With `config.encoder`, a pretrained
-    encoder (`WindowEncoder`) and a linear map take the place of the embeddings; `inputs_embeds` are then what that
-    encoder returns, and `input_ids` may be given beside them. Positions
-    count from each row's first real token unless `position_ids` are given. `document_ids` (b, t) numbers packed
-    documents. With `cross_mixers`, each layer attends to `context` (b, m, dim), such as the `last_hidden_state` of a
-    question, where `context_mask` (b, m) is 1; without a context, rows are read as if there was no cross attention.
+    `added_embeds`, like the embeddings of tokens, are added to these, 0 at padding. Other `config.embeddings` may read
+    other streams, each under its own name in place of `input_ids`; with a pretrained encoder, `inputs_embeds` are what
+    it returns, and `input_ids` may be given beside them. Positions count from each row's first real token unless
+    `position_ids` are given. `document_ids` (b, t) numbers packed documents. With `cross_mixers`, each layer attends to
+    `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1; without a
+    context, rows are read as if there was no cross attention.
     `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence,
@@ -164,39 +194,8 @@ class LongspanModel(LongspanPreTrainedModel):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        assert config.embedding_dim is not None
-        self.embeddings: nn.Module
-        self.encoder: WindowEncoder | None = None
-        if config.encoder is not None:
-            width = config.embedding_dim
-            self.encoder = WindowEncoder(config)
-            self.embeddings = nn.Linear(self.encoder.width, width)
-        elif config.cutoffs is None:
-            width = config.embedding_dim
-            self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        else:
-            width = config.dim
-            self.embeddings = AdaptiveEmbedding(
-                config.vocab_size,
-                width,
-                cutoffs=config.cutoffs,
-                embedding_dim=config.embedding_dim,
-                div_val=config.div_val,
-                padding_idx=config.pad_token_id,
-            )
-        self.ngrams: NgramEmbedding | None = None
-        if config.ngrams is not None:
-            self.ngrams = NgramEmbedding(config.ngrams, config.ngram_buckets, width)
-        self.words: WordCharacters | None = None
-        if config.word_characters:
-            self.words = WordCharacters(
-                config.vocab_size,
-                width,
-                buckets=config.word_buckets,
-                neighbours=config.word_neighbours,
-                feature_neighbours=config.feature_neighbours,
-                dropout=config.token_dropout,
-            )
+        self.embeddings: Embeddings = config.embeddings.build(config)
+        width = self.embeddings.output_dim
         self.positions = Positions(
             config.position,
             width,
@@ -213,10 +212,10 @@ class LongspanModel(LongspanPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings if self.encoder is None else self.encoder.model.get_input_embeddings()
+        return self.embeddings.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embeddings = value
+        self.embeddings.set_input_embeddings(value)
 
     def init_states(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
@@ -238,7 +237,7 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         layers = self.backbone.init_states(batch_size, dtype, device)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
-        recent = None if self.ngrams is None else self.ngrams.first(batch_size, device)
+        recent = self.embeddings.first(batch_size, device)
         return MixerStates(layers, seen, 0, self.backbone.layers, recent)
 
     def states_from(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> MixerStates:
@@ -264,13 +263,11 @@ class LongspanModel(LongspanPreTrainedModel):
         feature_ids: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
+        **streams: Tensor | None,
     ) -> BaseModelOutputWithPast:
         check_attentions(self.config, output_attentions)
-        both = input_ids is not None and inputs_embeds is not None
-        if (input_ids is None and inputs_embeds is None) or (both and self.encoder is None):
-            raise UserError("expected either input_ids or inputs_embeds, got both or neither; give exactly one.")
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
+        streams |= {"input_ids": input_ids, "feature_ids": feature_ids}
+        given = self._given(streams, inputs_embeds)
         length = given.shape[1]
         if not length:
             raise UserError(
@@ -281,9 +278,6 @@ class LongspanModel(LongspanPreTrainedModel):
         if inputs_embeds is not None and mask is not None:
             # Replaced, not multiplied: 0 times NaN is NaN, in the gradients of every weight.
             inputs_embeds = inputs_embeds.masked_fill(~mask.unsqueeze(-1), 0)
-        if inputs_embeds is None and self.encoder is not None:
-            inputs_embeds = self.encoder(input_ids, mask, document_ids)
-        embedded = self.embed(input_ids, inputs_embeds)
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
@@ -292,26 +286,19 @@ class LongspanModel(LongspanPreTrainedModel):
                 "expected a model with causal=False and no states for a context, got causal=True or states; leave them "
                 "or the context out."
             )
-        states = self._states(past_key_values, use_cache, embedded, document_ids)
-        if states is not None and mask is not None and not torch.compiler.is_compiling() and mask.all():
+        streaming = past_key_values is not None or use_cache
+        if streaming and mask is not None and not torch.compiler.is_compiling() and mask.all():
             # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
             mask = None
-        ids = None
-        if self.ngrams is not None:
-            ids = _real_ids(input_ids, mask)
-            embedded = embedded + self.ngrams(ids, document_ids, None if states is None else states.recent)
-        if self.training and self.words is not None:
-            # Its characters still tell what a word without a token is.
-            embedded = self._without_tokens(embedded)
-        if self.words is not None:
-            looks = self.words(_given(input_ids, "word_characters"), mask, feature_ids)
-            embedded = embedded + looks.to(embedded.dtype)
+        before = None if past_key_values is None else past_key_values.recent
+        embedded = self.embeddings(streams, vectors=inputs_embeds, mask=mask, document_ids=document_ids, before=before)
+        states = self._states(past_key_values, use_cache, embedded, document_ids)
         if added_embeds is not None:
             embedded = embedded + added_embeds
         if self.config.scale_embeddings:
             embedded = embedded * self.config.dim**0.5
-        if self.training and self.words is None:
-            embedded = self._without_tokens(embedded)
+        if self.training and self.config.token_dropout and not self.embeddings.drops_tokens:
+            embedded = without_tokens(embedded, self.config.token_dropout)
         numbers = count_positions(torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask)
         if position_ids is not None:
             placed = self.positions.at(embedded, position_ids)
@@ -329,7 +316,7 @@ class LongspanModel(LongspanPreTrainedModel):
             seen = None if context_mask is None else context_mask.bool()
             x = self.backbone(x, mask, document_ids, hidden_states, context, seen)
         else:
-            x, after = states.step(self.backbone, x, mask, hidden_states, ids)
+            x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after
         return BaseModelOutputWithPast(
             last_hidden_state=x,
@@ -337,26 +324,19 @@ class LongspanModel(LongspanPreTrainedModel):
             hidden_states=None if hidden_states is None else (*hidden_states, x),
         )
 
-    def read(self, input_ids: Tensor | None, mask: Tensor | None = None) -> Tensor | None:
-        """Return what the pretrained encoder says about tokens, (b, t, width), as `inputs_embeds`; None without one."""
-        return None if self.encoder is None or input_ids is None else self.encoder(input_ids, mask)
-
-    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None = None) -> Tensor:
-        """Return the vectors of tokens, (b, t, width), before positions: with an encoder, of what `read` returned."""
-        if self.encoder is None and inputs_embeds is not None:
-            return inputs_embeds
-        if self.encoder is not None:
-            assert inputs_embeds is not None
-            inputs_embeds = inputs_embeds.to(self.dtype)
-        embedded: Tensor = self.embeddings(input_ids if inputs_embeds is None else inputs_embeds)
-        return embedded
-
-    def _without_tokens(self, embedded: Tensor) -> Tensor:
-        """Return the embeddings of training, some tokens replaced by zeros."""
-        if not self.config.token_dropout:
-            return embedded
-        kept = torch.rand(embedded.shape[:2], device=embedded.device) >= self.config.token_dropout
-        return embedded * kept.unsqueeze(-1)
+    def _given(self, streams: Mapping[str, Tensor | None], inputs_embeds: Tensor | None) -> Tensor:
+        """Return what the embeddings read: the main stream, or what was given in its place."""
+        main, *others = self.embeddings.streams
+        for name, stream in streams.items():
+            if stream is not None and name not in self.embeddings.streams:
+                raise TypeError(f"expected {' or '.join([main, *others])}, which these embeddings read, got {name}")
+        given = streams.get(main)
+        both = given is not None and inputs_embeds is not None
+        if (given is None and inputs_embeds is None) or (both and not self.embeddings.reads_beside_vectors):
+            raise UserError(f"expected either {main} or inputs_embeds, got both or neither; give exactly one.")
+        found = given if inputs_embeds is None else inputs_embeds
+        assert found is not None
+        return found
 
     def _states(
         self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
@@ -377,19 +357,3 @@ class LongspanModel(LongspanPreTrainedModel):
                 "batch, or init_states."
             )
         return states
-
-
-def _real_ids(input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Return the ids that n-grams are made of."""
-    ids = _given(input_ids, "ngrams")
-    return ids if mask is None else ids.masked_fill(~mask, NOTHING)
-
-
-def _given(input_ids: Tensor | None, option: str) -> Tensor:
-    """Return the ids that an option of the configuration reads."""
-    if input_ids is None:
-        raise UserError(
-            f"expected input_ids, as this model has {option} of them, got inputs_embeds; give ids, or build the model "
-            f"without {option}."
-        )
-    return input_ids

@@ -1,8 +1,15 @@
 """Models that read a question with a document: by cross attention in every layer, or in front of it."""
 
+from typing import Any
+
 from longspan import mixers
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
+
+
+def check_question(settings: Any) -> None:
+    """Raise UserError unless the `question` of a head's settings is a way to read one."""
+    check_choice("question", settings.question, ("context", "front"))
 
 
 def settle_question(config: LongspanConfig) -> None:
@@ -13,7 +20,7 @@ def settle_question(config: LongspanConfig) -> None:
     Raises:
         UserError: No mixer has cross attention, or there are cross mixers for a question in front.
     """
-    if config.question == "front":
+    if config.head.question == "front":
         if config.cross_mixers:
             raise UserError(
                 "cross_mixers are for question='context', got "

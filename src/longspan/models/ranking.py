@@ -6,11 +6,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from longspan.errors import UserError
-from longspan.models.checks import RECOMMENDATION_LOSSES
 from longspan.models.losses import IGNORED, mean_loss
 from longspan.ops.pooling import accumulation_dtype
 
-__all__ = ["RECOMMENDATION_LOSSES", "count_items", "ranking_loss"]
+LOSSES = ("softmax", "binary", "pairwise")
 
 
 def ranking_loss(name: str, scores: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:

@@ -1,7 +1,7 @@
 """The README of an exported program, with the lines that load and run it."""
 
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.models.classification import MULTI_LABEL, REGRESSION
+from longspan.models.heads.classification import MULTI_LABEL, REGRESSION
 from longspan.programs.exported import Export
 from longspan.tasks.base import Run
 

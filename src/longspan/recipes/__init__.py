@@ -17,7 +17,7 @@ from longspan.errors import UserError
 from longspan.hints import expectation, matches
 from longspan.recipes import keys, reading, starting
 from longspan.recipes.finding import DEFAULT_TASK, names, read
-from longspan.recipes.keys import FROM_DATA, SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
+from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.values import Raw, coerce, split_override
 from longspan.tasks import options
 from longspan.tasks.base import Task
@@ -149,13 +149,14 @@ def _checked(table: str, values: Mapping[str, Any], task: Task, recipe: str) -> 
 def _check_key(table: str, key: str, task: Task, recipe: str) -> None:
     if key in known(table, task):
         return
-    if table == "model" and key in FROM_DATA:
+    if table == "model" and keys.set_by_data(key, task):
         raise UserError(f"model.{key} is set from the data; remove it from the recipe.")
     if table == "training" and key in SET_ELSEWHERE:
         raise UserError(f"training.{key} cannot be set in a recipe; {SET_ELSEWHERE[key]}.")
-    others = [name for name in tasks.names() if name != task.name and key in known(table, tasks.load(name))]
-    if others:
+    if found := keys.elsewhere(table, key, task):
+        part, having = found
         raise UserError(
-            f"{table}.{key} is not for the task {task.name!r} but for {others[0]!r}; remove it from the recipe."
+            f"{table}.{key} is not for the task {task.name!r} but for {', '.join(map(repr, having))}"
+            f"{f', as a setting of the {part.split()[0]}' if part else ''}; remove it from the recipe."
         )
     raise UserError(f"unknown key '{table}.{key}'; {keys.hint(key, task, recipe, table)}")

@@ -1,8 +1,9 @@
 """The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
 
-`[data]` is what the task's `data_config` declares, `[model]` what `LongspanConfig` and `ModelOptions` do, and
-`[training]` what the task's `training_options` and `transformers.TrainingArguments` do. Meanings come from the
-"Attributes:" or "Args:" of their docstrings, or from the field's own `help`.
+`[data]` is what the task's `data_config` declares, `[model]` what `ModelOptions`, `LongspanConfig` (the backbone) and
+the settings of the task's embeddings and head do, and `[training]` what the task's `training_options` and
+`transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of their docstrings, or from the
+field's own `help`.
 """
 
 import dataclasses
@@ -17,20 +18,15 @@ from typing import Any
 from longspan import tasks
 from longspan.errors import UserError, listing, nearest
 from longspan.hints import expectation
+from longspan.models.settings import PartSettings
 from longspan.recipes.synonyms import KEYS
 from longspan.tasks.base import Task
 from longspan.tasks.options import ModelOptions
 
 TABLES = ("data", "model", "training")
 
-FROM_DATA = (
-    *("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"),
-    *("class_weights", "thresholds", "target_mean", "target_scale", "encoder_config", "encoder_special_ids"),
-    *("features", "feature_values", "label_scheme"),
-    *("users", "categories", "subcategories", "entities", "entity_dim", "abstracts"),
-    *("user_names", "category_names", "subcategory_names", "entity_names"),
-)
-"""Keys of `LongspanConfig` that the data or the encoder decide."""
+_BACKBONE_FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
+"""Keys of `LongspanConfig` that the data decide."""
 
 SET_ELSEWHERE = {
     "output_dir": "name the run folder with --run",
@@ -90,6 +86,7 @@ class Key:
 
     Attributes:
         table: "data", "model" or "training".
+        part: In "model", which part of it has the key, such as "backbone" or "head classification"; else "".
         name: Its name in that table.
         type: What it holds, in words.
         default: What holds where a recipe says nothing.
@@ -97,6 +94,7 @@ class Key:
     """
 
     table: str
+    part: str
     name: str
     type: str
     default: Any
@@ -108,8 +106,30 @@ def known(table: str, task: Task) -> dict[str, Any]:
     if table == "data":
         return typing.get_type_hints(task.data_config)
     if table == "model":
-        return _model_keys()
+        return {name: hint for part in parts(task).values() for name, hint in part.items()}
     return typing.get_type_hints(task.training_options) | _training_keys()
+
+
+def parts(task: Task) -> dict[str, dict[str, Any]]:
+    """Return the keys of `[model]` with their types, by the part of the model that has them."""
+    found = {"model": typing.get_type_hints(ModelOptions), "backbone": _backbone()}
+    found |= {_title(kind): kind.fields(from_data=False) for kind in _kinds(task)}
+    return {part: {name: hint for name, hint in own.items() if name not in task.unused} for part, own in found.items()}
+
+
+def set_by_data(key: str, task: Task) -> bool:
+    """Say whether a key of `[model]` is one that the data, or what is read besides, decide."""
+    return key in _BACKBONE_FROM_DATA or any(key in kind.fields(from_data=True) for kind in _kinds(task))
+
+
+def elsewhere(table: str, key: str, task: Task) -> tuple[str, list[str]] | None:
+    """Return the part that has a key which a task lacks, "" outside of "model", and the tasks where it is one."""
+    others = [tasks.load(name) for name in tasks.names() if name != task.name]
+    having = [other for other in others if key in known(table, other)]
+    if not having:
+        return None
+    part = next((part for part, names in parts(having[0]).items() if key in names), "") if table == "model" else ""
+    return part, [other.name for other in having]
 
 
 def explained(task: Task) -> list[Key]:
@@ -185,27 +205,42 @@ def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str]
 
 
 def _key(table: str, name: str, task: Task) -> Key:
-    kind = _declared_by(table, name, task)
+    kind, part = _declared_by(table, name, task)
     field = next(field for field in dataclasses.fields(kind) if field.name == name)
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if table == "training":
         default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
     elif table == "model" and kind is not ModelOptions and default is not None:
         # A task may have others. None is described: it stands for what follows from other keys.
-        default = getattr(task.configure({}, {}), name)
-    return Key(table, name, expectation(known(table, task)[name]), default, meanings(kind)[name])
+        found = task.configure({}, {}).setting(name)
+        default = default if found is None or default is dataclasses.MISSING else found
+    default = None if default is dataclasses.MISSING else default
+    return Key(table, part, name, expectation(known(table, task)[name]), default, meanings(kind)[name])
 
 
-def _declared_by(table: str, name: str, task: Task) -> type:
+def _declared_by(table: str, name: str, task: Task) -> tuple[type, str]:
+    """Return the class whose field a key is, and the part of the model that it belongs to."""
     from transformers import TrainingArguments
 
     from longspan import LongspanConfig
 
     if table == "data":
-        return task.data_config
-    if table == "model":
-        return ModelOptions if name in typing.get_type_hints(ModelOptions) else LongspanConfig
-    return task.training_options if name in typing.get_type_hints(task.training_options) else TrainingArguments
+        return task.data_config, ""
+    if table == "training":
+        return task.training_options if name in typing.get_type_hints(task.training_options) else TrainingArguments, ""
+    part = next(part for part, names in parts(task).items() if name in names)
+    kinds = {"model": ModelOptions, "backbone": LongspanConfig, **{_title(kind): kind for kind in _kinds(task)}}
+    return kinds[part], part
+
+
+def _kinds(task: Task) -> list[type[PartSettings]]:
+    """Return the settings of the parts around the backbone of a task's models."""
+    head = getattr(task.model_class, "head_settings", None)
+    return [*task.embeddings, *([head] if head else [])]
+
+
+def _title(kind: type[PartSettings]) -> str:
+    return f"{kind.part} {kind.kind()}"
 
 
 @functools.cache
@@ -244,13 +279,12 @@ def _training_keys() -> dict[str, Any]:
 
 
 @functools.cache
-def _model_keys() -> dict[str, Any]:
+def _backbone() -> dict[str, Any]:
     from longspan import LongspanConfig
 
     # Only the fields it declares itself: those of its Hugging Face base class are not for recipes.
     own = inspect.get_annotations(LongspanConfig, eval_str=True)
-    return typing.get_type_hints(ModelOptions) | {
-        name: hint
-        for name, hint in own.items()
-        if name not in FROM_DATA and typing.get_origin(hint) is not typing.ClassVar
+    apart = (*_BACKBONE_FROM_DATA, "embeddings", "head")
+    return {
+        name: hint for name, hint in own.items() if name not in apart and typing.get_origin(hint) is not typing.ClassVar
     }

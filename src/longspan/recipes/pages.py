@@ -71,8 +71,10 @@ def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
         ),
     ]
     for table in keys.TABLES:
-        lines = [f"[{table}]"]
+        lines, part = [f"[{table}]"], ""
         for key in (key for key in found if key.table == table):
+            if key.part != part:
+                lines, part = [*lines, *([] if len(lines) == 1 else [""]), f"# {key.part}"], key.part
             default = "" if key not in changed else f"; default {_shown(key.default)}"
             text = f"{table}.{key.name}={_shown(_value(recipe, key))}  ({key.type}{default})"
             lines += [

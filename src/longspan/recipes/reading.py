@@ -5,13 +5,11 @@ override, together with what the file says of their vectors.
 """
 
 from longspan.errors import UserError
+from longspan.models.embeddings.tokens import TokenSettings
 from longspan.recipes.starting import TOKENS, Tables
 from longspan.training import encoders
 
-_VECTORS = (
-    *("ngrams", "ngram_buckets", "cutoffs", "div_val", "tie_projections", "scale_embeddings", "embedding_dim"),
-    *("word_characters", "word_neighbours", "feature_neighbours", "word_buckets"),
-)
+_VECTORS = (*TokenSettings.settings(), "scale_embeddings", "embedding_dim")
 
 
 def give_way(tables: Tables) -> None:

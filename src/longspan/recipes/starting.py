@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError, suggestion
+from longspan.models import config as backbone
 from longspan.models.backbone import WANTED, known_to
-from longspan.models.config import SHAPE, LongspanConfig
+from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.tokens import TokenSettings
 from longspan.tasks.base import Task
 from longspan.tasks.recipe import Recipe
+
+SHAPE = (*backbone.SHAPE, *(name for name in TokenSettings.settings() if name != "feature_neighbours"))
+"""The keys of `[model]` that say what the embeddings and the layers are; not so what data the former read."""
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
 """The keys of `[data]` that say what the tokens are."""
@@ -70,13 +75,13 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
 def _written() -> set[str]:
     """Return the keys that a resolved recipe has: TOML cannot say None, and mixers do not know all of the others."""
     new = LongspanConfig()
-    return {key for key in SHAPE if getattr(new, key) is not None and key not in WANTED} - {"causal"}
+    return {key for key in SHAPE if new.setting(key) is not None and key not in WANTED} - {"causal"}
 
 
 def _shape(run: Recipe, task: Task, mixers: list[str] | None) -> dict[str, Any]:
     """Return the `[model]` keys of a run that a model of `task` starts with, with other `mixers` if they are given."""
     config = run.task.configure(run.model, {})
-    shape = {key: getattr(config, key) for key in SHAPE}
+    shape = {key: config.setting(key) for key in SHAPE}
     used = shape["mixers"] if mixers is None else mixers
     shape["mixer_options"] = {name: kept for name, kept in shape["mixer_options"].items() if name in used}
     if not shape["causal"]:

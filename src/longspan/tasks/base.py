@@ -22,8 +22,10 @@ from longspan.data.sources.rows import Row
 from longspan.data.text.words import letters, word_starts
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
-from longspan.models.encoder import STAND_IN
+from longspan.models.embeddings.encoder import EncoderSettings
+from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.publishing import NAME
+from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
@@ -167,10 +169,10 @@ class Task(abc.ABC, Generic[S, D, O]):
     cuts_examples: ClassVar[bool] = True
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
-    #: Whether it fits the wide part that `model.wide` asks for.
-    fits_wide: ClassVar[bool] = False
-    #: Whether its models read a question with each document, as `model.question` and `model.cross_mixers` say.
-    reads_questions: ClassVar[bool] = False
+    #: What turns its inputs into vectors: the kind whose required settings a recipe gives, or the first.
+    embeddings: ClassVar[Sequence[type[EmbeddingSettings]]] = (TokenSettings, EncoderSettings)
+    #: Settings of the model's parts that it has no use for: by default, attention to another sequence.
+    unused: ClassVar[frozenset[str]] = frozenset({"cross_mixers"})
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -228,20 +230,10 @@ class Task(abc.ABC, Generic[S, D, O]):
         Raises:
             UserError: For settings that do not fit each other, or the task.
         """
-        if settings.get("wide") and not self.fits_wide:
-            raise UserError(
-                f"expected model.wide only for documents with one class each, got it for the task {self.name!r}; leave "
-                "it out."
-            )
-        asked = next((key for key in ("question", "cross_mixers") if settings.get(key)), None)
-        if asked and not self.reads_questions:
-            raise UserError(
-                f"expected model.{asked} only where documents come with questions, got it for the task {self.name!r}; "
-                "leave it out."
-            )
-        # Models without weights, built to find out about the rest of them, do without the encoder's own settings.
-        stand_in = {"encoder_config": STAND_IN} if settings.get("encoder") else {}
-        return LongspanConfig(**{**stand_in, **settings, **from_data})
+        # Models without weights, built to find out about the rest of them, do without what is found in files.
+        stand_in = chosen_kind(settings, self.embeddings).stand_in
+        given = {**stand_in, **settings, **from_data}
+        return LongspanConfig(**arguments(given, self.embeddings, getattr(self.model_class, "head_settings", None)))
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Build a model of these `[model]` settings without memory or values, to find mistakes before data are read.
@@ -272,7 +264,7 @@ class Task(abc.ABC, Generic[S, D, O]):
             found = encoders.settings(encoder, prepared.processor)
         model = self.model_class(self.configure(recipe.model, {**prepared.config, **found}))
         if encoder:
-            encoders.fill(model.base_model.encoder, encoder)
+            encoders.fill(model.window_encoder, encoder)
         if isinstance(model, LongspanPreTrainedModel) and prepared.processor.is_fast:
             model.read_words(*map(torch.from_numpy, (word_starts(prepared.processor), letters(prepared.processor))))
         return model

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from longspan.data.batches.by_length import pad
 from longspan.data.sources.announcements import note
 from longspan.errors import UserError
-from longspan.models.encoder import WindowEncoder
+from longspan.models.window_encoder import WindowEncoder
 from longspan.report import size
 from longspan.training import processes
 

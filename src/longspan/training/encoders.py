@@ -14,7 +14,7 @@ from transformers.utils import logging as messages
 from longspan.data.sources.opening import expand, missing
 from longspan.data.text.tokenization import special_tokens
 from longspan.errors import UserError
-from longspan.models.encoder import WindowEncoder, described
+from longspan.models.window_encoder import WindowEncoder, described
 
 
 def check_tokens(encoder: str, tokens: str) -> None:
@@ -26,7 +26,7 @@ def check_tokens(encoder: str, tokens: str) -> None:
 
 
 def described_by(name: str) -> dict[str, Any]:
-    """Return the configuration of an encoder, as `longspan.models.encoder.described` does.
+    """Return the configuration of an encoder, as `longspan.models.window_encoder.described` does.
 
     Args:
         name: Its folder, or its name on the Hub.

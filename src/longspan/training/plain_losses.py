@@ -33,7 +33,7 @@ class PlainLosses(Trainer):
                 "expected training.label_smoothing_factor=0 for a model whose labels are not single classes, got "
                 f"{smoothing}; leave it out."
             )
-        self.model.config.label_smoothing = smoothing
+        self.model.config.head.label_smoothing = smoothing
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         """Take gradients of the loss to minimise, and return the loss to log."""

@@ -83,10 +83,10 @@ def export(
     if out is not None:
         _check_out(Path(out), overwrite)
     loaded = as_run(run, checkpoint, allow_imports)
-    if loaded.model.config.encoder is not None:
+    if encoder := loaded.model.config.embeddings.pretrained:
         raise UserError(
             f"expected a model that reads tokens by itself to export, got one with the pretrained encoder "
-            f"{loaded.model.config.encoder!r}, which reads as many windows as documents need; use it with longspan."
+            f"{encoder!r}, which reads as many windows as documents need; use it with longspan."
         )
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.

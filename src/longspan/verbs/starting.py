@@ -12,13 +12,12 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.models import LongspanModel
-from longspan.models.config import SHAPE
-from longspan.recipes.starting import TOKENS
+from longspan.recipes.starting import SHAPE, TOKENS
 from longspan.runs import load_run
 from longspan.tasks.base import Prepared, Run
 from longspan.tasks.recipe import Recipe
 
-_TOKENS = ("embeddings.weight", "words.begins", "words.spelling")
+_TOKENS = tuple(f"embeddings.{name}" for name in ("table.weight", "words.begins", "words.spelling"))
 """What has a row for each token."""
 
 _FREE = {
@@ -68,16 +67,17 @@ def start_of(recipe: Recipe) -> Run | None:
     if not recipe.start_from:
         return None
     run = load_run(Path(recipe.start_from).expanduser())
-    if run.model.config.encoder is not None:
+    encoder = run.model.config.embeddings.pretrained
+    if encoder is not None:
         raise UserError(
             f"expected a run with embeddings of its own to start from, got {recipe.start_from!r} with the pretrained "
-            f"encoder {run.model.config.encoder!r}; read with that one by model.encoder."
+            f"encoder {encoder!r}; read with that one by model.encoder."
         )
     for key in TOKENS:
         _agree(f"data.{key}", getattr(recipe.data, key), getattr(run.recipe.data, key), run)
     for key in SHAPE:
         if key not in _FREE:
-            _agree(f"model.{key}", recipe.model.get(key), getattr(run.model.config, key), run)
+            _agree(f"model.{key}", recipe.model.get(key), run.model.config.setting(key), run)
     return run
 
 

@@ -56,8 +56,8 @@ def test_weights_are_stored_and_change_training_but_not_scoring(tmp_path: Path) 
     plain = train(recipes.load("quickstart", overrides), run=tmp_path / "plain", progress=False)
     assert weighted.scores == plain.scores
     config = load_run(tmp_path / "weighted").model.config
-    assert config.class_weights == pytest.approx([2 / 3, 2])
-    assert load_run(tmp_path / "plain").model.config.class_weights is None
+    assert config.head.class_weights == pytest.approx([2 / 3, 2])
+    assert load_run(tmp_path / "plain").model.config.head.class_weights is None
     losses = [[row["train_loss"] for row in found.history if "train_loss" in row] for found in (weighted, plain)]
     # What is drawn is the loss that validation measures.
     assert losses[0] == losses[1]

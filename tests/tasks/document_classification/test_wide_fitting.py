@@ -453,5 +453,5 @@ def test_every_promise_of_a_task_holds_with_it(animals):
 
 @pytest.mark.parametrize(("recipe", "kind"), [("shakespeare", "language_modelling"), ("regression", "regression")])
 def test_other_tasks_refuse_it(recipe, kind):
-    with pytest.raises(UserError, match=rf"expected model.wide only for documents with one class each, .*{kind}"):
+    with pytest.raises(UserError, match=rf"model.wide is not for the task .*{kind}"):
         recipes.load(recipe, ["model.wide=true"])

@@ -96,8 +96,8 @@ def test_it_learns_and_says_so_in_the_users_unit(run: Path) -> None:
     assert metrics["test"]["r2"] > 0.8
     assert metrics["data"]["train"]["mean"] == pytest.approx(metrics["training_mean"])
     config = load_run(run).model.config
-    assert config.target_mean == metrics["training_mean"]
-    assert config.target_scale == pytest.approx(1633, rel=0.05)
+    assert config.head.target_mean == metrics["training_mean"]
+    assert config.head.target_scale == pytest.approx(1633, rel=0.05)
     card = (run / "README.md").read_text(encoding="utf-8")
     assert f"It predicts `price`, which was {metrics['training_mean']:,.0f}" in card
     assert "Always predicting the mean of the training documents has an MAE of 1," in card

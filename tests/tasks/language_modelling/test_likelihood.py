@@ -10,7 +10,7 @@ import torch
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.relative import Relative
-from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models import LongspanForCausalLM
 from longspan.tasks.language_modelling.likelihood import set_attention_length, token_losses
 
 VOCABULARY, END = 13, 2
@@ -21,7 +21,7 @@ TOLERANCE = 3e-7
 
 def model(name: str = "relative", dtype: torch.dtype = torch.float64, **settings: Any) -> LongspanForCausalLM:
     torch.manual_seed(0)
-    config = LongspanConfig(
+    config = LongspanForCausalLM.configured(
         vocab_size=VOCABULARY,
         dim=16,
         depth=2,

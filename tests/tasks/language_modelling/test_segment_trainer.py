@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainingArguments
 
-from longspan import LongspanConfig, LongspanForCausalLM, mixers
+from longspan import LongspanForCausalLM, mixers
 from longspan.errors import UserError
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
@@ -55,7 +55,7 @@ def texts(*lengths: int) -> Dataset:
 def model(*names: str, dropout: float = 0.0, **options: Any) -> LongspanForCausalLM:
     torch.manual_seed(0)
     return LongspanForCausalLM(
-        LongspanConfig(
+        LongspanForCausalLM.configured(
             vocab_size=20,
             dim=16,
             depth=max(2, len(names)),

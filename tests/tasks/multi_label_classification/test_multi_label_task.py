@@ -111,7 +111,7 @@ def test_training_says_how_good_it_is_and_stores_thresholds(run: Path) -> None:
     assert metrics["test"]["mean_average_precision"] > 0.9
     assert metrics["labels"] == ["art", "money", "sport"]
     chosen = [row["threshold"] for row in metrics["validation"]["per_label"].values()]
-    assert json.loads((run / "config.json").read_text(encoding="utf-8"))["thresholds"] == chosen
+    assert json.loads((run / "config.json").read_text(encoding="utf-8"))["head"]["thresholds"] == chosen
     assert chosen != [0.5] * 3
     # The test split is scored with them, and changes none.
     assert [row["threshold"] for row in metrics["test"]["per_label"].values()] == chosen
@@ -126,7 +126,8 @@ def test_the_kept_epoch_keeps_its_own_thresholds(run: Path) -> None:
     kept, last = sorted((run / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
     assert metrics["kept_epoch"] < 8
     first, second, stored = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8"))["thresholds"] for folder in (kept, last, run)
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))["head"]["thresholds"]
+        for folder in (kept, last, run)
     )
     assert first == stored
     assert second != stored
@@ -153,7 +154,7 @@ def test_evaluate_predict_and_a_threshold_for_all(run: Path, tmp_path: Path, com
     assert sorted(both["labels"]) == ["money", "sport"]
     assert none["labels"] == []
     assert list(none["probabilities"]) == ["art", "money", "sport"]
-    least = dict(zip(["art", "money", "sport"], load_run(run).model.config.thresholds, strict=True))
+    least = dict(zip(["art", "money", "sport"], load_run(run).model.config.head.thresholds, strict=True))
     assert [name for name, share in both["probabilities"].items() if share >= least[name]] == sorted(both["labels"])
 
 

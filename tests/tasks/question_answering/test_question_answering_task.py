@@ -47,7 +47,7 @@ def test_it_learns_to_answer_and_not_to(learned: TrainingResult) -> None:
     assert scores.f1 >= 0.9
     assert set(scores.kinds) == {"answer", "no answer"}
     assert sum(kind["questions"] for kind in scores.kinds.values()) == learned.data["validation"]["questions"] == 40
-    assert load_run(Path(learned.folder)).model.config.answer_threshold == scores.threshold
+    assert load_run(Path(learned.folder)).model.config.head.answer_threshold == scores.threshold
 
 
 def test_predictions_are_stretches_of_the_document(learned: TrainingResult) -> None:

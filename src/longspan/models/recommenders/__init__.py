@@ -49,7 +49,7 @@ def build(config: Any) -> Recommender:
     Raises UserError for an unknown recommender, an unknown option, a value that the recommender refuses, settings of
     layers that it does not have, and users it needs that there are none of.
     """
-    name, chosen = config.recommender, dict(config.recommender_options)
+    name, chosen = config.head.recommender, dict(config.head.recommender_options)
     known = options(name)
     for option in chosen:
         if option not in known:

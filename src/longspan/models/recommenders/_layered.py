@@ -30,19 +30,19 @@ class LayeredState(NamedTuple):
 class Layered(Recommender):
     """Layers over clicks with additive pooling: Σ_j softmax_j(q·tanh(V y_j + v)) [n_j; y_j], y = layers(n + positions).
 
-    The layers are `config.user_depth` ones of `config.user_mixers`; positions count back from the newest click.
+    The layers are `user_depth` ones of `user_mixers`, settings of the head; positions count back from the newest click.
     """
 
     def __init__(self, config: "LongspanConfig") -> None:
         super().__init__()
         assert config.mixers is not None
-        user_mixers = config.user_mixers or config.mixers
+        user_mixers = config.head.user_mixers or config.mixers
         self.reader = _part(config, config.mixers, user_mixers)
         over_clicks = _part(config, user_mixers, config.mixers)
-        self.causal = over_clicks.causal = config.user_causal
+        self.causal = over_clicks.causal = config.head.user_causal
         self.dim = config.dim
-        self.positions = Positions(config.user_position, self.dim, max_positions=config.max_positions)
-        self.clicks = build_backbone(over_clicks, config.user_depth, None)
+        self.positions = Positions(config.head.user_position, self.dim, max_positions=config.max_positions)
+        self.clicks = build_backbone(over_clicks, config.head.user_depth, None)
         self.pooling = AdditivePooling(self.dim, self.dim)
 
     @abstractmethod

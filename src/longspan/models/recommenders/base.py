@@ -151,14 +151,15 @@ class Recommender(nn.Module, ABC):
         """Raise UserError for settings of layers that it does not have, or for users that are not there."""
         name = cls.__name__.lower()
         for setting in cls.SETTINGS:
-            value = getattr(config, setting)
-            unset = ["additive"] if setting == "mixers" else getattr(type(config), setting)
+            owner = config.head if hasattr(config.head, setting) else config
+            value = getattr(owner, setting)
+            unset = ["additive"] if setting == "mixers" else getattr(type(owner), setting)
             if setting not in cls.shaped and value != unset:
                 raise UserError(
                     f"expected model.{setting} with layers that it shapes, got {value} with {name}, whose layers are "
                     "its own; leave it out, or choose the recommender longspan."
                 )
-        if cls.needs_users and not config.users:
+        if cls.needs_users and not config.head.users:
             raise UserError(
                 f"expected known users for {name}, which learns a vector for each, got users=0; set how many there "
                 "are, or choose another recommender."

@@ -22,7 +22,7 @@ class Fastformer(Layered):
         item = pool(layers(norm(words)))
         user = pool'(layers'(items clicked));  score = user·item / √dim
 
-    Cost: linear in words and in clicks; with `config.user_causal` a click is read in constant time and memory
+    Cost: linear in words and in clicks; with `config.head.user_causal` a click is read in constant time and memory
     Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
     Deviations: neither words nor clicks have positions (the authors' Keras code leaves them out too): with learned
         ones in titles, training on clicks stayed at chance. Vectors are divided by the fourth root of dim, as dot
@@ -55,7 +55,7 @@ class Fastformer(Layered):
         dropout: float = 0.2,
     ) -> None:
         shape = copy.deepcopy(config)
-        shape.dim, shape.depth, shape.user_depth, shape.heads = dim, depth, user_depth, heads
+        shape.dim, shape.depth, shape.head.user_depth, shape.heads = dim, depth, user_depth, heads
         shape.feed_forward_dim, shape.dropout = feed_forward_dim, dropout
         shape.norm, shape.embedding_norm, shape.residual, shape.activation = "post", True, True, "gelu"
         shape.position = "none"

@@ -31,18 +31,19 @@ class Longspan(Layered):
         y = layers'(n + positions) of the items n that were clicked,  α_j = softmax_j(q_u·tanh(V_u y_j + v_u))
         user = Σ_j α_j n_j + W_u Σ_j α_j y_j + b_u + e_user;  score = user·item
 
-    The layers over words are `config.depth` layers of `config.mixers`; those over clicks are `config.user_depth` of
-    `config.user_mixers`. Positions over clicks (`config.user_position`) count back from the newest. A new model finds
-    items that are like those clicked: of user and item as two maps that both begin near zero, neither learns.
+    The layers over words are `config.depth` layers of `config.mixers`; those over clicks, by the
+    settings of the head, `user_depth` of `user_mixers`. Positions over clicks (`user_position`) count back from the
+    newest. A new model finds items that are like those clicked: of user and item as two maps that both begin near zero,
+    neither learns.
 
-    Cost: that of the mixers, linear in the clicks with linear ones; with `config.user_causal` a click is read in
+    Cost: that of the mixers, linear in the clicks with linear ones; with `config.head.user_causal` a click is read in
         constant time and memory (if the mixers' states are bounded), and without layers over clicks too
     Source: this project's. Additive pooling over words and clicks is that of NRMS (Wu et al. 2019).
     Deviations: a user without clicks is b_u + e_user, which is learned; an item of which there is nothing is zero.
 
     Args:
         config: the model's.
-        user_embedding: whether there is a vector e for each of `config.users`.
+        user_embedding: whether there is a vector e for each of `config.head.users`.
         hidden: probability that a user is unknown in training, if so.
     """
 
@@ -53,14 +54,14 @@ class Longspan(Layered):
         super().__init__(config)
         dim = config.dim
         self.title = AdditivePooling(dim, dim)
-        self.abstract = AdditivePooling(dim, dim) if config.abstracts else None
-        self.category = table(config.categories, dim) if config.categories else None
-        self.subcategory = table(config.subcategories, dim) if config.subcategories else None
-        self.entities = table(config.entities, config.entity_dim) if config.entities else None
-        self.entity = nn.Linear(config.entity_dim, dim, bias=False) if config.entities else None
+        self.abstract = AdditivePooling(dim, dim) if config.head.abstracts else None
+        self.category = table(config.head.categories, dim) if config.head.categories else None
+        self.subcategory = table(config.head.subcategories, dim) if config.head.subcategories else None
+        self.entities = table(config.head.entities, config.head.entity_dim) if config.head.entities else None
+        self.entity = nn.Linear(config.head.entity_dim, dim, bias=False) if config.head.entities else None
         self.item = ItemMap(dim, dim)
         self.user = nn.Linear(dim, dim)
-        self.users = UserTable(config.users, dim, hidden) if user_embedding and config.users else None
+        self.users = UserTable(config.head.users, dim, hidden) if user_embedding and config.head.users else None
         self.dropout = Dropout(config.dropout)
 
     @property

@@ -68,9 +68,9 @@ class Lstur(Recommender):
         check_choice("combination", combination, COMBINATIONS)
         self.reader = words_alone(config)
         self.title = Text(self.reader.dim, filters=filters, window=window, query_dim=query_dim, dropout=dropout)
-        self.category = table(config.categories, category_dim) if config.categories else None
-        self.subcategory = table(config.subcategories, category_dim) if config.subcategories else None
-        self.dim = filters + category_dim * (bool(config.categories) + bool(config.subcategories))
+        self.category = table(config.head.categories, category_dim) if config.head.categories else None
+        self.subcategory = table(config.head.subcategories, category_dim) if config.head.subcategories else None
+        self.dim = filters + category_dim * (bool(config.head.categories) + bool(config.head.subcategories))
         self.begins = combination == "ini"
         if not self.begins and self.dim % 2:
             raise UserError(
@@ -78,7 +78,7 @@ class Lstur(Recommender):
                 "categories); change filters."
             )
         self.width = self.dim if self.begins else self.dim // 2
-        self.users = UserTable(config.users, self.width, hidden)
+        self.users = UserTable(config.head.users, self.width, hidden)
         self.clicks = SteppedUnit(self.dim, self.width, 3, True)
 
     def encode_news(self, news: News) -> Tensor:

@@ -70,9 +70,10 @@ class Naml(Recommender):
             return Text(self.reader.dim, filters=filters, window=window, query_dim=query_dim, dropout=dropout)
 
         self.title = text()
-        self.abstract = text() if config.abstracts else None
-        self.category = Category(config.categories, category_dim, filters) if config.categories else None
-        self.subcategory = Category(config.subcategories, category_dim, filters) if config.subcategories else None
+        self.abstract = text() if config.head.abstracts else None
+        kinds, finer = config.head.categories, config.head.subcategories
+        self.category = Category(kinds, category_dim, filters) if kinds else None
+        self.subcategory = Category(finer, category_dim, filters) if finer else None
         self.view_pooling = AdditivePooling(filters, query_dim)
         self.click_pooling = AdditivePooling(filters, query_dim)
 

@@ -60,7 +60,7 @@ class Npa(Recommender):
         self.reader = words_alone(config)
         self.dim, self.query_dim = filters, query_dim
         self.words = Convolution(self.reader.dim, filters, window, dropout)
-        self.users = table(config.users, user_dim)
+        self.users = table(config.head.users, user_dim)
         self.word_query, self.click_query = Dense(user_dim, query_dim), Dense(user_dim, query_dim)
         self.word_pooling = AdditivePooling(filters, query_dim, asked=True)
         self.click_pooling = AdditivePooling(filters, query_dim, asked=True)

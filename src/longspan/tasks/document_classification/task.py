@@ -49,7 +49,6 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
     prediction = ClassPrediction
     model_class = LongspanForSequenceClassification
     trainer_class = WideTrainer
-    fits_wide = True
     stratify = "label"
 
     def columns(self, data: ClassificationData) -> Sequence[Column]:
@@ -98,8 +97,8 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
         if model.wide is not None:
             if model.wide.spelling is not None:
                 model.wide.spelling.copy_(spelled(ordinary_tokens(prepared.processor)))
-            fit_wide(model.wide, training, model.config.class_weights, prepared.splits.get("validation"))
-            model.config.wide_characters = model.wide.spelling is not None
+            fit_wide(model.wide, training, model.config.head.class_weights, prepared.splits.get("validation"))
+            model.config.head.wide_characters = model.wide.spelling is not None
         return model
 
     def target(self, config: LongspanConfig) -> Carried:

@@ -48,6 +48,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     scores = RegressionScores
     prediction = NumberPrediction
     model_class = LongspanForSequenceClassification
+    unused = DocumentTask.unused | {"wide", "wide_buckets", "wide_characters", "label_smoothing"}
     facts: ClassVar[Facts] = {
         **DocumentTask.facts,
         "mean": ("mean", number),
@@ -86,7 +87,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         return Carried("number", Value("float32"), _in_float32)
 
     def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> RegressionScores:
-        mean, scale = float(config.target_mean), float(config.target_scale)
+        mean, scale = float(config.head.target_mean), float(config.head.target_scale)
         return regression_scores(logits.squeeze(-1), targets, mean=mean, scale=scale)
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> NumberPrediction:
@@ -105,11 +106,12 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
             **truncation_table(tokens),
             "mean": float(found.mean()),
             "standard_deviation": float(found.std(correction=0)),
-            "baseline_mae": float((found - config.target_mean).abs().mean()),
+            "baseline_mae": float((found - config.head.target_mean).abs().mean()),
         }
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
-        return {"training_mean": float(config.target_mean), "training_standard_deviation": float(config.target_scale)}
+        head = config.head
+        return {"training_mean": float(head.target_mean), "training_standard_deviation": float(head.target_scale)}
 
     def baselines(self) -> Mapping[str, type[Baseline[RegressionScores]]]:
         return baselines_in(baselines)

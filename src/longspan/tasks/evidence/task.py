@@ -50,7 +50,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     scores = EvidenceScores
     prediction = EvidencePrediction
     model_class = LongspanForEvidence
-    reads_questions = True
+    unused = frozenset()
 
     def columns(self, data: EvidenceData) -> Sequence[Column]:
         several = (data.questions_column, columns.QUERIES)
@@ -112,7 +112,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         pad_id = run.processor.pad_token_id
         logits = evidence_logits(run.model, tokens, _batches(run, lengths), pad_id=pad_id, progress=True)
         gold = truth(tokens)
-        scores = evidence_scores(logits, gold, run.model.config.thresholds[0])
+        scores = evidence_scores(logits, gold, run.model.config.head.thresholds[0])
         pictures.recall_curve(scores, folder / "recall.png")
         asked = [question for questions in examples["questions"][:] for question in questions]
         pictures.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
@@ -146,7 +146,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
             return self.prediction(row.where, problem)
         batches = [[number] for number in range(len(examples))]
         logits = evidence_logits(run.model, examples, batches, pad_id=run.processor.pad_token_id)
-        threshold = run.model.config.thresholds[0]
+        threshold = run.model.config.head.thresholds[0]
         found = [_found(*pair, parts, threshold) for pair in zip(questions, logits, strict=True)]
         return EvidencePrediction(row.where, None, found)
 

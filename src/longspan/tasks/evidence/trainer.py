@@ -35,9 +35,9 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
     def score(self, dataset: Dataset) -> EvidenceScores:
         logits = self._logits(dataset)
         if dataset is not self.eval_dataset:
-            return evidence_scores(logits, truth(dataset), self.model.config.thresholds[0])
+            return evidence_scores(logits, truth(dataset), self.model.config.head.thresholds[0])
         scores = evidence_scores(logits, truth(dataset))
-        self.model.config.thresholds = [scores.threshold]
+        self.model.config.head.thresholds = [scores.threshold]
         return scores
 
     def per_token_columns(self) -> Sequence[str]:
@@ -51,7 +51,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
     def validation_scores(self) -> EvidenceScores:
         scores = super().validation_scores()
         # Those of the epoch that was kept, whose weights came back without them.
-        self.model.config.thresholds = [scores.threshold]
+        self.model.config.head.thresholds = [scores.threshold]
         return scores
 
     def _logits(self, dataset: Dataset) -> list[np.ndarray]:

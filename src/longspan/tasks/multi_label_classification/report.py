@@ -66,7 +66,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 model = AutoModelForSequenceClassification.from_pretrained(name)
 tokenizer = AutoTokenizer.from_pretrained(name)
 classify = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None){left}
-thresholds = dict(zip(model.config.id2label.values(), model.config.thresholds))
+thresholds = dict(zip(model.config.id2label.values(), model.config.head.thresholds))
 for found in classify(["Some text."]{cut})[0]:
     if found["score"] >= thresholds[found["label"]]:
         print(found["label"], found["score"])

@@ -47,6 +47,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     scores = MultiLabelScores
     prediction = MultiLabelPrediction
     model_class = LongspanForSequenceClassification
+    unused = DocumentTask.unused | {"wide", "wide_buckets", "wide_characters", "label_smoothing"}
     trainer_class = ThresholdTrainer
     facts: ClassVar[Facts] = {
         **DocumentTask.facts,
@@ -102,7 +103,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         if options.threshold is None:
             return config
         config = copy.deepcopy(config)
-        config.thresholds = [float(options.threshold)] * config.num_labels
+        config.head.thresholds = [float(options.threshold)] * config.num_labels
         return config
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> MultiLabelPrediction:
@@ -145,7 +146,7 @@ def names(config: LongspanConfig) -> list[str]:
 
 def thresholds(config: LongspanConfig) -> list[float]:
     """Return the probability from which each label is given."""
-    return config.thresholds or [0.5] * config.num_labels
+    return config.head.thresholds or [0.5] * config.num_labels
 
 
 def _note_joined(labels: Sequence[list[str]]) -> None:

@@ -16,11 +16,11 @@ class ThresholdTrainer(LengthTrainer[MultiLabelScores]):
         if dataset is not self.eval_dataset:
             return super().score(dataset)
         logits, wanted = self.outputs(dataset), targets(dataset)
-        self.model.config.thresholds = best_thresholds(logits, wanted)
+        self.model.config.head.thresholds = best_thresholds(logits, wanted)
         return self.measure(logits, wanted)
 
     def validation_scores(self) -> MultiLabelScores:
         scores = super().validation_scores()
         # Those of the epoch that was kept, whose weights came back without them.
-        self.model.config.thresholds = [row["threshold"] for row in scores.per_label.values()]
+        self.model.config.head.thresholds = [row["threshold"] for row in scores.per_label.values()]
         return scores

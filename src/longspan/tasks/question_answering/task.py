@@ -67,7 +67,7 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
     prediction = AnswerPrediction
     cuts_examples = False
     model_class = LongspanForQuestionAnswering
-    reads_questions = True
+    unused = frozenset()
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
         return [
@@ -118,15 +118,15 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         lengths, config = rows["length"][:], run.model.config
         logits = _logits(run, rows.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy"), lengths, True)
         check_finite(logits, "tokens")
-        found = list(answers.answered(rows, logits, config.longest_answer))
-        given = [one.answer(config.answer_threshold) for one in found]
+        found = list(answers.answered(rows, logits, config.head.longest_answer))
+        given = [one.answer(config.head.answer_threshold) for one in found]
         scores = answer_scores(
             given,
             [one.expected for one in found],
             loss=answers.loss(logits, lengths, targets(rows)),
-            threshold=config.answer_threshold,
+            threshold=config.head.answer_threshold,
         )
-        worst = report.worst(found, config.answer_threshold)
+        worst = report.worst(found, config.head.answer_threshold)
         return scores, {"questions": len(found), "data_table": describe(rows), "worst": worst}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
@@ -161,12 +161,12 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         made_rows = [row for made in read if not isinstance(made, NoRoom) for row in made]
         logits = _logits(run, made_rows, [row["length"] for row in made_rows], False)
         config = run.model.config
-        found = answers.answered(made_rows, logits, config.longest_answer)
+        found = answers.answered(made_rows, logits, config.head.longest_answer)
         for row, problem in zip(window, problems, strict=True):
             if problem:
                 yield self.prediction(row.where, problem)
             else:
-                yield _prediction(row.where, next(found), config.answer_threshold)
+                yield _prediction(row.where, next(found), config.head.answer_threshold)
 
 
 def _texts(training: Dataset) -> Iterator[str]:

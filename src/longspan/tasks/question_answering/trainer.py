@@ -27,19 +27,19 @@ class AnswerTrainer(LengthTrainer[AnswerScores]):
 
     def score(self, dataset: Dataset) -> AnswerScores:
         logits, config = self.outputs(dataset), self.model.config
-        found = list(answers.answered(dataset, logits, config.longest_answer))
+        found = list(answers.answered(dataset, logits, config.head.longest_answer))
         expected = [one.expected for one in found]
-        if dataset is self.eval_dataset and config.answer_threshold is not None:
+        if dataset is self.eval_dataset and config.head.answer_threshold is not None:
             best = [one.answer(None) for one in found]
-            config.answer_threshold = best_threshold([one.score for one in found], best, expected)
-        given = [one.answer(config.answer_threshold) for one in found]
+            config.head.answer_threshold = best_threshold([one.score for one in found], best, expected)
+        given = [one.answer(config.head.answer_threshold) for one in found]
         loss = answers.loss(logits, dataset["length"][:], targets(dataset))
-        return answer_scores(given, expected, loss=loss, threshold=config.answer_threshold)
+        return answer_scores(given, expected, loss=loss, threshold=config.head.answer_threshold)
 
     def validation_scores(self) -> AnswerScores:
         scores = super().validation_scores()
         # That of the epoch that was kept, whose weights came back without it.
-        self.model.config.answer_threshold = scores.threshold
+        self.model.config.head.answer_threshold = scores.threshold
         return scores
 
     def outputs(self, dataset: Dataset, name: str | Sequence[str] = LOGITS) -> Tensor:

@@ -77,12 +77,12 @@ class Names:
     def of(cls, config: LongspanConfig) -> "Names":
         """Return those of a trained model."""
         return cls(
-            list(config.category_names or []),
-            list(config.subcategory_names or []),
-            list(config.entity_names or []),
-            list(config.user_names or []),
-            config.abstracts,
-            config.entity_dim,
+            list(config.head.category_names or []),
+            list(config.head.subcategory_names or []),
+            list(config.head.entity_names or []),
+            list(config.head.user_names or []),
+            config.head.abstracts,
+            config.head.entity_dim,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Names:
 
 def read_by(config: LongspanConfig) -> frozenset[str]:
     """Return which fields of items and users the recommender of a configuration reads."""
-    return recommenders.load(config.recommender).reads
+    return recommenders.load(config.head.recommender).reads
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _ranked(
     sizes = found.candidates.sizes
     if not sizes.all() and run.model.personal:
         raise UserError(
-            f"expected candidates for each user, as {run.model.config.recommender} reads items anew for each, got "
+            f"expected candidates for each user, as {run.model.config.head.recommender} reads items anew for each, got "
             "users without; add a column of candidates."
         )
     best = dict(zip(np.flatnonzero(sizes == 0).tolist(), _best(run, found, vectors), strict=True))

@@ -254,7 +254,7 @@ _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def _users(model: PreTrainedModel) -> dict[str, int]:
-    return {name: number for number, name in enumerate(model.config.user_names or [], 1)}
+    return {name: number for number, name in enumerate(model.config.head.user_names or [], 1)}
 
 
 def _items(run: Run[RecommendationData, TrainingOptions], catalogue: Dataset) -> Items:

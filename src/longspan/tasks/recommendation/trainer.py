@@ -46,7 +46,7 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         self.samples = Samples(
             Impressions(self.train_dataset, users),
             negatives=negatives,
-            each=model.config.recommendation_loss != "binary",
+            each=model.config.head.recommendation_loss != "binary",
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
         )
 

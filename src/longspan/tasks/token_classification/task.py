@@ -96,7 +96,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         arguments: TrainingArguments,
         prepared: Prepared,
     ) -> TokenTrainer:
-        if model.config.crf and arguments.label_smoothing_factor:
+        if model.config.head.crf and arguments.label_smoothing_factor:
             raise UserError(
                 "expected no smoothing of labels with model.crf=true, whose labels are not told one by one, got "
                 f"training.label_smoothing_factor={arguments.label_smoothing_factor}; leave one of them out."
@@ -118,7 +118,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         self, run: Run[TokenData, TrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[TokenScores, dict[str, Any]]:
         config, data = run.model.config, run.recipe.data
-        loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.label_scheme, data)
+        loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.head.label_scheme, data)
         rows = loaded.splits[split]
         tokens = _reader(run.processor, config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
         lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")
@@ -173,7 +173,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
                 continue
             names, shares = (list(column) for column in zip(*labels[number], strict=True))
             text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
-            spans = None if config.label_scheme == "plain" else spans_of(words, names, shares, text)
+            spans = None if config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
             yield WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
@@ -207,13 +207,13 @@ def _names(config: LongspanConfig) -> list[str]:
 
 
 def _score(gold: list[list[str]], given: list[list[str]], config: LongspanConfig) -> TokenScores:
-    return token_scores(gold, given, _names(config), plain=config.label_scheme == "plain")
+    return token_scores(gold, given, _names(config), plain=config.head.label_scheme == "plain")
 
 
 def _reader(tokenizer: Any, config: Any, limit: int) -> Reader:
-    features = {value: number for number, value in enumerate(config.feature_values or [], 1)}
+    features = {value: number for number, value in enumerate(config.head.feature_values or [], 1)}
     labels = {name: number for number, name in enumerate(_names(config))}
-    return Reader(tokenizer, limit, config.label_scheme, labels, features)
+    return Reader(tokenizer, limit, config.head.label_scheme, labels, features)
 
 
 def _limit(config: LongspanConfig, data: DataConfig) -> int:

@@ -17,7 +17,7 @@ class Tfidf(BagBaseline[RegressionScores]):
     def candidates(self, documents: Documents, seed: int) -> Iterator[Candidate]:
         from sklearn.linear_model import Ridge
 
-        mean, scale = float(documents.config.target_mean), float(documents.config.target_scale)
+        mean, scale = float(documents.config.head.target_mean), float(documents.config.head.target_scale)
         wanted = (documents.targets["train"].double().numpy() - mean) / scale
         for features, found in tfidf(documents.texts):
             for penalty in PENALTIES:

@@ -31,5 +31,5 @@ class Tfidf(BagBaseline[MultiLabelScores]):
 
     def decided(self, config: LongspanConfig, outputs: Tensor, targets: Tensor) -> LongspanConfig:
         found = copy.deepcopy(config)
-        found.thresholds = best_thresholds(outputs, targets)
+        found.head.thresholds = best_thresholds(outputs, targets)
         return found

@@ -1,7 +1,9 @@
 """A causal language model: each position predicts the token after it."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
@@ -9,11 +11,45 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.tokens import TokenSettings, token_settings
 from longspan.models.generation import LongspanGenerationMixin
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings, check_shares
 from longspan.models.states import MixerStates
-from longspan.ops.dropout import Dropout
+
+
+@strict
+@dataclass
+class CausalLmSettings(HeadSettings):
+    """Settings of a causal language model.
+
+    Args:
+        tie_projections: per cluster of tokens (`cutoffs`), whether the softmax shares the embeddings' projection; None
+            means all but the first, as published.
+        classifier_dropout: dropout before the softmax; None means `dropout`.
+    """
+
+    tie_projections: list[bool] | None = None
+    classifier_dropout: float | int | None = None
+
+    def check(self, config: Any) -> None:
+        check_shares(self, "classifier_dropout")
+        cutoffs = getattr(config.embeddings, "cutoffs", None)
+        if cutoffs is None:
+            if self.tie_projections is not None:
+                raise UserError(
+                    f"tie_projections needs clusters of tokens, got {self.tie_projections} without cutoffs; set "
+                    "model.cutoffs or leave it out."
+                )
+            return
+        if self.tie_projections is None:
+            self.tie_projections = [False] + [True] * len(cutoffs)
+        if len(self.tie_projections) != len(cutoffs) + 1:
+            raise UserError(
+                f"expected one tie_projections for each of {len(cutoffs) + 1} clusters, got "
+                f"{len(self.tie_projections)}; give one more than cutoffs."
+            )
 
 
 @dataclass
@@ -45,17 +81,20 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         UserError: for a configuration that is not causal.
     """
 
+    head_settings = CausalLmSettings
+
     def __init__(self, config: LongspanConfig) -> None:
         if not config.causal:
             raise UserError("LongspanForCausalLM expected a causal model, got causal=False; set causal=True.")
+        tokens = token_settings(config, "LongspanForCausalLM")
         super().__init__(config)
+        config = self.config
         assert config.embedding_dim is not None
         self.longspan = LongspanModel(config)
-        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(dropout)
+        self.dropout = self.head_dropout()
         self.transform: nn.Module = nn.Identity()
         self.lm_head: nn.Module
-        if config.cutoffs is None:
+        if tokens.cutoffs is None:
             if config.embedding_dim != config.dim:
                 self.transform = nn.Linear(config.dim, config.embedding_dim)
             self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
@@ -63,11 +102,11 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             self.lm_head = AdaptiveSoftmax(
                 config.vocab_size,
                 config.dim,
-                cutoffs=config.cutoffs,
+                cutoffs=tokens.cutoffs,
                 embedding_dim=config.embedding_dim,
-                div_val=config.div_val,
+                div_val=tokens.div_val,
             )
-        self._tied_weights_keys = _ties(config)
+        self._tied_weights_keys = _ties(config, tokens)
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
@@ -149,16 +188,16 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         return in_chunks(losses, hidden, targets, self.config.vocab_size)
 
 
-def _ties(config: LongspanConfig) -> dict[str, str]:
+def _ties(config: LongspanConfig, tokens: TokenSettings) -> dict[str, str]:
     """Return which weights of the head are tied to which of the embeddings."""
-    if config.cutoffs is None:
-        return {"lm_head.weight": "longspan.embeddings.weight"} if config.tie_word_embeddings else {}
-    assert config.tie_projections is not None
+    table = "longspan.embeddings.table"
+    if tokens.cutoffs is None:
+        return {"lm_head.weight": f"{table}.weight"} if config.tie_word_embeddings else {}
     tied = {}
-    for number, projection in enumerate(config.tie_projections):
+    for number, projection in enumerate(config.head.tie_projections):
         if config.tie_word_embeddings:
-            tied[f"lm_head.outputs.{number}.weight"] = f"longspan.embeddings.tables.{number}.weight"
-        if projection and (config.div_val > 1 or config.embedding_dim != config.dim):
-            source = number if config.div_val > 1 else 0
-            tied[f"lm_head.projections.{number}.weight"] = f"longspan.embeddings.projections.{source}.weight"
+            tied[f"lm_head.outputs.{number}.weight"] = f"{table}.tables.{number}.weight"
+        if projection and (tokens.div_val > 1 or config.embedding_dim != config.dim):
+            source = number if tokens.div_val > 1 else 0
+            tied[f"lm_head.projections.{number}.weight"] = f"{table}.projections.{source}.weight"
     return tied

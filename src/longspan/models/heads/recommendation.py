@@ -2,23 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.imports import named_in
 from longspan.models import recommenders
-from longspan.models.checks import check_attentions
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.ranking import count_items, ranking_loss
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel, check_attentions
+from longspan.models.positions import NAMES as POSITIONS
+from longspan.models.ranking import LOSSES, count_items, ranking_loss
 from longspan.models.recommenders._parts import Published
 from longspan.models.recommenders.base import News
+from longspan.models.settings import DEEPEST, HeadSettings, check_sizes, from_data
 from longspan.models.states import MixerStates
 from longspan.ops.packing import zero_padding
 
@@ -29,6 +32,77 @@ _FIELDS = {
     "subcategories": "subcategory_ids",
     "entities": "entity_ids",
 }
+
+
+@strict
+@dataclass
+class RecommendationSettings(HeadSettings):
+    """Settings of a model that recommends.
+
+    Args:
+        recommender: what reads items and users: "longspan", "fastformer", "nrms", "naml", "lstur", "npa", or a dotted
+            path. `dim`, `depth`, `mixers` and what else shapes layers is for the first alone: the others have the sizes
+            of their papers.
+        recommender_options: options of the recommender, such as {"combination": "con"} for lstur.
+        recommendation_loss: "softmax" (each clicked candidate against those of its impression that were not clicked),
+            "binary" (each candidate for itself) or "pairwise" (each clicked one against each that was not).
+        user_mixers: names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`.
+        user_depth: number of layers over the clicks.
+        user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
+        user_position: how clicks are numbered, counting back from the newest: "none", "sinusoidal", "learned" or
+            "fourier"; from `max_positions` on all are equally far with "learned".
+        users: number of known users, 1 to `users`; 0 is one who is not known, as for the next three.
+        categories: number of categories of items.
+        subcategories: number of subcategories.
+        entities: number of entities that items name.
+        user_names: what known users are called, from 1 on; the model does not read names. So the next three.
+        category_names: see `user_names`.
+        subcategory_names: see `user_names`.
+        entity_names: see `user_names`.
+        entity_dim: width of the vectors of entities.
+        abstracts: whether items have abstracts.
+    """
+
+    recommender: str = "longspan"
+    recommender_options: dict[str, Any] | None = None
+    recommendation_loss: str = "softmax"
+    user_mixers: list[str] | None = None
+    user_depth: int = 1
+    user_causal: bool = False
+    user_position: str = "none"
+    users: int = from_data(0)
+    categories: int = from_data(0)
+    subcategories: int = from_data(0)
+    entities: int = from_data(0)
+    user_names: list[str] | None = from_data(None)
+    category_names: list[str] | None = from_data(None)
+    subcategory_names: list[str] | None = from_data(None)
+    entity_names: list[str] | None = from_data(None)
+    entity_dim: int = from_data(0)
+    abstracts: bool = from_data(False)
+
+    def settle(self, config: Any) -> None:
+        if config.embedding_dim is None:
+            config.embedding_dim = recommenders.word_dim(self.recommender)
+
+    def check(self, config: Any) -> None:
+        # Options are checked where the recommender is built.
+        self.recommender_options = self.recommender_options or {}
+        self.user_mixers = self.user_mixers or None
+        counts = ("user_depth", "users", "categories", "subcategories", "entities", "entity_dim")
+        check_sizes(self, dict.fromkeys(counts, 0), {"user_depth": DEEPEST})
+        check_choice("recommendation_loss", self.recommendation_loss, LOSSES)
+        check_choice("user_position", self.user_position, POSITIONS)
+        if self.user_causal and self.user_position != "none":
+            raise UserError(
+                "user_position counts back from the newest click, which each click changes, got "
+                f"{self.user_position!r} with user_causal=True; leave one of them out."
+            )
+        if bool(self.entities) != bool(self.entity_dim):
+            raise UserError(
+                f"expected entities and the width of their vectors, got entities={self.entities} with "
+                f"entity_dim={self.entity_dim}; set both or neither."
+            )
 
 
 @dataclass
@@ -54,7 +128,7 @@ class RecommendationOutput(ModelOutput):
 class LongspanForRecommendation(LongspanPreTrainedModel):
     """A score for each candidate that a user is shown: the dot product of the user's vector and the item's.
 
-    Items are called news here, as in the literature. `config.recommender` names what makes the vectors
+    Items are called news here, as in the literature. `config.head.recommender` names what makes the vectors
     (`longspan.models.recommenders`). News of a batch are read once, however often they occur: `forward` takes
 
     - the n news of the batch: `input_ids` (n, t), the titles' tokens, with an `attention_mask`; and, where the
@@ -66,8 +140,8 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
       0 for an unknown user, which they all are if it is left out;
     - `labels` (b, c): 1 where a candidate was clicked, 0 where not, -100 where it does not count.
 
-    It returns a `RecommendationOutput`. The loss is that of `config.recommendation_loss` (`ranking_loss`), in float32:
-    a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.
+    It returns a `RecommendationOutput`. The loss is that of `config.head.recommendation_loss` (`ranking_loss`), in
+    float32: a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.
 
     Clicks that come one by one: `init_user_state`, then `step`.
 
@@ -76,6 +150,8 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
             candidates, and fields of news that are missing or that the configuration does not know.
     """
 
+    head_settings = RecommendationSettings
+
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
             raise UserError(
@@ -83,6 +159,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
                 "that come one by one set user_causal=True."
             )
         super().__init__(config)
+        config = self.config
         with named_in(config.name_or_path):
             self.recommender = recommenders.build(config)
         self.longspan = LongspanModel(self.recommender.reader)
@@ -209,7 +286,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         loss = None
         if labels is not None:
             labels = labels.masked_fill(~there, IGNORED) if labels.shape == there.shape else labels
-            loss = ranking_loss(self.config.recommendation_loss, logits, labels, num_items_in_batch)
+            loss = ranking_loss(self.config.head.recommendation_loss, logits, labels, num_items_in_batch)
         return RecommendationOutput(
             loss=loss,
             logits=logits,
@@ -220,7 +297,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
 
     def count_items(self, labels: Tensor) -> Tensor:
         """Return how many items the loss of these labels is a mean over, as `num_items_in_batch` counts them."""
-        return count_items(self.config.recommendation_loss, labels)
+        return count_items(self.config.head.recommendation_loss, labels)
 
     def init_user_state(self, batch_size: int, user_ids: Int[Tensor, " b"] | None = None) -> MixerStates:
         """Return the state of users before their first click, all unknown unless `user_ids` says who they are.
@@ -275,13 +352,13 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
     ) -> Tensor:
         fields = {}
         for setting, name in _FIELDS.items():
-            known, field = bool(getattr(self.config, setting)), given[name]
+            known, field = bool(getattr(self.config.head, setting)), given[name]
             if name not in self.recommender.reads:
                 continue
             if known != (field is not None):
                 wanted, got, todo = ("no ", "some", "leave them out") if not known else ("", "none", "give them")
                 raise UserError(
-                    f"expected {wanted}{name} with {setting}={getattr(self.config, setting)}, got {got}; {todo}."
+                    f"expected {wanted}{name} with {setting}={getattr(self.config.head, setting)}, got {got}; {todo}."
                 )
             if field is not None:
                 fields[name] = field

@@ -5,21 +5,85 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings, check_each, check_shares, check_sizes, from_data
 from longspan.models.wide import LONGEST, Wide
-from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
+
+
+POOLINGS = ("attention", "mean", "max", "mean+max", "first")
+
+
+@strict
+@dataclass
+class ClassificationSettings(HeadSettings):
+    """Settings of a document classifier, or of regression.
+
+    Args:
+        pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
+            after the other) or "first".
+        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
+            training documents before the rest is trained, which reads what n-grams say of each class beside its tokens;
+            what each part counts for is chosen on the validation split.
+        wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
+            enough for the training documents, at most 2^20, and 2^22 for all classes together.
+        wide_characters: whether these are also n-grams of 2 to 5 characters within a token, so that what is said of a
+            word is said in part of words that look like it. None means where training documents are few, and training
+            documents held out are predicted better with them; in a model that is built without training, no.
+        label_smoothing: share of the target spread evenly over all classes in the classification loss.
+        classifier_dropout: dropout before the classifier; None means `dropout`.
+        class_weights: the weight of each class in the classification loss in training; None means 1.
+        thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
+            apply them.
+        target_mean: what is added to, and `target_scale` what multiplies, the outputs of regression; the loss is that
+            of targets without them.
+        target_scale: see `target_mean`.
+    """
+
+    pooling: str = "attention"
+    wide: bool = False
+    wide_buckets: int | None = None
+    wide_characters: bool | None = None
+    label_smoothing: float | int = 0.0
+    classifier_dropout: float | int | None = None
+    class_weights: list[float] | None = from_data(None)
+    thresholds: list[float] | None = from_data(None)
+    target_mean: float | int = from_data(0.0)
+    target_scale: float | int = from_data(1.0)
+
+    def check(self, config: Any) -> None:
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_sizes(self, {"wide_buckets": 1})
+        check_shares(self, "label_smoothing", "classifier_dropout")
+        if self.wide_characters and not self.wide:
+            raise UserError(
+                "wide_characters needs a wide part, got wide_characters=True with wide=False; set model.wide=true or "
+                "leave it out."
+            )
+        check_each(self, "class_weights", config.num_labels, "labels")
+        check_each(self, "thresholds", config.num_labels, "labels", most=1)
+        if not (math.isfinite(self.target_mean) and 0 < self.target_scale < math.inf):
+            raise UserError(
+                f"target_mean must be finite and target_scale positive, got {self.target_mean} and "
+                f"{self.target_scale}; choose others."
+            )
+        if (self.target_mean, self.target_scale) != (0, 1) and config.problem_type != REGRESSION:
+            raise UserError(
+                f"target_mean and target_scale are for regression, got problem_type={config.problem_type!r}; leave "
+                "them out."
+            )
 
 
 class Pooling(nn.Module):
@@ -88,11 +152,11 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     `logits` (b, num_labels) and, with labels, the `loss`, which depends on `config.problem_type`:
 
     - "single_label_classification": `labels` (b,) are class numbers, -100 for no label; cross-entropy, in training with
-      `config.label_smoothing` and, times the weight of the document's class, with `config.class_weights`;
+      `config.head.label_smoothing` and, times the weight of the document's class, with `config.head.class_weights`;
     - "multi_label_classification": `labels` (b, num_labels) are 0 or 1 (or in between), -100 where unknown; binary
       cross-entropy;
     - "regression": `labels` are numbers (b,), or (b, num_labels) with several; squared error. With
-      `config.target_scale` (and `target_mean`), logits and labels have the unit of the data, and the loss is the
+      `config.head.target_scale` (and `target_mean`), logits and labels have the unit of the data, and the loss is the
       squared error divided by the square of the scale.
 
     As in transformers, a `problem_type` of None is inferred from the first labels and saved in the configuration:
@@ -100,30 +164,31 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     the mean over all labels, or their sum divided by `num_items_in_batch`: weights do not change what it is divided by,
     so that the batches of one step add up to the loss of one large batch.
 
-    With `config.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) has a say: `logits` are
+    With `config.head.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) has a say: `logits` are
     those of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own, wide first. In training,
     loss and logits are those of the deep part alone, so that it does not rely on counts that know the training
     documents by heart. It reads log-count ratios of n-grams beside its tokens, which do not know them.
 
     Raises:
         UserError: for labels of another shape or type, `label_smoothing` without single labels, `document_ids`, and
-            `inputs_embeds` with `config.wide`.
+            `inputs_embeds` with `config.head.wide`.
     """
+
+    head_settings = ClassificationSettings
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
+        config, settings = self.config, self.config.head
         self.num_labels = config.num_labels
         self.longspan = LongspanModel(config)
-        self.pooling = Pooling(config.pooling, config.dim)
-        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(dropout)
+        self.pooling = Pooling(settings.pooling, config.dim)
+        self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
         self.wide: Wide | None = None
-        if config.wide:
-            tokens = config.vocab_size if config.wide_characters else None
-            self.wide = Wide(config.wide_buckets or 2**20, config.num_labels, tokens)
-            width = config.dim if config.cutoffs is not None else config.embedding_dim
-            assert width is not None
+        if settings.wide:
+            tokens = config.vocab_size if settings.wide_characters else None
+            self.wide = Wide(settings.wide_buckets or 2**20, config.num_labels, tokens)
+            width = self.longspan.embeddings.output_dim
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
             # Each process fits the same tables, which are too large to be sent with every step.
             tables = [name for name, _ in self.wide.named_buffers()] + ["held_out"]
@@ -143,7 +208,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         training documents apart.
         """
         tokens = self.get_input_embeddings()
-        own = self.wide is not None and self.longspan.encoder is None and isinstance(tokens, nn.Embedding)
+        own = self.wide is not None and self.window_encoder is None and isinstance(tokens, nn.Embedding)
         return super().tables() + ([tokens] if own else [])
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
@@ -202,7 +267,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             parts = torch.stack([wide, logits.float()], 1)
             logits = self.wide.combined(wide, logits)
         loss, plain = (None, None) if labels is None else self._losses(logits, labels, num_items_in_batch)
-        mean, scale = self.config.target_mean, self.config.target_scale
+        mean, scale = self.config.head.target_mean, self.config.head.target_scale
         if (mean, scale) != (0, 1):
             logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
         return ClassifierOutput(
@@ -211,7 +276,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.label_smoothing` smooths the labels of this model."""
+        """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return self.config.problem_type in (SINGLE_LABEL, None)
 
     def _losses(
@@ -221,7 +286,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         problem = self.config.problem_type or _problem_type(labels, self.num_labels)
         labels = _checked(labels.to(logits.device), problem, logits.shape, self.config.problem_type is None)
         # Smoothing is for training: validation losses stay comparable between runs.
-        smoothing = float(self.config.label_smoothing)
+        smoothing = float(self.config.head.label_smoothing)
         if smoothing and problem != SINGLE_LABEL:
             raise UserError(
                 f"label_smoothing is for single labels, got label_smoothing={smoothing} with problem_type={problem!r}; "
@@ -233,14 +298,14 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         scores = logits.to(accumulation_dtype(logits.dtype))
         if problem == SINGLE_LABEL:
             known = labels != IGNORED
-            chosen = (smoothing, self.config.class_weights) if self.training else (0.0, None)
+            chosen = (smoothing, self.config.head.class_weights) if self.training else (0.0, None)
             losses, plain = smoothed_losses(scores, labels, *chosen)
             return mean_loss(losses, known.sum(), num_items_in_batch), (
                 None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
             )
         targets = labels.to(scores.dtype)
         if problem == REGRESSION:
-            targets = (targets - self.config.target_mean) / self.config.target_scale
+            targets = (targets - self.config.head.target_mean) / self.config.head.target_scale
             losses = nn.functional.mse_loss(scores, targets, reduction="none")
             return mean_loss(losses, losses.numel(), num_items_in_batch), None
         known = labels != IGNORED

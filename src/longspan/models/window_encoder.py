@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from transformers import (
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
+
+if TYPE_CHECKING:
+    from longspan.models.embeddings.encoder import EncoderSettings
 
 #: Tokens that the encoder reads at a time: a base model's layer holds some hundred megabytes for them.
 TOKENS_AT_A_TIME = 8192
@@ -99,9 +102,10 @@ def _check(config: PreTrainedConfig) -> None:
     """Raise UserError unless `AutoModel` makes of a configuration a model that reads one text."""
     what = f"a model of type {config.model_type!r}"
     advice = "use one such as ModernBERT, BERT or RoBERTa."
-    if isinstance(config, LongspanConfig) and config.encoder is not None:
+    if isinstance(config, LongspanConfig) and config.embeddings.pretrained:
         raise UserError(
-            f"expected an encoder that reads tokens, got a longspan model that has one itself ({config.encoder!r}); "
+            "expected an encoder that reads tokens, got a longspan model that has one itself "
+            f"({config.embeddings.pretrained!r}); "
             "use that one."
         )
     if config.is_encoder_decoder:
@@ -137,7 +141,7 @@ def extras(config: PreTrainedConfig) -> dict[str, Any]:
 class WindowEncoder(nn.Module):
     """An `AutoModel` that reads each document in windows of so many tokens and says what each of them means there.
 
-    The windows of a document of n tokens are evenly spread, with at least `config.encoder_overlap` tokens in common,
+    The windows of a document of n tokens are evenly spread, with at least `encoder_overlap` tokens in common,
     each with the special tokens of the encoder around it; a document that fits into one is read just as the encoder
     reads it. Each token is taken from the window in which it is farther from the nearer end, where one of the document
     is none: that is, of the tokens that two neighbouring windows share, the first half from the first.
@@ -150,7 +154,8 @@ class WindowEncoder(nn.Module):
     Cost: O(t · window) for an encoder with softmax attention.
 
     Args:
-        config: that of the longspan model, with `encoder_config` and `encoder_special_ids`.
+        settings: those of the embeddings, with `encoder_config` and `encoder_special_ids`.
+        pad_id: the id of padding.
 
     Attributes:
         model: the pretrained model.
@@ -162,14 +167,14 @@ class WindowEncoder(nn.Module):
         UserError: for an encoder that was not read, none of text, or windows that it cannot read.
     """
 
-    def __init__(self, config: LongspanConfig) -> None:
+    def __init__(self, settings: "EncoderSettings", pad_id: int = 0) -> None:
         super().__init__()
-        if config.encoder_config is None:
+        if settings.encoder_config is None:
             raise UserError(
-                f"expected the settings of the encoder {config.encoder!r} in encoder_config, got none; train with "
+                f"expected the settings of the encoder {settings.encoder!r} in encoder_config, got none; train with "
                 "model.encoder=NAME, which reads it, or see longspan.training.encoders.settings."
             )
-        encoder_config = configured(config.encoder_config)
+        encoder_config = configured(settings.encoder_config)
         encoder_config.use_cache = False
         try:
             with warnings.catch_warnings():
@@ -181,18 +186,17 @@ class WindowEncoder(nn.Module):
         # Sizes that do not fit each other raise anything.
         except Exception as error:
             raise UserError(
-                f"expected an encoder that can be built, got the settings of {config.encoder!r}, which cannot "
+                f"expected an encoder that can be built, got the settings of {settings.encoder!r}, which cannot "
                 f"({_first_line(error)}); use another."
             ) from error
         self.width = int(encoder_config.hidden_size)
         self.tokens = int(encoder_config.vocab_size)
-        self.trained = config.train_encoder
-        before, after = config.encoder_special_ids or ([], [])
+        self.trained = settings.train_encoder
+        before, after = settings.encoder_special_ids or ([], [])
         self.special = (np.array(before, dtype=np.int64), np.array(after, dtype=np.int64))
-        pad_id = config.pad_token_id or 0
         self.pad_id = pad_id if pad_id < self.tokens else 0
         most = longest(self.model)
-        self.window, self.overlap = _sizes(config, most, len(before) + len(after))
+        self.window, self.overlap = _sizes(settings, most, len(before) + len(after))
         self.train()
 
     def train(self, mode: bool = True) -> "WindowEncoder":
@@ -283,21 +287,21 @@ def longest(model: PreTrainedModel) -> int | None:
     return min(sizes, default=None)
 
 
-def _sizes(config: LongspanConfig, most: int | None, special: int) -> tuple[int, int]:
+def _sizes(settings: "EncoderSettings", most: int | None, special: int) -> tuple[int, int]:
     """Return the size of windows and their overlap."""
-    window = config.encoder_window if config.encoder_window is not None else most
+    window = settings.encoder_window if settings.encoder_window is not None else most
     if window is None:
         raise UserError(
-            f"expected the size of windows for the encoder {config.encoder!r}, which names no longest input, got none; "
-            "set model.encoder_window, such as 512."
+            f"expected the size of windows for the encoder {settings.encoder!r}, which names no longest input, got "
+            "none; set model.encoder_window, such as 512."
         )
     if most is not None and window > most:
         raise UserError(
-            f"expected model.encoder_window to be at most {most}, which the encoder {config.encoder!r} can read, got "
+            f"expected model.encoder_window to be at most {most}, which the encoder {settings.encoder!r} can read, got "
             f"{window}; choose a smaller one."
         )
     content = window - special
-    overlap = content // 4 if config.encoder_overlap is None else config.encoder_overlap
+    overlap = content // 4 if settings.encoder_overlap is None else settings.encoder_overlap
     if content <= overlap:
         raise UserError(
             f"expected windows of more tokens than they share ({overlap}) and the encoder's {special} special tokens, "

@@ -1,6 +1,11 @@
 """Answers as spans of a document: where they start and where they end."""
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils.generic import can_return_tuple
@@ -9,9 +14,36 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.questions import settle_question
-from longspan.ops.dropout import Dropout
+from longspan.models.questions import check_question, settle_question
+from longspan.models.settings import HeadSettings, check_shares, check_sizes
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
+
+
+@strict
+@dataclass
+class QuestionAnsweringSettings(HeadSettings):
+    """Settings of a model that answers questions.
+
+    Args:
+        question: how it reads a question with a document: "context", by cross attention in every layer (if cross_mixers
+            is None, through those of mixers that have it), or "front", in front of the document.
+        longest_answer: the most tokens of a document that answer a question.
+        classifier_dropout: dropout before the scores of starts and ends; None means `dropout`.
+        answer_threshold: log-odds, against that there is none, from which an answer to a question is given; None means
+            that one always is. The model does not apply it.
+    """
+
+    question: str = "context"
+    longest_answer: int = 30
+    classifier_dropout: float | int | None = None
+    answer_threshold: float | int | None = None
+
+    def check(self, config: Any) -> None:
+        check_question(self)
+        check_sizes(self, {"longest_answer": 1})
+        check_shares(self, "classifier_dropout")
+        if self.answer_threshold is not None and not math.isfinite(self.answer_threshold):
+            raise UserError(f"answer_threshold must be finite or None, got {self.answer_threshold}; choose another.")
 
 
 class LongspanForQuestionAnswering(LongspanPreTrainedModel):
@@ -25,8 +57,8 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
     (the product is that of Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain Questions",
     https://arxiv.org/abs/1704.00051, which begins as the identity here, so that what question and document share counts
     at once; the rest is BERT's). So a token's score depends on the question however far apart they are, and whatever
-    the mixers carry. They read the row as it is with `config.question` "front"; with "context" the question alone, and
-    then the document by cross attention to the question in every layer (`config.cross_mixers`).
+    the mixers carry. They read the row as it is with `config.head.question` "front"; with "context" the question alone,
+    and then the document by cross attention to the question in every layer (`config.cross_mixers`).
 
     The first token of a row stands for no answer; that one and tokens of the document can start and end an answer, and
     others have the smallest number as logits. Without `token_type_ids` all tokens can, and there is no question.
@@ -42,16 +74,19 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
             positions or types of another shape, one of start and end alone, and both kinds of labels at once.
     """
 
+    head_settings = QuestionAnsweringSettings
+
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
             raise UserError(
                 "LongspanForQuestionAnswering expected causal=False, as answers depend on what follows, got "
                 "causal=True; set causal=False."
             )
-        settle_question(config)
         super().__init__(config)
+        config = self.config
+        settle_question(config)
         self.longspan = LongspanModel(config)
-        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+        self.dropout = self.head_dropout()
         self.qa_outputs = nn.Linear(config.dim, 2)
         self.asked = nn.Linear(config.dim, 1, bias=False)
         self.match = nn.Linear(config.dim, 2 * config.dim, bias=False)
@@ -81,7 +116,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         mask = None if attention_mask is None else attention_mask.bool()
         if inputs_embeds is None:
             # An encoder reads question and document together, however the rest reads them.
-            inputs_embeds = self.longspan.read(input_ids, mask)
+            inputs_embeds = self.longspan.embeddings.read(input_ids, mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         asked: Tensor | None = None
         question = allowed = None

@@ -1,8 +1,10 @@
 """A token classifier: a label for each word, each by itself or all together as a conditional random field."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
@@ -11,14 +13,42 @@ from transformers.utils.generic import can_return_tuple
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
 from longspan.models.words import Gathered, first_of_words, gathered
 from longspan.ops.crf import best_path, filtered, log_marginals, log_partition
-from longspan.ops.dropout import Dropout
 from longspan.ops.pooling import accumulation_dtype
 
 #: The score of labels that may not follow each other, and of a label that a token cannot have.
 _NEVER = -1e4
+
+
+@strict
+@dataclass
+class TokenClassificationSettings(HeadSettings):
+    """Settings of a token classifier.
+
+    Args:
+        crf: whether it scores whole sequences of labels, with a score for each label after each other one: a
+            linear-chain conditional random field (Lafferty et al. 2001).
+        label_smoothing: share of the target spread evenly over all classes in the classification loss.
+        classifier_dropout: dropout before the classifier; None means `dropout`.
+        features: number of values of a further feature of words that it reads; 0 for none.
+        feature_values: the values of that feature, from 1 on; the model does not read them.
+        label_scheme: the scheme of the labels that it was trained with ("plain", "IOB1", "IOB2" or "IOBES"); those it
+            gives are in IOB2 unless they are plain. The model does not read it.
+    """
+
+    crf: bool = False
+    label_smoothing: float | int = 0.0
+    classifier_dropout: float | int | None = None
+    features: int = from_data(0)
+    feature_values: list[str] | None = from_data(None)
+    label_scheme: str = from_data("plain")
+
+    def check(self, config: Any) -> None:
+        check_sizes(self, {"features": 0})
+        check_shares(self, "label_smoothing", "classifier_dropout")
 
 
 @dataclass
@@ -89,35 +119,35 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
     do until it is told. Outside training, the other tokens of a word have the word's logits, of which B- has become I-,
     so that a pipeline sees one span. Tags are those of the best sequence in which no I- begins a span.
 
-    With `config.crf` the labels of a sentence are those of a linear-chain conditional random field, whose chain begins
-    anew where `sentence_ids` (b, t) change, and the loss sums over the labels that are not known. Outside training,
-    logits are then log-probabilities: of a word's label given its sentence or, in a causal model, given what was read.
+    With `config.head.crf` the labels of a sentence are those of a linear-chain conditional random field, whose chain
+    begins anew where `sentence_ids` (b, t) change, and the loss sums over the labels that are not known. Outside
+    training, logits are then log-probabilities: of a word's label given its sentence or, in a causal model, given what
+    was read.
 
     A causal model continues from `past_key_values` and `chain_state`; its tokens have logits of their own.
 
-    `feature_ids` (b, t), below `config.features`, are a further feature of words, such as their part of speech; 0 means
-    that it is not known.
+    `feature_ids` (b, t), below `config.head.features`, are a further feature of words, such as their part of speech; 0
+    means that it is not known.
 
     Raises:
         UserError: for labels that are not integers of (b, t).
     """
 
+    head_settings = TokenClassificationSettings
     begins: Tensor
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
+        config, settings = self.config, self.config.head
         self.num_labels = config.num_labels
         self.longspan = LongspanModel(config)
-        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(dropout)
+        self.dropout = self.head_dropout()
         self.classifier = nn.Linear(config.dim, config.num_labels)
         names = [config.id2label[number] for number in range(config.num_labels)]
-        self.chain = LinearChain(names, learned=config.crf)
+        self.chain = LinearChain(names, learned=settings.crf)
         self.features: nn.Embedding | None = None
-        if config.features:
-            width = config.dim if config.cutoffs is not None else config.embedding_dim
-            assert width is not None
-            self.features = nn.Embedding(config.features, width, padding_idx=0)
+        if settings.features:
+            self.features = nn.Embedding(settings.features, self.longspan.embeddings.output_dim, padding_idx=0)
         self.register_buffer("begins", torch.ones(config.vocab_size, dtype=torch.bool))
         self.post_init()
 
@@ -169,7 +199,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             added_embeds=self._features(feature_ids),
-            feature_ids=feature_ids,
+            feature_ids=feature_ids if "feature_ids" in self.longspan.embeddings.streams else None,
             return_dict=True,
         )
         hidden = body.last_hidden_state
@@ -190,14 +220,14 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             tags=tags,
             hidden_states=body.hidden_states,
             past_key_values=body.past_key_values,
-            chain_state=chain_state if self.config.crf and self.config.causal else None,
+            chain_state=chain_state if self.config.head.crf and self.config.causal else None,
             plain_loss=plain,
         )
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.label_smoothing` smooths the labels of this model."""
-        return not self.config.crf
+        """Whether `config.head.label_smoothing` smooths the labels of this model."""
+        return not self.config.head.crf
 
     def _features(self, feature_ids: Tensor | None) -> Tensor | None:
         return None if self.features is None or feature_ids is None else self.features(feature_ids)
@@ -220,8 +250,8 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the loss, and the plain one where that is another."""
         known = labels != IGNORED
-        if not self.config.crf:
-            smoothing = float(self.config.label_smoothing) if self.training else 0.0
+        if not self.config.head.crf:
+            smoothing = float(self.config.head.label_smoothing) if self.training else 0.0
             losses, plain = smoothed_losses(scores[known], labels[known], smoothing)
             return mean_loss(losses, known.sum(), num_items_in_batch), (
                 None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
@@ -248,7 +278,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         rows = gathered(first, sentence_ids)
         own = rows.rows(scores)
         parts = self.chain(own)
-        if self.config.causal and self.config.crf:
+        if self.config.causal and self.config.head.crf:
             # No label may depend on what comes later: each row is one chain.
             rows = _by_row(first)
             transitions, start, _ = parts
@@ -259,7 +289,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         if self.config.causal:
             return scores, tags, None
         best = best_path(own, rows.lengths, *parts)
-        if self.config.crf:
+        if self.config.head.crf:
             scores = rows.back(scores, log_marginals(own, rows.lengths, *parts))
         return self._continued(scores, rows.back(tags, best), first, mask)
 

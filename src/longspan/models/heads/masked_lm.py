@@ -1,7 +1,9 @@
 """A masked language model: masked tokens are predicted from both sides."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils.generic import can_return_tuple
@@ -9,8 +11,16 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError
 from longspan.models.backbone import ACTIVATIONS
 from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.tokens import token_settings
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings
+
+
+@strict
+@dataclass
+class MaskedLmSettings(HeadSettings):
+    """Settings of a masked language model: there are none."""
 
 
 class LongspanForMaskedLM(LongspanPreTrainedModel):
@@ -25,19 +35,16 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         UserError: for a causal configuration, or one with cutoffs or an encoder.
     """
 
-    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "longspan.embeddings.weight"}
+    head_settings = MaskedLmSettings
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "longspan.embeddings.table.weight"}
 
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
             raise UserError("LongspanForMaskedLM expected causal=False, got causal=True; set causal=False.")
-        if config.cutoffs is not None:
+        if token_settings(config, "LongspanForMaskedLM").cutoffs is not None:
             raise UserError("LongspanForMaskedLM expected no cutoffs, as it has one softmax, got some; leave them out.")
-        if config.encoder is not None:
-            raise UserError(
-                f"LongspanForMaskedLM expected tokens of its own, got the pretrained encoder {config.encoder!r}, which "
-                "has learned to predict them; leave out model.encoder."
-            )
         super().__init__(config)
+        config = self.config
         assert config.embedding_dim is not None
         self.longspan = LongspanModel(config)
         self.transform = nn.Sequential(

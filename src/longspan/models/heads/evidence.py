@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
@@ -14,12 +15,43 @@ from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED, mean_loss
 from longspan.models.matching import LexicalMatch, matches
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel, build_backbone
-from longspan.models.questions import settle_question
-from longspan.ops.dropout import Dropout
+from longspan.models.questions import check_question, settle_question
+from longspan.models.settings import DEEPEST, HeadSettings, check_each, check_shares, check_sizes, from_data
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.segments import segment_softmax_pool, segment_sum
 
 POOLINGS = ("attention", "mean")
+
+
+@strict
+@dataclass
+class EvidenceSettings(HeadSettings):
+    """Settings of a model that finds the parts of a document which answer a question.
+
+    Args:
+        pooling: how a part becomes one vector: "attention" (additive pooling) or "mean".
+        question: how it reads a question with the parts: "context", by cross attention in every layer (if cross_mixers
+            is None, through those of mixers that have it), or "front", in front of the parts.
+        part_depth: number of layers over the parts of a document.
+        lexical_match: whether it is told how the words of a question occur in each part.
+        classifier_dropout: dropout before the classifier; None means `dropout`.
+        thresholds: the probability from which a part answers a question, alone in a list; None means 0.5. The model
+            does not apply it.
+    """
+
+    pooling: str = "attention"
+    question: str = "context"
+    part_depth: int = 2
+    lexical_match: bool = True
+    classifier_dropout: float | int | None = None
+    thresholds: list[float] | None = from_data(None)
+
+    def check(self, config: Any) -> None:
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_question(self)
+        check_sizes(self, {"part_depth": 0}, {"part_depth": DEEPEST})
+        check_shares(self, "classifier_dropout")
+        check_each(self, "thresholds", config.num_labels, "labels", most=1)
 
 
 @dataclass
@@ -40,10 +72,10 @@ class LongspanForEvidence(LongspanPreTrainedModel):
 
     Documents are read whole and once, however many questions there are: `depth` layers over tokens, one vector for each
     part (pooling over its tokens, "attention" or "mean"), then, for each question, `part_depth` layers over parts that
-    meet the question as `config.question` says: by cross attention in each ("context"), or in front of the parts, told
-    apart by segment embeddings ("front"). Questions are read by the same layers over tokens.
+    meet the question as `config.head.question` says: by cross attention in each ("context"), or in front of the parts,
+    told apart by segment embeddings ("front"). Questions are read by the same layers over tokens.
 
-    With `config.lexical_match` parts also read which words of the question occur in them and around them
+    With `config.head.lexical_match` parts also read which words of the question occur in them and around them
     (`LexicalMatch`): as features, as the words' vectors weighted by BM25, and as logits of their own, which are added.
 
     `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), `part_ids` (b, t), the number of the part that
@@ -58,31 +90,31 @@ class LongspanForEvidence(LongspanPreTrainedModel):
             another shape, and rows that no document has.
     """
 
+    head_settings = EvidenceSettings
+
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
             raise UserError("LongspanForEvidence expected causal=False, got causal=True; set causal=False.")
-        check_choice("pooling", config.pooling, POOLINGS)
-        settle_question(config)
         super().__init__(config)
+        config, settings = self.config, self.config.head
+        settle_question(config)
         tokens = copy.deepcopy(config)
         tokens.cross_mixers = None
         self.longspan = LongspanModel(tokens)
         self.pool: nn.Module | None = None
-        if config.pooling == "attention":
+        if settings.pooling == "attention":
             self.pool = nn.Sequential(
                 nn.Linear(config.dim, config.dim), nn.Tanh(), nn.Linear(config.dim, 1, bias=False)
             )
         self.length = nn.Linear(1, config.dim)
         self.match: LexicalMatch | None = None
-        if config.lexical_match:
+        if settings.lexical_match:
             self.match = LexicalMatch(config.vocab_size, config.dim)
             self.match_features = nn.Linear(self.match.features, config.dim)
-            width = config.embedding_dim if config.cutoffs is None else config.dim
-            assert width is not None
-            self.match_words = nn.Linear(width, config.dim)
-        self.segments = nn.Embedding(2, config.dim) if config.question == "front" else None
-        self.parts = build_backbone(config, config.part_depth, config.cross_mixers)
-        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+            self.match_words = nn.Linear(self.longspan.embeddings.output_dim, config.dim)
+        self.segments = nn.Embedding(2, config.dim) if settings.question == "front" else None
+        self.parts = build_backbone(config, settings.part_depth, config.cross_mixers)
+        self.dropout = self.head_dropout()
         self.classifier = nn.Linear(config.dim, 1)
         self.post_init()
 
@@ -118,7 +150,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         read = {"output_attentions": output_attentions, "return_dict": True}
         document = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         hidden = self.longspan(**document, **read).last_hidden_state
-        words = self.longspan.read(question_ids, asked_mask)
+        words = self.longspan.embeddings.read(question_ids, asked_mask)
         question = {"input_ids": question_ids, "attention_mask": question_mask, "inputs_embeds": words}
         asked = self.dropout(self.longspan(**question, **read).last_hidden_state)
         logits = hidden.new_zeros(hidden.shape[:2]) if self.pool is None else self.pool(hidden).squeeze(-1)
@@ -130,7 +162,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         if self.match is not None:
             found, rarity = matches(input_ids, mask, part_ids, real, question_ids, asked_mask, question_rows)
             features, direct = self.match(found, rarity, question_ids, asked, asked_mask, own)
-            meanings = self.match_words(self.longspan.embed(question_ids, words))
+            meanings = self.match_words(self.longspan.embeddings.each(question_ids, words))
             x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ meanings
         x = self._meet(x, own, asked, asked_mask)
         scores = self.classifier(self.dropout(x)).squeeze(-1)

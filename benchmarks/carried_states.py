@@ -18,6 +18,7 @@ from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.text.long_documents import token_arrays, tokenize_documents
+from longspan.data.text.processor import tokenizer_of
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run
@@ -31,7 +32,7 @@ from longspan.verbs.evaluate import load_split
 def streams_of(run: Run, arguments: argparse.Namespace, length: int) -> list[np.ndarray]:
     """Return overlapping pieces of `length` tokens of the longest document, whose beginnings are evenly spread."""
     documents, _, split, _ = load_split(run, arguments.data, arguments.split)
-    pieces = tokenize_documents(documents, run.processor, run.recipe.data, f"Tokenising {split}")
+    pieces = tokenize_documents(documents, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
     longest: np.ndarray = max(token_arrays(pieces), key=len)
     if len(longest) < length:
         raise UserError(

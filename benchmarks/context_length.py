@@ -28,6 +28,7 @@ from tabulate import tabulate
 
 from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.text.long_documents import token_arrays, tokenize_documents
+from longspan.data.text.processor import tokenizer_of
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run
@@ -43,7 +44,9 @@ def read_tokens(run: Run, data: str | None, split: str, most: int) -> list[np.nd
     """Return the first `most` tokens of the documents."""
     documents, _, split, _ = load_split(run, data, split)
     found = []
-    for ids in token_arrays(tokenize_documents(documents, run.processor, run.recipe.data, f"Tokenising {split}")):
+    for ids in token_arrays(
+        tokenize_documents(documents, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
+    ):
         found.append(ids[:most])
         most -= len(found[-1])
         if not most:

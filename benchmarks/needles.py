@@ -35,6 +35,7 @@ from longspan import predict, recipes, train
 from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.sources.rows import Row
 from longspan.data.text.offsets import tokens_with_offsets
+from longspan.data.text.processor import tokenizer_of
 from longspan.environment import environment
 from longspan.errors import UserError
 from longspan.runs import load_run
@@ -156,7 +157,7 @@ def trained(args: argparse.Namespace, entry: str) -> Path:
 def measure(args: argparse.Namespace, entry: str, hay: str, apart: set[str], length: int) -> Iterator[dict[str, Any]]:
     """Yield how many questions on documents of a length are answered rightly, depth by depth."""
     run = load_run(trained(args, entry))
-    [(_, offsets)] = tokens_with_offsets(run.processor, [hay])
+    [(_, offsets)] = tokens_with_offsets(tokenizer_of(run.processor), [hay])
     drawn = random.Random(f"{args.seed} {length}")
     # Without the facts, of about a dozen tokens each.
     hays = stretches(hay, offsets, max(8, length - 13 * FACTS), drawn)

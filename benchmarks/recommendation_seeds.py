@@ -20,6 +20,7 @@ from sklearn.metrics import roc_auc_score
 from tabulate import tabulate
 
 from longspan import recipes, train
+from longspan.data.text.processor import tokenizer_of
 from longspan.environment import environment
 from longspan.runs import load_run
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
@@ -39,7 +40,9 @@ def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:
     shown = Impressions(
         labelled(found.splits[split]), {name: n for n, name in enumerate(config.head.user_names or [], 1)}
     )
-    with ItemVectors(run.model, Items.encoded(found.catalogue, run.processor, Names.of(config), data)) as vectors:
+    with ItemVectors(
+        run.model, Items.encoded(found.catalogue, tokenizer_of(run.processor), Names.of(config), data)
+    ) as vectors:
         return impression_logits(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
 
 

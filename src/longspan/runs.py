@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import inspect
-import json
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,10 +12,11 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from longspan import recipes
+from longspan.data.processor import json_object
 from longspan.errors import UserError, nearest, suggestion
 from longspan.hints import expectation, matches
 from longspan.imports import allow, named_in
@@ -66,14 +66,16 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
     folder = Path(folder)
     _check_files(folder, unfinished=checkpoint is not None)
     source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
-    _check_model_files(source, "run folder" if source == folder else "checkpoint")
+    what = "run folder" if source == folder else "checkpoint"
+    _check_model_files(source, what)
     config = _config(source)
     with allow(*allow_imports):
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
+        _check_file(source, recipe.task.processor.file, what)
         with named_in(source / "config.json"):
             model = _model(source, config, recipe.task.model_class)
     step = None if checkpoint is None else checkpoints.step(source)
-    return Run(folder, model.to(_device()).eval(), _tokenizer(source), recipe, step)
+    return Run(folder, model.to(_device()).eval(), recipe.task.processor.from_pretrained(source), recipe, step)
 
 
 def as_run(run: Run | Path | str, checkpoint: int | str | None, allow_imports: Iterable[str]) -> Run:
@@ -125,10 +127,8 @@ def _check_model_files(folder: Path, what: str) -> None:
             f"expected a run folder, got a checkpoint in {str(folder)!r}; name its run {str(run)!r} and --checkpoint "
             f"{step}."
         )
-    needed = ["config.json", "model.safetensors", "tokenizer_config.json"]
-    for name in needed if what == "checkpoint" else [*needed[:1], "recipe.toml", *needed[1:]]:
-        if not (folder / name).is_file():
-            raise UserError(f"expected {name} in the {what} {str(folder)!r}, got none; name another {what}.")
+    for name in ("config.json", *(() if what == "checkpoint" else ("recipe.toml",)), "model.safetensors"):
+        _check_file(folder, name, what)
     if (folder / "adapter_config.json").exists():
         # It may name code to import and weights to download.
         raise UserError(
@@ -137,9 +137,14 @@ def _check_model_files(folder: Path, what: str) -> None:
         )
 
 
+def _check_file(folder: Path, name: str, what: str) -> None:
+    if not (folder / name).is_file():
+        raise UserError(f"expected {name} in the {what} {str(folder)!r}, got none; name another {what}.")
+
+
 def _config(folder: Path) -> LongspanConfig:
     path = folder / "config.json"
-    values = _json_object(path)
+    values = json_object(path)
     if values.get("model_type") != LongspanConfig.model_type:
         raise UserError(
             f"expected a longspan model in {str(folder)!r}, got one of type {values.get('model_type')!r}; name the "
@@ -183,16 +188,6 @@ def _config(folder: Path) -> LongspanConfig:
         told = " ".join(str(error).split())
         raise UserError(f"{str(path)!r} does not describe a model: {told}") from error
     return config
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; restore it.")
-    return values
 
 
 def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
@@ -283,24 +278,6 @@ def _refuse_weights(folder: Path, wrong: Sequence[tuple[str, str]]) -> None:
             "restore "
             "either file."
         )
-
-
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    path = folder / "tokenizer_config.json"
-    if "auto_map" in _json_object(path):
-        raise UserError(
-            f"expected a tokenizer of transformers in {str(path)!r}, got one with code of its own (auto_map), which is "
-            "never run; use another."
-        )
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    # For a damaged file, tokenizers raises plain `Exception`, and transformers anything.
-    except Exception as error:
-        raise UserError(
-            f"the tokenizer in {str(folder)!r} is damaged or incomplete; restore tokenizer.json and "
-            "tokenizer_config.json "
-            "as they were saved."
-        ) from error
 
 
 def _first_line(error: Exception) -> str:

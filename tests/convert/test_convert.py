@@ -19,6 +19,7 @@ from torch import Tensor
 
 from longspan.convert import convert
 from longspan.convert.run_folder import Conversion
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForCausalLM
 from longspan.runs import load_run
@@ -186,8 +187,10 @@ def test_is_a_run_folder(tmp_path: Path) -> None:
     run = load_run(tmp_path / "out")
     assert isinstance(run.recipe.options, TrainingOptions)
     assert (run.task.name, run.recipe.options.segment_length) == ("language_modelling", 5)
-    assert run.model.config.eos_token_id == run.model.config.bos_token_id == run.processor.eos_token_id == 0
-    document = run.processor("the cat\npurrs w1 w2 dog\nw114").input_ids
+    assert (
+        run.model.config.eos_token_id == run.model.config.bos_token_id == tokenizer_of(run.processor).eos_token_id == 0
+    )
+    document = tokenizer_of(run.processor)("the cat\npurrs w1 w2 dog\nw114").input_ids
     assert document == [2, 3, 0, 4, 6, 7, 1, 0, 119]
     losses = token_losses(run.model, [document], rows=1, segment_length=5)
     shape = dataclasses.replace(SHAPE, batch=1)
@@ -205,7 +208,7 @@ def test_a_vocabulary_without_an_end(checkpoint: Path) -> None:
     assert (result.end, result.unknown) == ("0", None)
     run = load_run(checkpoint.parent / "out")
     assert run.model.config.eos_token_id == 0
-    assert run.processor.decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
+    assert tokenizer_of(run.processor).decode([0, 5, 0], skip_special_tokens=True) == "0 5 0"
 
 
 # What is refused

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from longspan import LongspanForQuestionAnswering, UserError
-from longspan.data.batches.by_length import pad
+from longspan.data.batches.streams import Stream, pad
 
 SMALLEST = torch.finfo(torch.float32).min
 
@@ -26,7 +26,7 @@ def batch(side: str = "right") -> dict[str, Tensor]:
         {"input_ids": torch.randint(1, 30, (length,)).tolist(), "token_type_ids": [0] * 3 + [1] * (length - 3)}
         for length in (19, 8, 4)
     ]
-    return pad(rows, 0, side, per_token={"token_type_ids": 0})
+    return pad(rows, {"input_ids": Stream(mask="attention_mask"), "token_type_ids": Stream()}, side)
 
 
 def test_scores_are_the_formula() -> None:

@@ -14,12 +14,13 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
-from longspan.data.batches.by_length import pad
+from longspan.data.batches.streams import Stream, pad
 from longspan.errors import UserError
 from longspan.scores import Scores, score
 from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches
 
 LENGTHS = [3, 9, 1, 6, 2, 5, 9]
+STREAMS = {"input_ids": Stream(mask="attention_mask")}
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def trainer(folder: Path, measure: Measure = correct, dropout: float = 0.0, **ch
         train_dataset=documents(),
         eval_dataset=documents(),
         batch_tokens=0,
-        pad_id=0,
+        streams=STREAMS,
         measure=measure,
     )
 
@@ -87,12 +88,12 @@ def trainer(folder: Path, measure: Measure = correct, dropout: float = 0.0, **ch
 def test_outputs_are_those_of_each_document_alone_in_order() -> None:
     classifier = model(dropout=0.5).train()
     rows = documents()
-    found = outputs(classifier, rows, scoring_batches(LENGTHS, 3, 0), pad_id=0)
+    found = outputs(classifier, rows, scoring_batches(LENGTHS, 3, 0), streams=STREAMS)
     assert classifier.training
     assert not found.requires_grad
     classifier.eval()
     for number, row in enumerate(rows):
-        alone = classifier(**pad([{"input_ids": row["input_ids"]}], 0)).logits[0]
+        alone = classifier(**pad([{"input_ids": row["input_ids"]}], STREAMS)).logits[0]
         torch.testing.assert_close(found[number], alone.detach())
 
 
@@ -168,7 +169,7 @@ def test_every_document_counts_the_same(accumulated: int, tmp_path: Path) -> Non
     for start in range(0, len(batches), accumulated):
         rows = [documents()[row] for batch in batches[start : start + accumulated] for row in batch]
         expected.zero_grad()
-        losses = [expected(**pad([row], 0)).loss for row in rows]
+        losses = [expected(**pad([row], STREAMS)).loss for row in rows]
         torch.stack(losses).mean().backward()
         with torch.no_grad():
             for weight in expected.parameters():
@@ -191,7 +192,7 @@ def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_pa
     made = trainer(tmp_path)
     classifier = model(problem_type)
     classifier.longspan.embeddings.table.sparse = True
-    batch = _Share(Collator(0), {"input_ids": [3, 4, 5], "labels": label})([])
+    batch = _Share(Collator(STREAMS), {"input_ids": [3, 4, 5], "labels": label})([])
     assert made._get_num_items_in_batch([batch], torch.device("cpu")) == 0
     loss = made.compute_loss(classifier, batch, num_items_in_batch=torch.tensor(5))
     loss.backward()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from longspan import recipes, train
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.results import TrainingResult
 from longspan.runs import load_run
@@ -74,7 +75,7 @@ def test_a_wide_part_is_not_in_the_loss_of_what_is_trained(same_documents: list[
     model = load_run(tmp_path / "run").model
     parts = []
     for text in (row["text"] for row in map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())):
-        inputs = load_run(tmp_path / "run").processor(text, return_tensors="pt")
+        inputs = tokenizer_of(load_run(tmp_path / "run").processor)(text, return_tensors="pt")
         parts.append(model(input_ids=inputs["input_ids"]).parts[0, 1])
     labels = torch.tensor([int(n % 8 == 0) for n in range(16)])
     wanted = torch.nn.functional.cross_entropy(torch.stack(parts), labels)

@@ -317,5 +317,5 @@ def test_a_strangers_recipe_reads_no_encoder(run: Path, tmp_path: Path, monkeypa
     copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
     path = copy / "recipe.toml"
     path.write_text(path.read_text().replace(str(run.parent / "bert"), "https://example.org/evil"))
-    monkeypatch.setattr("longspan.training.encoders.AutoConfig", None)
+    monkeypatch.setattr("longspan.data.text.encoders.AutoConfig", None)
     assert load_run(copy).recipe.model["encoder"] == "https://example.org/evil"

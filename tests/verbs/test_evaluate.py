@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longspan import LongspanForSequenceClassification, cli, evaluate, generate, recipes
-from longspan.data.batches.by_length import pad
+from longspan.data.batches.streams import pad
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.results import Evaluation
@@ -158,10 +158,9 @@ def test_order_and_batches_do_not_matter(made):
     run = load_run(made)
     examples = [{"input_ids": list(range(2, 2 + length))} for length in (3, 1, 6, 2, 5)]
     assert isinstance(run.task, DocumentClassification)
-    pad_id = run.processor.pad_token_id
-    together = outputs(run.model, examples, run.task._batches(run, [3, 1, 6, 2, 5]), pad_id=pad_id)
+    together = outputs(run.model, examples, run.task._batches(run, [3, 1, 6, 2, 5]), streams=run.processor.streams)
     for number, example in enumerate(examples):
-        alone = run.model(**pad([example], run.processor.pad_token_id)).logits[0]
+        alone = run.model(**pad([example], run.processor.streams)).logits[0]
         torch.testing.assert_close(together[number], alone.detach())
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, export, predict, recipes
 from longspan.data.sources.rows import Row
+from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers import Mixer
@@ -104,10 +105,10 @@ def test_a_language_model_gives_the_scores_of_each_token(tmp_path):
     printed = printed_by_readme(run / "export-torch")
     loaded = load_run(run)
     for said, token in printed:
-        ids = [loaded.processor.eos_token_id, *loaded.processor(said)["input_ids"]]
+        ids = [tokenizer_of(loaded.processor).eos_token_id, *tokenizer_of(loaded.processor)(said)["input_ids"]]
         with torch.no_grad():
             likeliest = loaded.model(torch.tensor([ids])).logits[0, -1].argmax()
-        assert token == loaded.processor.decode([int(likeliest)])
+        assert token == tokenizer_of(loaded.processor).decode([int(likeliest)])
 
 
 def test_8_bits_say_what_they_cost(run_dir, tmp_path, capsys):

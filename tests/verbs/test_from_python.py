@@ -85,7 +85,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return usual_score(self, logits, targets, config)
 
     monkeypatch.setattr(lengths, "outputs", outputs)
-    monkeypatch.setattr("longspan.tasks.documents.outputs", outputs)
+    monkeypatch.setattr("longspan.tasks.examples.outputs", outputs)
     monkeypatch.setattr(DocumentClassification, "score", score)
     return calls
 

@@ -17,7 +17,7 @@ from longspan.data.sources.rows import Row, read_rows
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.runs import load_run
-from longspan.tasks import documents
+from longspan.tasks import examples
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.report import card_parts
 from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
@@ -95,7 +95,7 @@ def test_broken_documents_keep_their_place(run):
 
 
 def test_reads_no_further_than_a_window(run, monkeypatch):
-    monkeypatch.setattr(documents, "WINDOW_DOCUMENTS", 3)
+    monkeypatch.setattr(examples, "WINDOW_EXAMPLES", 3)
     read = []
 
     def source():
@@ -107,7 +107,7 @@ def test_reads_no_further_than_a_window(run, monkeypatch):
     next(answers)
     assert len(read) == 3
     assert len(list(answers)) == 9
-    monkeypatch.setattr(documents, "WINDOW_CHARACTERS", 5)
+    monkeypatch.setattr(examples, "WINDOW_CHARACTERS", 5)
     read.clear()
     next(predict(run, source()))
     assert len(read) == 2
@@ -116,7 +116,7 @@ def test_reads_no_further_than_a_window(run, monkeypatch):
 def test_windows_change_nothing(run, monkeypatch):
     texts = rows(*[" ".join(["good"] * (n % 3) + ["bad"] * n) for n in range(1, 20)])
     whole = list(predict(run, texts))
-    monkeypatch.setattr(documents, "WINDOW_DOCUMENTS", 4)
+    monkeypatch.setattr(examples, "WINDOW_EXAMPLES", 4)
     for one, other in zip(whole, predict(run, texts), strict=True):
         assert one.label == other.label
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)

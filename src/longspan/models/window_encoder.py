@@ -172,7 +172,7 @@ class WindowEncoder(nn.Module):
         if settings.encoder_config is None:
             raise UserError(
                 f"expected the settings of the encoder {settings.encoder!r} in encoder_config, got none; train with "
-                "model.encoder=NAME, which reads it, or see longspan.training.encoders.settings."
+                "model.encoder=NAME, which reads it, or see longspan.data.text.encoders.settings."
             )
         encoder_config = configured(settings.encoder_config)
         encoder_config.use_cache = False

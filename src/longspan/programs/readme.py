@@ -1,5 +1,6 @@
 """The README of an exported program, with the lines that load and run it."""
 
+from longspan.data.text.processor import tokenizer_of
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.heads.classification import MULTI_LABEL, REGRESSION
 from longspan.programs.exported import Export
@@ -21,8 +22,8 @@ def readme(run: Run, config: LongspanConfig, result: Export) -> str:
         *(_TORCH if torch else _ONNX),
         *_printed(config, answers, torch),
     ]
-    code = "\n".join(lines).replace("PAD_ID", str(run.processor.pad_token_id))
-    tokenizers = "tokenizers" if run.processor.is_fast else "transformers"
+    code = "\n".join(lines).replace("PAD_ID", str(tokenizer_of(run.processor).pad_token_id))
+    tokenizers = "tokenizers" if tokenizer_of(run.processor).is_fast else "transformers"
     return f"""# A model of the task {result.task.replace("_", " ")} as a program
 
 `longspan export` wrote `{result.file}` and checked it: on real text, its outputs differ from those of the model
@@ -45,7 +46,7 @@ def _tokenized(run: Run, answers: bool) -> list[str]:
     data = run.recipe.data
     keep = "left" if data.keep == "last" else "right"
     special = f", add_special_tokens={answers}"
-    if run.processor.is_fast:
+    if tokenizer_of(run.processor).is_fast:
         lines = ["from tokenizers import Tokenizer", "", 'tokenizer = Tokenizer.from_file("tokenizer.json")']
         # Names of special tokens in a text are text.
         lines += ["tokenizer.encode_special_tokens = True"]
@@ -58,7 +59,7 @@ def _tokenized(run: Run, answers: bool) -> list[str]:
         encoded = f"tokenizer.encode(text{special}{limit})"
     if not answers:
         # Documents begin with what ends them.
-        encoded = f"[{run.processor.eos_token_id}, *{encoded}]"
+        encoded = f"[{tokenizer_of(run.processor).eos_token_id}, *{encoded}]"
     return [
         *lines,
         *(cut if data.max_length else []),

@@ -4,10 +4,10 @@
 override, together with what the file says of their vectors.
 """
 
+from longspan.data.text import encoders
 from longspan.errors import UserError
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.recipes.starting import TOKENS, Tables
-from longspan.training import encoders
 
 _VECTORS = (*TokenSettings.settings(), "scale_embeddings", "embedding_dim")
 

@@ -12,16 +12,17 @@ from typing import Any, BinaryIO, ClassVar, Generic
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
+from longspan.data.processor import Processor
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
 from longspan.data.sources.rows import Row
-from longspan.data.text.words import letters, word_starts
+from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
-from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.models import LongspanConfig
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.publishing import NAME
@@ -32,7 +33,6 @@ from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.scores import S, Scores
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
 from longspan.tasks.recipe import D, O, Recipe
-from longspan.training import encoders
 from longspan.training.base import LongspanTrainer
 
 
@@ -43,8 +43,7 @@ class Prepared:
     Attributes:
         splits: "train", and "validation" and "test" where there are any, ready for the trainer. The column `length`
             holds each example's size in tokens.
-        processor: What turned examples into numbers, saved with the model: a tokenizer, or anything else with
-            `save_pretrained`.
+        processor: What turned examples into streams, saved with the model.
         config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
         data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
             under "encodings" those in other encodings than UTF-8.
@@ -52,7 +51,7 @@ class Prepared:
     """
 
     splits: dict[str, Dataset]
-    processor: PreTrainedTokenizerBase
+    processor: Processor
     config: dict[str, Any]
     data: dict[str, Any]
     details: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class Run(Generic[D, O]):
 
     folder: Path
     model: PreTrainedModel
-    processor: PreTrainedTokenizerBase
+    processor: Processor
     recipe: Recipe[D, O]
     checkpoint: int | None = None
 
@@ -169,6 +168,8 @@ class Task(abc.ABC, Generic[S, D, O]):
     cuts_examples: ClassVar[bool] = True
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
+    #: What turns its examples into the streams of a batch.
+    processor: ClassVar[type[Processor]] = TextProcessor
     #: What turns its inputs into vectors: the kind whose required settings a recipe gives, or the first.
     embeddings: ClassVar[Sequence[type[EmbeddingSettings]]] = (TokenSettings, EncoderSettings)
     #: Settings of the model's parts that it has no use for: by default, attention to another sequence.
@@ -258,15 +259,9 @@ class Task(abc.ABC, Generic[S, D, O]):
         Raises:
             UserError: For sizes that do not fit together.
         """
-        encoder, found = recipe.model.get("encoder"), {}
-        if encoder:
-            encoders.check_tokens(encoder, recipe.data.tokens)
-            found = encoders.settings(encoder, prepared.processor)
-        model = self.model_class(self.configure(recipe.model, {**prepared.config, **found}))
-        if encoder:
-            encoders.fill(model.window_encoder, encoder)
-        if isinstance(model, LongspanPreTrainedModel) and prepared.processor.is_fast:
-            model.read_words(*map(torch.from_numpy, (word_starts(prepared.processor), letters(prepared.processor))))
+        processor = prepared.processor
+        model = self.model_class(self.configure(recipe.model, {**prepared.config, **processor.settings(recipe.model)}))
+        processor.introduce(model)
         return model
 
     @abc.abstractmethod

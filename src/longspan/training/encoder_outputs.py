@@ -19,7 +19,7 @@ from datasets import Dataset
 from filelock import FileLock
 from tqdm import tqdm
 
-from longspan.data.batches.by_length import pad
+from longspan.data.batches.streams import Stream, pad
 from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.models.window_encoder import WindowEncoder
@@ -31,6 +31,9 @@ _SAVED_TOGETHER = 256
 #: Documents and tokens that are read together.
 _DOCUMENTS, _TOKENS = 64, 32768
 _BYTES = 2
+#: What is computed of examples beside their streams, in the place of the main one.
+COMPUTED = {"inputs_embeds": Stream("float16")}
+_TOKENS_READ = {"input_ids": Stream(mask="attention_mask")}
 
 
 class EncoderOutputs:
@@ -140,7 +143,7 @@ class EncoderOutputs:
             bar.update(int(lengths[done.marked].sum()))
             waiting: list[int] = []
             for batch in _batches(lengths, done.marked):
-                padded = pad([{"input_ids": rows[row]["input_ids"]} for row in batch], 0)
+                padded = pad([{"input_ids": rows[row]["input_ids"]} for row in batch], _TOKENS_READ)
                 device = next(self.encoder.parameters()).device
                 found = self.encoder(padded["input_ids"].to(device), padded["attention_mask"].to(device).bool())
                 values = found.to("cpu", torch.float16).numpy()

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -11,16 +11,18 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from longspan.data.batches.by_length import LengthBatches, pad, padded_length, padding_fraction
+from longspan.data.batches.by_length import LengthBatches, padded_length, padding_fraction
+from longspan.data.batches.streams import Stream, nothing, pad
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.scores import S
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
-from longspan.training.encoder_outputs import EncoderOutputs, WithOutputs
+from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
 
 Rows: TypeAlias = Dataset | WithOutputs
+T = TypeVar("T")
 
 
 def _unmeasured(outputs: Any, labels: Any) -> Any:
@@ -35,32 +37,29 @@ class LengthTrainer(LongspanTrainer[S]):
     Args:
         batch_tokens: maximum number of tokens per batch and process, padding included (a longer document forms a batch
             of its own); 0 for no limit.
-        pad_id: id of the padding token.
+        streams: the streams that the model reads, by name, the main one first, and that labels are, if they are one.
         measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; not needed
             where a subclass has a `score` of its own.
-        kwargs: arguments of `Trainer`. Data sets have the columns `input_ids`, `length`, `labels` and those of
-            `per_token`.
-
-    Attributes:
-        per_token: columns with one whole number for each token, as `longspan.data.batches.by_length.pad` takes them.
+        output: which of the model's outputs those are.
+        kwargs: arguments of `Trainer`. Data sets have the streams, `length` (positions of the main one) and `labels`.
 
     Raises:
         UserError: when there are fewer documents than processes.
     """
 
-    per_token: ClassVar[Mapping[str, int]] = {}
-
     def __init__(
         self,
         *args: Any,
         batch_tokens: int,
-        pad_id: int,
+        streams: Mapping[str, Stream],
         measure: Callable[[Any, Any], S] = _unmeasured,
+        output: str = "logits",
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, data_collator=Collator(pad_id, self.per_token), **kwargs)
+        super().__init__(*args, data_collator=Collator(streams), **kwargs)
         self.batch_tokens = batch_tokens
-        self.pad_id = pad_id
+        self.streams = streams
+        self.output = output
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
         self._rehearsing = False
@@ -72,8 +71,7 @@ class LengthTrainer(LongspanTrainer[S]):
             )
 
     def get_train_dataloader(self) -> Loader:
-        columns = list(dict.fromkeys(["input_ids", "labels", *self.per_token]))
-        documents = self.rows(self.train_dataset, columns)
+        documents = self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"])))
         return Loader(
             documents,
             batch_sampler=self._training_batches(self.args.process_index),
@@ -98,7 +96,7 @@ class LengthTrainer(LongspanTrainer[S]):
         return self.measure(self.outputs(dataset), targets(dataset))
 
     def per_token_columns(self) -> Sequence[str]:
-        return "input_ids", *self.per_token
+        return list(self.streams)
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
@@ -116,23 +114,24 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def rows(self, dataset: Dataset, columns: list[str]) -> Rows:
         """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
-        return self.with_encoder_outputs(dataset.select_columns(columns).with_format("numpy"), dataset)
+        there = [name for name in columns if name in dataset.column_names]
+        return self.with_encoder_outputs(dataset.select_columns(there).with_format("numpy"), dataset)
 
     def with_encoder_outputs(self, rows: Dataset, dataset: Dataset) -> Rows:
-        """Return rows of a data set, which has `input_ids` and `length`, as `rows` does."""
+        """Return rows of a data set, which has the main stream and `length`, as `rows` does."""
         if self.encoder_outputs is None:
             return rows
         stored = self.encoder_outputs
         return stored.stand_ins(rows, dataset) if self._rehearsing else stored.beside(rows, dataset)
 
-    def outputs(self, dataset: Dataset, name: str = "logits") -> Tensor:
+    def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
         return outputs(
             self.model,
-            self.rows(dataset, ["input_ids"]),
+            self.rows(dataset, [name for name in self.streams if name != "labels"]),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
-            pad_id=self.pad_id,
-            name=name,
+            streams=self.streams,
+            name=name or self.output,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
@@ -180,9 +179,13 @@ def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) 
 
 
 def targets(dataset: Dataset) -> Tensor:
-    """Return the labels of a data set as one tensor, (n, ...)."""
+    """Return the labels of a data set as one tensor, (n, ...); those of several lengths end with `IGNORED`."""
     # Through numpy: lists of Python numbers take many times the memory.
-    return torch.tensor(np.asarray(dataset.with_format("numpy")["labels"][:]))
+    found = dataset.with_format("numpy")["labels"][:]
+    if isinstance(found, np.ndarray) and found.dtype != object:
+        return torch.tensor(found)
+    rows = [torch.as_tensor(row) for row in found]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED) if rows else torch.zeros(0)
 
 
 @torch.no_grad()
@@ -191,7 +194,7 @@ def outputs(
     examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     *,
-    pad_id: int,
+    streams: Mapping[str, Stream],
     name: str = "logits",
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
@@ -200,29 +203,40 @@ def outputs(
 
     Args:
         model: the model, switched to evaluation mode for the call.
-        examples: n rows with `input_ids`.
+        examples: n rows with the streams that the model reads.
         batches: row numbers, each exactly once; the same in all processes.
-        pad_id: id of the padding token.
-        name: which outputs: "logits", or "parts" of a model with two.
+        streams: those streams; examples may lack some, and labels are not read.
+        name: which outputs, such as "logits", or "parts" of a model with two.
         progress: whether to show a progress bar on standard error.
         after_batch: called after each batch.
 
     Returns:
-        (n, ...) float32 on the CPU, in the order of `examples`, regardless of the order of `batches`; (0, num_labels)
-        without examples, (0, 2, num_labels) for "parts".
+        (n, ...) float32 on the CPU, in the order of `examples`, regardless of the order of `batches`; outputs of
+        several sizes end with `IGNORED`. Without examples, (0, num_labels), or (0, 2, num_labels) for "parts".
 
     Raises:
         UserError: when another process stopped.
     """
 
-    def own() -> Tensor:
-        parts = (2,) if name == "parts" else ()
-        result = torch.zeros(len(examples), *parts, model.config.num_labels)
-        for batch, found in _computed(model, examples, batches, pad_id, None, progress, after_batch):
-            result[torch.as_tensor(batch)] = found[name].float().cpu()
-        return result
+    def own() -> list[tuple[Sequence[int], Tensor]]:
+        computed = _computed(model, examples, batches, streams, progress, after_batch)
+        return [(batch, found[name].float().cpu()) for batch, found in computed]
 
-    return computed_together(model, own)
+    parts = _in_evaluation(model, own)
+    shape = [2, model.config.num_labels] if name == "parts" else [model.config.num_labels]
+    if batches:
+        mine = [max(sizes) for sizes in zip(*(part.shape[1:] for _, part in parts), strict=True)]
+        # A process without a batch learns the sizes from the others.
+        dimensions = int(processes.largest(len(mine)))
+        mine = mine or [0] * dimensions
+        shape = [int(processes.largest(size)) for size in mine]
+    result = torch.zeros(len(examples), *shape)
+    for batch, part in parts:
+        missing = [size - own_size for own_size, size in zip(part.shape[1:], shape, strict=True)]
+        edges = [edge for size in reversed(missing) for edge in (0, size)]
+        result[torch.as_tensor(batch)] = torch.nn.functional.pad(part, edges, value=IGNORED)
+    processes.sum_into(result.numpy())
+    return result
 
 
 @torch.no_grad()
@@ -233,8 +247,7 @@ def ragged_outputs(
     sizes: Sequence[int],
     *,
     name: str | Sequence[str],
-    pad_id: int,
-    per_token: Mapping[str, int] | None = None,
+    streams: Mapping[str, Stream],
     shape: tuple[int, ...] = (),
     dtype: torch.dtype = torch.float32,
     progress: bool = False,
@@ -245,10 +258,9 @@ def ragged_outputs(
     Args:
         sizes: how many of the outputs of each example count: the first ones of its row.
         name: which outputs, `(b, m, *shape)`; several, `(b, m)` each, are the columns of `(b, m, k)`.
-        per_token: columns that the model reads beside `input_ids`.
         shape: what there is for each token or part.
         dtype: type of the result.
-        model, examples, batches, pad_id, progress, after_batch: see `outputs`.
+        model, examples, batches, streams, progress, after_batch: see `outputs`.
 
     Returns:
         (sum of sizes, *shape) on the CPU, in the order of `examples`.
@@ -260,7 +272,7 @@ def ragged_outputs(
 
     def own() -> Tensor:
         result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
-        for batch, found in _computed(model, examples, batches, pad_id, per_token, progress, after_batch):
+        for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
             wanted = found[name] if isinstance(name, str) else torch.stack([found[each] for each in name], -1)
             values = wanted.to("cpu", dtype)
             for place, row in enumerate(batch):
@@ -272,46 +284,49 @@ def ragged_outputs(
 
 def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
     """Return what all processes computed together, each its own part, with the model in evaluation mode."""
+    result = _in_evaluation(model, compute)
+    processes.sum_into(result.numpy())
+    return result
+
+
+def _in_evaluation(model: PreTrainedModel, compute: Callable[[], T]) -> T:
+    """Return what `compute` does in each process, with the model in evaluation mode."""
     was_training = model.training
     model.eval()
     try:
-        result = processes.in_each(compute)
+        return processes.in_each(compute)
     finally:
         model.train(was_training)
-    processes.sum_into(result.numpy())
-    return result
 
 
 def _computed(
     model: PreTrainedModel,
     examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
-    pad_id: int,
-    per_token: Mapping[str, int] | None,
+    streams: Mapping[str, Stream],
     progress: bool,
     after_batch: Callable[[], None] | None,
 ) -> Iterator[tuple[Sequence[int], Any]]:
     """Yield this process's batches, each with the model's outputs for it."""
     own = batches[processes.rank() :: processes.count()]
-    read = ["input_ids", "inputs_embeds", *(name for name in per_token or {} if name != "labels")]
+    read = {name: stream for name, stream in {**streams, **COMPUTED}.items() if name != "labels"}
     # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
         rows = [examples[row] for row in batch]
-        padded = pad([{name: row[name] for name in read if name in row} for row in rows], pad_id, per_token=per_token)
+        padded = pad([{name: row[name] for name in read if name in row} for row in rows], read)
         yield batch, model(**{key: tensor.to(model.device) for key, tensor in padded.items()})
         if after_batch is not None:
             after_batch()
 
 
 class Collator:
-    """Pads a batch of examples on the right; `per_token` as for `longspan.data.batches.by_length.pad`."""
+    """Pads the streams of a batch of examples, and what was computed of them, on the right."""
 
-    def __init__(self, pad_id: int, per_token: Mapping[str, int] | None = None) -> None:
-        self.pad_id = pad_id
-        self.per_token = dict(per_token or {})
+    def __init__(self, streams: Mapping[str, Stream]) -> None:
+        self.streams = {**streams, **COMPUTED}
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return pad(examples, self.pad_id, per_token=self.per_token)
+        return pad(examples, self.streams)
 
 
 class _Share:
@@ -323,16 +338,10 @@ class _Share:
     def __init__(self, collator: "Collator", spare: dict[str, Any]) -> None:
         self.collator = collator
         # Not a token: of tables, a token would count as read (`longspan.training.tables`).
-        one = {name: [fill] for name, fill in collator.per_token.items() if name in spare}
-        one |= {name: spare[name][:1] for name in ("inputs_embeds",) if name in spare}
-        self.spare = {**spare, "input_ids": [collator.pad_id], **one}
+        self.spare = spare
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
         if examples:
             return self.collator(examples)
-        batch = self.collator([self.spare])
-        return {
-            **batch,
-            "labels": torch.full_like(batch["labels"], IGNORED),
-            "attention_mask": torch.zeros_like(batch["attention_mask"]),
-        }
+        batch = nothing(self.spare, self.collator.streams)
+        return {**batch, "labels": torch.full_like(batch["labels"], IGNORED)}

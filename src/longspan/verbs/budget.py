@@ -396,5 +396,5 @@ def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int) -> Dataset:
         return dataset.select(rows)
     given = dataset[rows]
     found = {name: [each[:most] for each in given[name]] if name in cut else given[name] for name in given}
-    found["length"] = [len(ids) for ids in found["input_ids"]]
+    found["length"] = [len(ids) for ids in found[cut[0]]]
     return Dataset.from_dict(found, features=dataset.features)

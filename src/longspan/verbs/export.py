@@ -103,7 +103,7 @@ def export(
     model.config.use_cache = False
     longest = min((limit.tokens for limit in limits(model)), default=None)
     texts = [ids[:longest] for ids in _texts(loaded, examples)]
-    batches = _batches(texts, loaded.processor.pad_token_id)
+    batches = _batches(texts, int(next(iter(loaded.processor.streams.values())).fill))
     file, save, load = FORMATS[format]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:

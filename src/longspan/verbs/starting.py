@@ -102,7 +102,7 @@ def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
     Raises:
         UserError: The two read other tokens, or weights of the same part have other shapes.
     """
-    _check_tokens(run, prepared)
+    prepared.processor.check_continues(run.processor, str(run.folder))
     own, found = _weights(model), _weights(run.model)
     copied = [name for name in own if name in found and _belongs(name, model, run.model)]
     grown, size = [], 0
@@ -133,18 +133,6 @@ def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
 def announce(begun: Begun) -> None:
     """Say on standard error what a model starts with."""
     print(f"longspan: {begun.announcement()}", file=sys.stderr)
-
-
-def _check_tokens(run: Run, prepared: Prepared) -> None:
-    """Raise UserError unless the data were read with the tokens of the run, and perhaps further ones."""
-    own: dict[str, int] = getattr(prepared.processor, "get_vocab", dict)()
-    other = [token for token, number in run.processor.get_vocab().items() if own.get(token) != number]
-    if other:
-        raise UserError(
-            f"expected data that are read with the tokens of {str(run.folder)!r}, which the model is to start from, "
-            f"got others for {len(other):,} of {len(run.processor):,}, such as {other[0]!r}; a task takes them from "
-            "`longspan.data.text.tokenization.build_tokenizer`."
-        )
 
 
 def _weights(model: PreTrainedModel) -> dict[str, Tensor]:

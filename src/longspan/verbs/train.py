@@ -17,7 +17,6 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from longspan import imports, recipes
 from longspan.environment import peak_memory
 from longspan.errors import UserError, check_choice
-from longspan.models.word_vectors import load_word_vectors
 from longspan.outputs import write_json, write_text
 from longspan.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
@@ -27,7 +26,7 @@ from longspan.results import TrainingResult
 from longspan.scores import Scores
 from longspan.tasks.base import Prepared, Run, check_validation
 from longspan.tasks.recipe import Recipe
-from longspan.training import checkpoints, encoders, processes
+from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
@@ -181,14 +180,12 @@ def _train_here(
 
 
 def _prepare(recipe: Recipe) -> Prepared:
-    if encoder := recipe.model.get("encoder"):
-        # A wrong name is found before the data are read.
-        encoders.described_by(encoder)
-        if recipe.options.word_vectors:
-            raise UserError(
-                "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got "
-                "both; leave one of them out."
-            )
+    recipe.task.processor.check(recipe.model, recipe.data)
+    if recipe.model.get("encoder") and recipe.options.word_vectors:
+        raise UserError(
+            "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got both; "
+            "leave one of them out."
+        )
     prepared = recipe.task.prepare(recipe)
     check_validation(prepared.splits)
     return prepared
@@ -204,7 +201,7 @@ def _build_model(
         starting.announce(begun)
     freeze(model, recipe.options.freeze)
     path = recipe.options.word_vectors
-    words = load_word_vectors(model.get_input_embeddings(), prepared.processor, Path(path)) if path else None
+    words = prepared.processor.load_vectors(model.get_input_embeddings(), Path(path)) if path else None
     return model, words, begun
 
 

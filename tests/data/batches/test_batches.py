@@ -8,9 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.batches.by_length import LengthBatches, pad, padded_length, padding_fraction
+from longspan.data.batches.by_length import LengthBatches, padded_length, padding_fraction
+from longspan.data.batches.streams import Stream, nothing, pad
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=200)
+
+TOKENS = {"input_ids": Stream(mask="attention_mask")}
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100), shuffle=st.booleans())
@@ -135,7 +138,7 @@ def test_pad(side: str) -> None:
         {"input_ids": np.array([8], dtype=np.int32), "labels": 0, "length": 1},
         {"input_ids": [], "labels": 2, "length": 0},
     ]
-    batch = pad(examples, pad_id=9, side=side)
+    batch = pad(examples, {"input_ids": Stream(fill=9, mask="attention_mask")}, side)
     gaps = [8, 9, 9] if side == "right" else [9, 9, 8]
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
     assert batch["input_ids"].tolist() == [[5, 6, 7], gaps, [9, 9, 9]]
@@ -144,10 +147,33 @@ def test_pad(side: str) -> None:
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 
+def test_streams_have_lengths_of_their_own() -> None:
+    streams = {
+        "frames": Stream("float32", width=2, fill=-1, mask="frame_mask"),
+        "labels": Stream(fill=-100),
+        "absent": Stream(),
+    }
+    examples: list[dict[str, Any]] = [
+        {"frames": [[1, 2]], "labels": [3, 4, 5]},
+        {"frames": np.array([[1.5, 0], [2, 2]]), "labels": []},
+        {"frames": [], "labels": [6]},
+    ]
+    batch = pad(examples, streams)
+    assert list(batch) == ["frames", "frame_mask", "labels"]
+    assert batch["frames"].dtype == torch.float32
+    assert batch["frames"].tolist() == [[[1, 2], [-1, -1]], [[1.5, 0], [2, 2]], [[-1, -1], [-1, -1]]]
+    assert batch["frame_mask"].tolist() == [[1, 0], [1, 1], [0, 0]]
+    assert batch["labels"].tolist() == [[3, 4, 5], [-100, -100, -100], [6, -100, -100]]
+    spare = nothing(examples[0], streams)
+    assert spare["frames"].tolist() == [[[-1, -1]]]
+    assert spare["frame_mask"].tolist() == [[0]]
+    assert spare["labels"].tolist() == [[-100]]
+
+
 def test_pad_without_labels_and_on_no_side() -> None:
-    assert set(pad([{"input_ids": [1]}], 0)) == {"input_ids", "attention_mask"}
+    assert set(pad([{"input_ids": [1]}], TOKENS)) == {"input_ids", "attention_mask"}
     with pytest.raises(ValueError, match="'right' or 'left', got 'top'"):
-        pad([{"input_ids": [1]}], 0, side="top")
+        pad([{"input_ids": [1]}], TOKENS, side="top")
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100))
@@ -167,4 +193,4 @@ def test_padded_lengths_recur_and_add_at_most_an_eighth() -> None:
     assert all(n <= padded <= n * 9 / 8 for n, padded in enumerate(lengths))
     assert len(set(lengths[256:512])) == 9
     assert (padded_length(80), padded_length(1000), padded_length(1024)) == (80, 1024, 1024)
-    assert pad([{"input_ids": [1] * 300}], 0)["attention_mask"].shape == (1, 320)
+    assert pad([{"input_ids": [1] * 300}], TOKENS)["attention_mask"].shape == (1, 320)

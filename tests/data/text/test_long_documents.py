@@ -140,7 +140,7 @@ def test_what_is_learned_from_pieces_is_what_the_whole_teaches(kind: str, monkey
     config = DataConfig(tokens=kind, vocab_size=320)
     texts = [text_of(1, 3000) + "the cat's hat\n" * 9, text_of(2, 500)]
     apart = build_tokenizer(config, pieces(rows(texts), config), end=True)
-    assert tokenization._hash(apart) == tokenization._hash(build_tokenizer(config, texts, end=True))
+    assert tokenization.tokenizer_hash(apart) == tokenization.tokenizer_hash(build_tokenizer(config, texts, end=True))
 
 
 def test_tokens_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
+from longspan.data.batches import encoding
+from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.columns.kept import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.text import pretrained, tokenization
-from longspan.data.text.tokenization import build_tokenizer, encode, tokenize, truncation_table
+from longspan.data.text.processor import TextProcessor
+from longspan.data.text.tokenization import build_tokenizer, encode
 from longspan.errors import UserError
 
 TEXTS = ["The cat sat on the mat.", "Das Boot, ein Film: großartig! 😀", "the the the <pad> <unk>"] * 5
@@ -62,7 +65,7 @@ def test_special_tokens_and_saving(tmp_path: Path, kind: str) -> None:
     config = DataConfig(tokens=kind)
     assert encode(loaded, TEXTS, config) == encode(tokenizer, TEXTS, config) == [tokenizer(t).input_ids for t in TEXTS]
     assert len(loaded) == len(tokenizer)
-    assert tokenization._hash(loaded) == tokenization._hash(tokenizer)
+    assert tokenization.tokenizer_hash(loaded) == tokenization.tokenizer_hash(tokenizer)
     # A document that speaks of padding is no padding.
     assert 0 not in encode(loaded, ["<pad>"], config)[0]
     with warnings.catch_warnings():
@@ -168,10 +171,10 @@ def test_what_was_learned_is_kept_for_the_same_texts(kind: str) -> None:
     remaining = iter(TEXTS)
     again = build_tokenizer(config, remaining, cache_key="one")
     assert len(list(remaining)) == len(TEXTS)
-    assert tokenization._hash(first) == tokenization._hash(again)
+    assert tokenization.tokenizer_hash(first) == tokenization.tokenizer_hash(again)
     other = build_tokenizer(config, remaining, cache_key="one", end=True)
     assert list(remaining) == []
-    assert tokenization._hash(first) != tokenization._hash(other)
+    assert tokenization.tokenizer_hash(first) != tokenization.tokenizer_hash(other)
     smaller = build_tokenizer(DataConfig(tokens=kind, vocab_size=265), iter(TEXTS), cache_key="one")
     assert len(smaller) == min(265, len(first))
 
@@ -290,7 +293,7 @@ def test_tokenize() -> None:
     config = DataConfig(tokens="words", max_length=3)
     dataset = documents(["a b c d e", "a b", "c d e"])
     tokenizer = build_tokenizer(config, dataset["text"])
-    found = tokenize(dataset, tokenizer, config, "Tokenising", keep=labels(b=1))
+    found = encoded(dataset, TextProcessor(tokenizer), config, "Tokenising", keep=labels(b=1))
     assert found.column_names == ["input_ids", "length", "removed", "labels"]
     assert found.features["input_ids"].feature.dtype == "int32"
     assert found["length"][:] == [3, 2, 3]
@@ -304,9 +307,9 @@ def test_tokenize() -> None:
         "median_length": 3.0,
         "longest": 5,
     }
-    assert "labels" not in tokenize(dataset, tokenizer, config, "Tokenising").column_names
+    assert "labels" not in encoded(dataset, TextProcessor(tokenizer), config, "Tokenising").column_names
     with pytest.raises(UserError, match=r"a.csv, row 2: expected a label that the model knows, got 'b'"):
-        tokenize(dataset, tokenizer, config, "Tokenising", keep=labels(c=1))
+        encoded(dataset, TextProcessor(tokenizer), config, "Tokenising", keep=labels(c=1))
 
 
 def test_columns_go_along_as_they_are_or_converted() -> None:
@@ -316,7 +319,7 @@ def test_columns_go_along_as_they_are_or_converted() -> None:
         "plain": Carried("other"),
         "place": Carried("other", Value("string"), lambda value, where: f"{value} from {where}"),
     }
-    found = tokenize(dataset, tokenizer, DataConfig(tokens="words"), "Tokenising", keep=keep)
+    found = encoded(dataset, TextProcessor(tokenizer), DataConfig(tokens="words"), "Tokenising", keep=keep)
     assert found.column_names == ["input_ids", "length", "removed", "plain", "place"]
     assert found["plain"][:] == ["b a", "c"]
     assert found["place"][:] == ["b a from a.csv, row 1", "c from a.csv, row 2"]
@@ -405,7 +408,7 @@ def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = documents(TEXTS)
     tokenizer = build_tokenizer(config, dataset["text"])
     numbers = labels(b=1)
-    first = tokenize(dataset, tokenizer, config, "Tokenising", keep=numbers)
+    first = encoded(dataset, TextProcessor(tokenizer), config, "Tokenising", keep=numbers)
     calls = []
     original = tokenization._encode
 
@@ -414,29 +417,27 @@ def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*args)
 
     monkeypatch.setattr(tokenization, "_encode", counted)
-    again = tokenize(dataset, build_tokenizer(config, TEXTS), config, "Other words", keep=numbers)
+    again = encoded(dataset, TextProcessor(build_tokenizer(config, TEXTS)), config, "Other words", keep=numbers)
     assert (again[:], calls) == (first[:], [])
     plain = {"labels": Carried("label")}
-    for other, keep, data, text in (
-        (DataConfig(tokens="words", max_length=4), numbers, dataset, "text"),
-        (DataConfig(tokens="words", max_length=3, keep="last"), numbers, dataset, "text"),
-        (config, labels(1, b=0), dataset, "text"),
-        (config, plain, dataset, "text"),
-        (config, numbers, documents(TEXTS[:7]), "text"),
-        (config, numbers, dataset, "other"),
-        (config, numbers, dataset, ("text", "other")),
+    for other, keep, data in (
+        (DataConfig(tokens="words", max_length=4), numbers, dataset),
+        (DataConfig(tokens="words", max_length=3, keep="last"), numbers, dataset),
+        (config, labels(1, b=0), dataset),
+        (config, plain, dataset),
+        (config, numbers, documents(TEXTS[:7])),
     ):
-        tokenize(data, tokenizer, other, "Tokenising", text=text, keep=keep)
+        encoded(data, TextProcessor(tokenizer), other, "Tokenising", keep=keep)
         assert calls == [1]
         calls.clear()
 
 
 def test_python_tokenizers_run_in_processes(byt5: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "_SLOW_ROWS", 4)
-    monkeypatch.setattr(tokenization, "cores", lambda: 2)
+    monkeypatch.setattr(encoding, "_SLOW_ROWS", 4)
+    monkeypatch.setattr(encoding, "cores", lambda: 2)
     config = DataConfig(tokens=byt5, max_length=20)
     tokenizer = build_tokenizer(config, [])
-    found = tokenize(documents(TEXTS), tokenizer, config, "Tokenising", keep=labels(b=1))
+    found = encoded(documents(TEXTS), TextProcessor(tokenizer), config, "Tokenising", keep=labels(b=1))
     assert found["input_ids"][:] == encode(tokenizer, TEXTS, config)
 
 

@@ -10,6 +10,7 @@ from talks import talk, write_meetings, write_talks
 
 from longspan import LongspanForEvidence, predict, recipes, train
 from longspan.cli import main
+from longspan.data.batches.streams import Stream
 from longspan.errors import UserError
 from longspan.results import TrainingResult
 from longspan.runs import load_run
@@ -101,7 +102,7 @@ def test_baselines_and_mixers_compare(
 
 def test_shares_of_a_batch_without_documents_count_for_nothing(result: TrainingResult) -> None:
     model = LongspanForEvidence.from_pretrained(result.folder)
-    loss = model(**Collator(0)([])).loss
+    loss = model(**Collator({"input_ids": Stream(mask="attention_mask")})([])).loss
     assert loss == 0
     loss.backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

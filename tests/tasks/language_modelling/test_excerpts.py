@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan import cli, evaluate, recipes, train
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.tasks.excerpts import CUT, excerpt
 
@@ -127,7 +128,9 @@ def naive(run: Path, split: str, most: int) -> float:
 
     loaded = load_run(run)
     examples, *_ = load_split(loaded, None, split)
-    documents = token_arrays(tokenize_documents(examples, loaded.processor, loaded.recipe.data, "Tokenising"))
+    documents = token_arrays(
+        tokenize_documents(examples, tokenizer_of(loaded.processor), loaded.recipe.data, "Tokenising")
+    )
     context = "sliding" if loaded.recipe.model["mixers"] == ["softmax"] else "carried"
     losses = token_losses(loaded.model, documents, rows=1, segment_length=16, context=context)
     scored = excerpt([len(document) for document in documents], most)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from longspan import recipes
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
 from longspan.tasks.language_modelling.baselines.ngram import HIGHEST
@@ -117,7 +118,7 @@ def test_the_baseline_scores_what_runs_score(tmp_path):
     assert found.scores["test"].perplexity == pytest.approx(np.exp(found.scores["test"].loss))
     prepared = recipe.task.prepare(recipe)
     (training,), (validation,) = (prepared.splits[name]["input_ids"][:] for name in ("train", "validation"))
-    end, size = prepared.processor.eos_token_id, len(prepared.processor)
+    end, size = tokenizer_of(prepared.processor).eos_token_id, len(tokenizer_of(prepared.processor))
     model = KneserNey([np.array(training)], end=end, vocab_size=size)
     (losses,) = islice(
         (-np.log(each) for each in model.probabilities([np.array(validation[:100])])),

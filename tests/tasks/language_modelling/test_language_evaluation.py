@@ -12,6 +12,7 @@ from language_runs import make_run
 from PIL import Image
 
 from longspan import cli, evaluate
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.runs import load_run
@@ -34,7 +35,7 @@ def nats(run_dir: Path, text: str) -> np.ndarray:
     """The losses of one document, its end included, from one forward pass."""
     run = load_run(run_dir)
     end = run.model.config.eos_token_id
-    ids = torch.tensor([end, *run.processor.encode(text, add_special_tokens=False), end])
+    ids = torch.tensor([end, *tokenizer_of(run.processor).encode(text, add_special_tokens=False), end])
     logits = run.model(ids[None, :-1]).logits[0]
     found: np.ndarray = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0].double().numpy()
     return found
@@ -87,7 +88,7 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
     result = scored(run_dir, str(tmp_path / "other.txt"), context="sliding", window=4, stride=1)
     run, losses = load_run(run_dir), []
     end = run.model.config.eos_token_id
-    ids = [end, *run.processor.encode("the old fox", add_special_tokens=False), end]
+    ids = [end, *tokenizer_of(run.processor).encode("the old fox", add_special_tokens=False), end]
     for at in range(1, len(ids)):
         with torch.no_grad():
             logits = run.model(torch.tensor([ids[max(0, at - 4) : at]])).logits[0, -1]

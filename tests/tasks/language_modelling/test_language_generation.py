@@ -15,6 +15,7 @@ from transformers import ByT5Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from longspan import LongspanConfig, LongspanForCausalLM, cli, generate
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.results import Statistics
@@ -43,14 +44,14 @@ def byte_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @torch.no_grad()
 def recomputed(run: Run, prompt: str, count: int, seed: int | None = None) -> str:
     """Choose token after token from a forward pass over everything before it: greedily, or by `seed`."""
-    ids = [run.model.config.eos_token_id, *run.processor.encode(prompt, add_special_tokens=False)]
+    ids = [run.model.config.eos_token_id, *tokenizer_of(run.processor).encode(prompt, add_special_tokens=False)]
     random = torch.Generator().manual_seed(seed or 0)
     start = len(ids)
     for _ in range(count):
         logits = run.model(torch.tensor([ids])).logits[0, -1]
         chosen = logits.argmax() if seed is None else torch.multinomial(logits.softmax(-1), 1, generator=random)
         ids.append(int(chosen))
-    text: str = run.processor.decode(ids[start:])
+    text: str = tokenizer_of(run.processor).decode(ids[start:])
     return text
 
 
@@ -86,7 +87,7 @@ def test_tokenizers_written_in_python_give_the_same_text(
     slow_folder: Path, prompt: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = load_run(slow_folder)
-    assert not run.processor.is_fast
+    assert not tokenizer_of(run.processor).is_fast
     expected = recomputed(run, prompt, 40)
     assert expected
     statistics = Statistics()
@@ -129,13 +130,13 @@ def test_memory_and_work_per_token_are_constant(run: Run, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(type(run.model), "forward", forward)
     decoded = []
-    usual_decode = type(run.processor).decode
+    usual_decode = type(tokenizer_of(run.processor)).decode
 
     def decode(self: Any, ids: list[int], **options: Any) -> Any:
         decoded.append(len(ids))
         return usual_decode(self, ids, **options)
 
-    monkeypatch.setattr(type(run.processor), "decode", decode)
+    monkeypatch.setattr(type(tokenizer_of(run.processor)), "decode", decode)
     told = Statistics()
     text = "".join(generate(run, "the lazy dog " * 20, max_new_tokens=200, ignore_end=True, statistics=told))
     assert len(text) >= 200
@@ -187,7 +188,7 @@ def scripted(run: Run, tokens: list[int], monkeypatch: pytest.MonkeyPatch, **opt
 
 
 def tokens_of(run: Run, text: str) -> list[int]:
-    ids: list[int] = run.processor.encode(text, add_special_tokens=False)
+    ids: list[int] = tokenizer_of(run.processor).encode(text, add_special_tokens=False)
     return ids
 
 
@@ -212,9 +213,9 @@ def test_broken_bytes_are_shown_as_such(byte_run: Run, monkeypatch: pytest.Monke
 @given(raw=st.binary(max_size=60))
 def test_any_bytes_come_as_all_of_them_at_once_would(raw: bytes, byte_run: Run) -> None:
     """Characters between broken bytes come whole, however many broken ones there are before them."""
-    ids = byte_run.processor.convert_tokens_to_ids(list(bytes_to_unicode().values()))
+    ids = tokenizer_of(byte_run.processor).convert_tokens_to_ids(list(bytes_to_unicode().values()))
     tokens = dict(zip(bytes_to_unicode(), ids, strict=True))
-    text = module._Text(byte_run.processor, [byte_run.model.config.eos_token_id])
+    text = module._Text(tokenizer_of(byte_run.processor), [byte_run.model.config.eos_token_id])
     pieces = [text.add(tokens[byte]) for byte in raw]
     assert "".join([*pieces, text.rest()]) == raw.decode(errors="replace")
 
@@ -254,7 +255,7 @@ def test_what_is_drawn(run: Run) -> None:
     with torch.no_grad():
         logits = run.model(torch.tensor([[run.model.config.eos_token_id, *tokens_of(run, "the")]])).logits[0, -1]
     drawn = {"".join(generate(run, "the", max_new_tokens=1, top_k=2, seed=seed, ignore_end=True)) for seed in range(20)}
-    assert drawn == {run.processor.decode([token]) for token in logits.topk(2).indices.tolist()}
+    assert drawn == {tokenizer_of(run.processor).decode([token]) for token in logits.topk(2).indices.tolist()}
 
 
 def test_statistics(run: Run) -> None:

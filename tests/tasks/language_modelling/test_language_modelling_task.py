@@ -7,6 +7,7 @@ import datasets
 import pytest
 
 from longspan import cli, tasks
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.tasks.base import Prepared
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
@@ -47,7 +48,7 @@ def test_documents_become_tokens_and_numbers(plays: Path) -> None:
     prepared = prepare(plays)
     assert prepared.details == {}
     known = ["<pad>", "<unk>", "<|endoftext|>", "a", "b", "c", "\n"]
-    assert prepared.processor.get_vocab() == {token: number for number, token in enumerate(known)}
+    assert tokenizer_of(prepared.processor).get_vocab() == {token: number for number, token in enumerate(known)}
     # The vocabulary knows training text only.
     assert prepared.splits["validation"]["input_ids"][:] == [[3, 4, 1, 1, 6]]
     assert prepared.data == {

@@ -13,6 +13,7 @@ from news_folders import behavior, news_row, settings, write_log, write_mind
 
 from longspan import recipes, train
 from longspan.cli import main
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
@@ -76,9 +77,9 @@ def test_cut_titles_are_told(
     run = load_run(result.folder)
     data = settings(folder, max_length=2, keep=keep)
     catalogue = read(settings(folder)).catalogue
-    whole = Items.encoded(catalogue, run.processor, Names.of(run.model.config), settings(folder)).title
+    whole = Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), settings(folder)).title
     assert "tokens that are read" not in capsys.readouterr().err
-    cut = Items.encoded(catalogue, run.processor, Names.of(run.model.config), data).title
+    cut = Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), data).title
     ends = np.split(whole.values, whole.offsets[1:-1])
     assert cut.values.tolist() == [int(i) for ids in ends for i in (ids[:2] if keep == "first" else ids[-2:])]
     assert "20 of 20 titles have more than the 2 tokens that are read (data.max_length)" in (capsys.readouterr().err)
@@ -182,7 +183,7 @@ def test_which_words_of_a_long_title_are_read(tmp_path: Path, keep: str, length:
     recipe = recipes.load("news", given)
     prepared = recipe.task.prepare(recipe)
     title = prepared.items.title  # type: ignore[attr-defined]
-    assert prepared.processor.decode(title.values[: title.offsets[1]]) == words
+    assert tokenizer_of(prepared.processor).decode(title.values[: title.offsets[1]]) == words
 
 
 def test_a_batch_has_each_item_once(folder: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_batch_has_each_item_once(folder: Path) -> None:
 def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:
     run = load_run(result.folder)
     found = read(settings(folder))
-    items = Items.encoded(found.catalogue, run.processor, Names.of(run.model.config), settings(folder))
+    items = Items.encoded(found.catalogue, tokenizer_of(run.processor), Names.of(run.model.config), settings(folder))
     model = run.model.train()
     output = model(**Collator(items)([]))
     output.loss.backward()

@@ -1,10 +1,8 @@
 """Batches of documents of similar length, so that little of each batch is padding."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import torch
 from torch.utils.data import Sampler
 
 BUCKETS = 40
@@ -132,51 +130,3 @@ def padding_fraction(batches: Iterable[Sequence[int]], lengths: Sequence[int] | 
         real += int(rows.sum())
         padded += padded_length(int(rows.max())) * len(rows)
     return 1 - real / padded if padded else 0.0
-
-
-def pad(
-    examples: Sequence[dict[str, Any]], pad_id: int, side: str = "right", *, per_token: Mapping[str, int] | None = None
-) -> dict[str, torch.Tensor]:
-    """Stack examples into a batch padded to `padded_length`; only the columns below are kept.
-
-    Args:
-        examples: Each has `input_ids`, a list of token ids, and optionally `labels`, numbers of one type and shape, and
-            `inputs_embeds`, `(t, width)`, a vector for each token.
-        pad_id: Id of the padding token.
-        side: The side to pad, "right" or "left".
-        per_token: Further columns, of one whole number for each token, with what stands at padding; those that the
-            examples do not have are left out. `labels` may be one of them.
-
-    Returns:
-        `input_ids` and `attention_mask`, `(b, t)` int64 with 1 at real tokens, `labels`, `(b, ...)`, and
-        `inputs_embeds`, `(b, t, width)`, 0 at padding, if given, and the columns of `per_token`, `(b, t)` int64.
-
-    Raises:
-        ValueError: `side` is neither "right" nor "left".
-    """
-    if side not in ("right", "left"):
-        raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
-    rows = [torch.as_tensor(example["input_ids"], dtype=torch.int64) for example in examples]
-    longest = padded_length(max(len(row) for row in rows))
-    input_ids = torch.full((len(rows), longest), pad_id, dtype=torch.int64)
-    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
-    columns = {name: fill for name, fill in (per_token or {}).items() if name in examples[0]}
-    padded = {name: torch.full_like(input_ids, fill) for name, fill in columns.items()}
-    vectors = None
-    if "inputs_embeds" in examples[0]:
-        found = [np.asarray(example["inputs_embeds"]) for example in examples]
-        vectors = np.zeros((len(rows), longest, found[0].shape[-1]), dtype=found[0].dtype)
-    for i, row in enumerate(rows):
-        start = longest - len(row) if side == "left" else 0
-        input_ids[i, start : start + len(row)] = row
-        mask[i, start : start + len(row)] = 1
-        if vectors is not None:
-            vectors[i, start : start + len(row)] = found[i]
-        for name, column in padded.items():
-            column[i, start : start + len(row)] = torch.tensor(examples[i][name])
-    batch = {"input_ids": input_ids, "attention_mask": mask, **padded}
-    if "labels" in examples[0] and "labels" not in padded:
-        batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
-    if vectors is not None:
-        batch["inputs_embeds"] = torch.from_numpy(vectors)
-    return batch

@@ -1,9 +1,9 @@
-"""Tokenising documents: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
+"""Tokens of texts: bytes, characters, words or byte-level BPE, learned from the training split, or pretrained."""
 
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 import datasets
 import numpy as np
 import tokenizers
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longspan.data.columns.kept import Carried
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
 from longspan.data.sources.full_disk import needing_room
 from longspan.data.text.pretrained import pretrained_tokenizer, tokenizer_of_run
@@ -24,7 +24,7 @@ from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.text.word_lookup import WordLookup, encodes_words_alone
 from longspan.errors import UserError
 
-_TOKENS_VERSION = 2
+TOKENS_VERSION = 2
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""
 
 _MANY_CORES = 5
@@ -32,9 +32,6 @@ _MANY_CORES = 5
 
 _READ_CHARACTERS = 16
 """Characters per token of `max_length` from which BPE is learned: several times as many as are read."""
-
-_SLOW_ROWS = 1000
-"""Number of rows from which starting processes pays off for tokenizers written in Python."""
 
 _LOOKUPS: WeakKeyDictionary[PreTrainedTokenizerBase, WordLookup] = WeakKeyDictionary()
 """What each tokenizer's words became, as long as it is in use."""
@@ -119,7 +116,7 @@ def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
 
 
 def _cache_file(config: DataConfig, cache_key: str, special: Sequence[str], read: int, splitting: str) -> Path:
-    facts = [_TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
+    facts = [TOKENS_VERSION, tokenizers.__version__, config.tokens, config.vocab_size, config.lowercase, cache_key]
     facts += special[2:]
     facts += [read, config.keep] if read else []
     facts += [splitting] if splitting else []
@@ -238,55 +235,6 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.nd
     return [*found, _ids(rest)]
 
 
-def tokenize(
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    config: DataConfig,
-    description: str,
-    *,
-    text: str | tuple[str, str] = "text",
-    keep: Mapping[str, Carried] | None = None,
-) -> Dataset:
-    """Tokenise documents on all cores, with a progress bar, and only once: the result is cached.
-
-    Args:
-        dataset: The texts, the columns to keep, and where, as from `longspan.data.sources.loading.load`.
-        tokenizer: The tokenizer.
-        config: How many tokens to keep, and which.
-        description: The label of the progress bar.
-        text: The column of texts, or the two columns of pairs.
-        keep: The columns to keep, by their names in the result.
-
-    Returns:
-        Columns `input_ids` (int32 list), `length` (tokens kept, special tokens included), `removed` (tokens removed)
-        and those of `keep`.
-
-    Raises:
-        UserError: A value cannot be converted, or `config.max_length` leaves no room beside the special tokens.
-    """
-    carried = dict(keep or {})
-    features = {"input_ids": List(Value("int32")), "length": Value("int32"), "removed": Value("int64")}
-    for name, column in carried.items():
-        features[name] = dataset.features[column.column] if column.feature is None else column.feature
-    columns = [text] if isinstance(text, str) else list(text)
-    max_length, end = config.max_length, config.keep
-
-    def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        encoded = _encode(tokenizer, [batch[column] for column in columns], max_length, end)
-        result: dict[str, list[Any]] = {
-            "input_ids": [ids for ids, _ in encoded],
-            "length": [len(ids) for ids, _ in encoded],
-            "removed": [removed for _, removed in encoded],
-        }
-        for name, column in carried.items():
-            values, convert = batch[column.column], column.convert
-            result[name] = values if convert is None else list(map(convert, values, batch["where"]))
-        return result
-
-    kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
-    return map_once(dataset, examples, Features(features), [max_length, end, columns, kept], tokenizer, description)
-
-
 def map_once(
     dataset: Dataset,
     function: Callable[..., Any],
@@ -310,24 +258,14 @@ def map_once(
         batch_size: Documents read, encoded and written at a time; they may be long.
         with_indices: Whether the function also gets the numbers of these documents.
     """
-    processes = cores()
-    facts = [_TOKENS_VERSION, dataset._fingerprint, _hash(tokenizer), *facts]
-    with needing_room():
-        return dataset.map(
-            function,
-            with_indices=with_indices,
-            batched=True,
-            batch_size=batch_size,
-            writer_batch_size=batch_size,
-            remove_columns=dataset.column_names,
-            features=features,
-            num_proc=processes if not tokenizer.is_fast and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
-            new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
-            desc=description,
-        )
+    whole = [TOKENS_VERSION, tokenizer_hash(tokenizer), *facts]
+    slow = not tokenizer.is_fast
+    return mapped_once(
+        dataset, function, features, whole, description, batch_size, slow=slow, with_indices=with_indices
+    )
 
 
-def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a hash of everything that the tokens depend on."""
     digest = hashlib.sha256()
     if tokenizer.is_fast:
@@ -338,23 +276,3 @@ def _hash(tokenizer: PreTrainedTokenizerBase) -> str:
             for file in sorted(Path(folder).iterdir()):
                 digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()
-
-
-def truncation_table(dataset: Dataset) -> dict[str, int | float]:
-    """Summarise the result of `tokenize`.
-
-    Returns:
-        `documents`; `tokens`, `median_length` and `longest`, in tokens before truncation; `cut_documents` and
-        `removed_tokens`, the numbers of truncated documents and of tokens removed.
-    """
-    columns = dataset.with_format("numpy")
-    removed = columns["removed"][:].astype(np.int64)
-    full = columns["length"][:].astype(np.int64) + removed
-    return {
-        "documents": len(full),
-        "tokens": int(full.sum()),
-        "cut_documents": int((removed > 0).sum()),
-        "removed_tokens": int(removed.sum()),
-        "median_length": float(np.median(full)) if len(full) else 0.0,
-        "longest": int(full.max(initial=0)),
-    }

@@ -12,19 +12,21 @@ from datasets.utils import tqdm
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from longspan.data.batches.by_length import pad
+from longspan.data.batches.streams import Stream, pad
 from longspan.training.lengths import scoring_batches
 
 _BATCH_TOKENS = 65_536
 
 Count = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
+_TOKENS = {"input_ids": Stream(mask="attention_mask")}
+
 
 def batches(documents: Dataset, what: str) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield rows, token ids (b, t) and masks (b, t) of all documents; a progress bar says `what` is done."""
     rows = documents.with_format("numpy")["input_ids"][:]
     for batch in tqdm(list(scoring_batches(documents["length"][:], len(rows), _BATCH_TOKENS)), desc=what, leave=False):
-        padded = pad([{"input_ids": rows[row]} for row in batch], 0)
+        padded = pad([{"input_ids": rows[row]} for row in batch], _TOKENS)
         yield batch, padded["input_ids"], padded["attention_mask"].bool()
 
 

@@ -15,6 +15,7 @@ from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
+from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
@@ -96,7 +97,7 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
         model = super().build_model(recipe, prepared)
         if model.wide is not None:
             if model.wide.spelling is not None:
-                model.wide.spelling.copy_(spelled(ordinary_tokens(prepared.processor)))
+                model.wide.spelling.copy_(spelled(ordinary_tokens(tokenizer_of(prepared.processor))))
             fit_wide(model.wide, training, model.config.head.class_weights, prepared.splits.get("validation"))
             model.config.head.wide_characters = model.wide.spelling is not None
         return model

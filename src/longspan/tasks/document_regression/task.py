@@ -9,10 +9,10 @@ import numpy as np
 from datasets import Dataset, Value
 from torch import Tensor
 
+from longspan.data.batches.encoding import truncation_table
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column, Number, Text
 from longspan.data.config import DataConfig
-from longspan.data.text.tokenization import truncation_table
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.losses import IGNORED
@@ -23,7 +23,8 @@ from longspan.tasks.base import Baseline, Task, baselines_in
 from longspan.tasks.document_regression import baselines, pictures, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
-from longspan.tasks.documents import DocumentTask, Facts
+from longspan.tasks.documents import DocumentTask
+from longspan.tasks.examples import Facts
 from longspan.tasks.recipe import Recipe
 from longspan.training.lengths import targets
 

@@ -9,9 +9,11 @@ from datasets import Dataset, Features, List, Value
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.batches.by_length import pad, padded_length
+from longspan.data.batches.by_length import padded_length
+from longspan.data.batches.streams import Stream, pad
 from longspan.data.text.tokenization import map_once, token_ids
 from longspan.models.losses import IGNORED
+from longspan.training.encoder_outputs import COMPUTED
 
 #: A document with more questions is read again for the next ones: memory grows with questions times parts.
 QUESTIONS_AT_ONCE = 32
@@ -66,12 +68,12 @@ def _nothing(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     return np.array([found], np.int32)
 
 
-def collate(examples: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Tensor]:
+def collate(examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream]) -> dict[str, Tensor]:
     """Return a batch for `LongspanForEvidence`: one row for each document, and the questions of all of them.
 
     Args:
         examples: Documents as `tokenise` or `read` gives them; with `evidence` there are labels.
-        pad_id: Id of the padding token.
+        streams: Those of texts.
     """
     numbers = [np.repeat(np.arange(len(each["part_lengths"])), each["part_lengths"]) for each in examples]
     read = ("input_ids", "inputs_embeds")
@@ -79,11 +81,11 @@ def collate(examples: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Ten
         {"part_ids": own, **{name: each[name] for name in read if name in each}}
         for each, own in zip(examples, numbers, strict=True)
     ]
-    batch = pad(documents, pad_id, per_token={"part_ids": 0})
+    batch = pad(documents, {**streams, **COMPUTED, "part_ids": Stream()})
     counts = torch.tensor([len(each["part_lengths"]) for each in examples])
     most = padded_length(int(counts.max()))
     batch["part_mask"] = (torch.arange(most) < counts.unsqueeze(1)).long()
-    questions = pad([{"input_ids": ids} for each in examples for ids in each["question_ids"]], pad_id)
+    questions = pad([{"input_ids": ids} for each in examples for ids in each["question_ids"]], streams)
     batch["question_ids"], batch["question_mask"] = questions["input_ids"], questions["attention_mask"]
     asked = torch.tensor([len(each["question_ids"]) for each in examples])
     batch["question_rows"] = torch.arange(len(examples)).repeat_interleave(asked)
@@ -102,14 +104,15 @@ class Collator:
     A share without documents becomes padding with ignored labels, as all processes take part in every step.
     """
 
-    def __init__(self, pad_id: int) -> None:
-        self.pad_id = pad_id
+    def __init__(self, streams: Mapping[str, Stream]) -> None:
+        self.streams = streams
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         if examples:
-            return collate(examples, self.pad_id)
-        spare = {"input_ids": [self.pad_id], "part_lengths": [1], "question_ids": [[self.pad_id]], "evidence": [[]]}
-        batch = collate([spare], self.pad_id)
+            return collate(examples, self.streams)
+        pad_id = int(self.streams["input_ids"].fill)
+        spare = {"input_ids": [pad_id], "part_lengths": [1], "question_ids": [[pad_id]], "evidence": [[]]}
+        batch = collate([spare], self.streams)
         nothing = ("attention_mask", "part_mask", "question_mask")
         batch |= {name: torch.zeros_like(batch[name]) for name in nothing}
         return batch | {"labels": torch.full_like(batch["labels"], IGNORED)}

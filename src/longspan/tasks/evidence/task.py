@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.rows import Row
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.models import LongspanConfig, LongspanForEvidence
 from longspan.models.limits import check_length, too_long
@@ -73,7 +74,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         splits = {name: tokenise(split, tokenizer, name) for name, split in loaded.splits.items()}
         data: dict[str, Any] = {name: describe(split, loaded.splits[name]) for name, split in splits.items()}
         data |= loaded.notices()
-        return Prepared(splits, tokenizer, {**config, "thresholds": [0.5]}, data)
+        return Prepared(splits, TextProcessor(tokenizer), {**config, "thresholds": [0.5]}, data)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         return super().configure(settings, {"num_labels": 1, **from_data})
@@ -99,18 +100,18 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
             train_dataset=prepared.splits["train"],
             eval_dataset=prepared.splits["validation"],
             batch_tokens=recipe.options.batch_tokens,
-            pad_id=prepared.processor.pad_token_id,
+            streams=prepared.processor.streams,
             measure=_measured_by_question,
         )
 
     def evaluate(
         self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[EvidenceScores, dict[str, Any]]:
-        tokens = tokenise(examples, run.processor, split)
+        tokens = tokenise(examples, tokenizer_of(run.processor), split)
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), "a document", "train a model with {longer}")
-        pad_id = run.processor.pad_token_id
-        logits = evidence_logits(run.model, tokens, _batches(run, lengths), pad_id=pad_id, progress=True)
+        streams = run.processor.streams
+        logits = evidence_logits(run.model, tokens, _batches(run, lengths), streams=streams, progress=True)
         gold = truth(tokens)
         scores = evidence_scores(logits, gold, run.model.config.head.thresholds[0])
         pictures.recall_curve(scores, folder / "recall.png")
@@ -141,11 +142,11 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         problem = row.problem or ("" if parts else "empty document") or ("" if questions else "no question")
         if problem:
             return self.prediction(row.where, problem)
-        examples = list(read(run.processor, parts, questions))
+        examples = list(read(tokenizer_of(run.processor), parts, questions))
         if problem := too_long(run.model, len(examples[0]["input_ids"])):
             return self.prediction(row.where, problem)
         batches = [[number] for number in range(len(examples))]
-        logits = evidence_logits(run.model, examples, batches, pad_id=run.processor.pad_token_id)
+        logits = evidence_logits(run.model, examples, batches, streams=run.processor.streams)
         threshold = run.model.config.head.thresholds[0]
         found = [_found(*pair, parts, threshold) for pair in zip(questions, logits, strict=True)]
         return EvidencePrediction(row.where, None, found)

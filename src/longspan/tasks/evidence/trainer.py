@@ -1,6 +1,6 @@
 """Training of models that find evidence, and what they say about documents and questions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from datasets import Dataset
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from longspan.data.batches.streams import Stream
 from longspan.tasks.evidence.reading import Collator, collate, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.training import processes
@@ -27,7 +28,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
         return Loader(
             self.with_encoder_outputs(self.train_dataset, self.train_dataset),
             batch_sampler=self._training_batches(self.args.process_index),
-            collate_fn=Collator(self.pad_id),
+            collate_fn=Collator(self.streams),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
@@ -59,7 +60,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
             self.model,
             self.with_encoder_outputs(dataset, dataset),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
-            pad_id=self.pad_id,
+            streams=self.streams,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
@@ -71,7 +72,7 @@ def evidence_logits(
     examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
     *,
-    pad_id: int,
+    streams: Mapping[str, Stream],
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
 ) -> list[np.ndarray]:
@@ -81,7 +82,7 @@ def evidence_logits(
         model: The model, switched to evaluation mode for the call.
         examples: Documents as `longspan.tasks.evidence.reading.read` gives them.
         batches: Row numbers, each exactly once; the same in all processes.
-        pad_id: Id of the padding token.
+        streams: Those of texts.
         progress: Whether to show a progress bar on standard error.
         after_batch: Called after each batch.
 
@@ -102,7 +103,7 @@ def evidence_logits(
         mine = batches[processes.rank() :: processes.count()]
         for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
             rows = [{name: row[name] for name in columns if name in row} for row in map(examples.__getitem__, batch)]
-            inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, pad_id).items()}
+            inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, streams).items()}
             found, first = model(**inputs).logits.float().cpu(), 0
             for row in batch:
                 parts, questions = sizes[row]

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForCausalLM
@@ -19,7 +20,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.documents import windows
+from longspan.tasks.examples import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
@@ -69,7 +70,7 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        return Prepared(corpus.splits, corpus.tokenizer, config, corpus.table)
+        return Prepared(corpus.splits, TextProcessor(corpus.tokenizer), config, corpus.table)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if not settings.get("causal", True):
@@ -102,15 +103,15 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
             eval_dataset=prepared.splits["validation"],
             segment_length=segment_length,
             carries=carried,
-            end_id=prepared.processor.eos_token_id,
-            pad_id=prepared.processor.pad_token_id,
+            end_id=tokenizer_of(prepared.processor).eos_token_id,
+            pad_id=tokenizer_of(prepared.processor).pad_token_id,
             max_eval_tokens=recipe.options.max_eval_tokens,
         )
 
     def evaluate(
         self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
     ) -> tuple[LanguageScores, dict[str, Any]]:
-        tokens = tokenize_documents(examples, run.processor, run.recipe.data, f"Tokenising {split}")
+        tokens = tokenize_documents(examples, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
         counts = summary(tokens)
         how = reading(run, options)
         length = how.at_once(counts["longest"] + 1)
@@ -124,9 +125,9 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[LossPrediction]:
         how = reading(run, EvaluationOptions())
-        for window in windows(rows, "text"):
+        for window in windows(rows):
             texts = [row.values.get("text") or "" for row in window]
-            tokens = token_ids(run.processor, texts)
+            tokens = token_ids(tokenizer_of(run.processor), texts)
             problems = [
                 row.problem
                 or ("" if text.strip() else "empty document")
@@ -145,15 +146,16 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         # Documents begin with what ends them. A few thousand tokens of each are plenty.
         texts = [text[:_CHARACTERS] for text in examples["text"][:]]
-        return [[run.processor.eos_token_id, *ids.tolist()] for ids in token_ids(run.processor, texts)]
+        tokenizer = tokenizer_of(run.processor)
+        return [[tokenizer.eos_token_id, *ids.tolist()] for ids in token_ids(tokenizer, texts)]
 
     def generate(
         self, run: Run[CorpusData, TrainingOptions], prompt: str, options: GenerationOptions, statistics: Statistics
     ) -> Iterator[str]:
         if run.recipe.data.tokens == "characters":
-            generation.check_characters(run.processor, prompt)
+            generation.check_characters(tokenizer_of(run.processor), prompt)
         return generation.generate(
-            run.model, run.processor, prompt, options, run.recipe.options.segment_length, statistics
+            run.model, tokenizer_of(run.processor), prompt, options, run.recipe.options.segment_length, statistics
         )
 
     def baselines(self) -> Mapping[str, type[Baseline[LanguageScores]]]:

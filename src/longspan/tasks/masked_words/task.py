@@ -13,6 +13,7 @@ from longspan import mixers
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
@@ -21,7 +22,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.documents import windows
+from longspan.tasks.examples import windows
 from longspan.tasks.masked_words import baselines, report
 from longspan.tasks.masked_words.filling import Filling, fill, ids_with_masks
 from longspan.tasks.masked_words.likelihood import masked_losses
@@ -62,7 +63,7 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
     def prepare(self, recipe: Recipe) -> Prepared:
         corpus = read_corpus(recipe, mask=True)
         config = {"vocab_size": len(corpus.tokenizer), "pad_token_id": corpus.tokenizer.pad_token_id}
-        return Prepared(corpus.splits, corpus.tokenizer, config, corpus.table)
+        return Prepared(corpus.splits, TextProcessor(corpus.tokenizer), config, corpus.table)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if settings.get("causal"):
@@ -93,7 +94,7 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
             train_dataset=prepared.splits["train"],
             eval_dataset=prepared.splits["validation"],
             segment_length=options.segment_length,
-            masking=Masking(prepared.processor, options.masking, options.masked_share),
+            masking=Masking(tokenizer_of(prepared.processor), options.masking, options.masked_share),
             max_eval_tokens=options.max_eval_tokens,
         )
 
@@ -101,8 +102,8 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
         self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
     ) -> tuple[MaskedScores, dict[str, Any]]:
         training = _options(run.recipe)
-        tokens = tokenize_documents(examples, run.processor, run.recipe.data, f"Tokenising {split}")
-        masking = Masking(run.processor, training.masking, training.masked_share)
+        tokens = tokenize_documents(examples, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
+        masking = Masking(tokenizer_of(run.processor), training.masking, training.masked_share)
         rows = fixed_rows(token_arrays(tokens), np.asarray(tokens["length"][:]), training.segment_length, masking)
         losses, right = masked_losses(run.model, rows, run.recipe.training["per_device_eval_batch_size"], progress=True)
         scores = masked_scores(float(losses.sum(dtype=np.float64)), float(right.sum()), len(losses))
@@ -110,20 +111,20 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
         return scores, {**summary(tokens), "masked": len(losses), "segment_length": training.segment_length, **told}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[FilledPrediction]:
-        for window in windows(rows, "text"):
+        for window in windows(rows):
             for row in window:
                 text = row.values.get("text") or ""
-                ids = ids_with_masks(run.processor, text)
+                ids = ids_with_masks(tokenizer_of(run.processor), text)
                 problem = row.problem or ("" if len(ids) and text.strip() else "empty document")
                 if problem := problem or too_long(run.model, len(ids)):
                     yield FilledPrediction(row.where, problem)
                 else:
-                    yield FilledPrediction(row.where, None, *fill(run.model, run.processor, text, ids))
+                    yield FilledPrediction(row.where, None, *fill(run.model, tokenizer_of(run.processor), text, ids))
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         # A few thousand tokens of each are plenty.
         texts = [text[:_CHARACTERS] for text in examples["text"][:]]
-        return [ids.tolist() for ids in token_ids(run.processor, texts)]
+        return [ids.tolist() for ids in token_ids(tokenizer_of(run.processor), texts)]
 
     def baselines(self) -> Mapping[str, type[Baseline[MaskedScores]]]:
         return baselines_in(baselines)

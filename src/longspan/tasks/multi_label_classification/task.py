@@ -9,19 +9,20 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from torch import Tensor
 
+from longspan.data.batches.encoding import truncation_table
 from longspan.data.columns.kept import Carried, class_flags
 from longspan.data.columns.kinds import Column, Flags, Labels, Text
 from longspan.data.columns.values import in_order, joined, shown
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
-from longspan.data.text.tokenization import truncation_table
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Task, baselines_in
-from longspan.tasks.documents import DocumentTask, Facts
+from longspan.tasks.documents import DocumentTask
+from longspan.tasks.examples import Facts
 from longspan.tasks.multi_label_classification import baselines, pictures, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities

@@ -15,6 +15,7 @@ from longspan.data.columns.spans import Identifier, Spans, Truth
 from longspan.data.config import DataConfig
 from longspan.data.sources.loading import load
 from longspan.data.sources.rows import Row
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanForQuestionAnswering
@@ -23,7 +24,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.scores import check_finite
 from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
-from longspan.tasks.documents import windows as in_batches
+from longspan.tasks.examples import windows as in_batches
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.question_answering import answers, baselines, report
 from longspan.tasks.question_answering.options import QuestionsData
@@ -93,7 +94,7 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         config |= _settings(splits["train"])
         described: dict[str, Any] = {name: describe(split) for name, split in splits.items()}
         described |= loaded.notices()
-        return Prepared(splits, tokenizer, config, described)
+        return Prepared(splits, TextProcessor(tokenizer), config, described)
 
     def make_trainer(
         self,
@@ -108,7 +109,7 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
             train_dataset=prepared.splits["train"],
             eval_dataset=prepared.splits["validation"],
             batch_tokens=recipe.options.batch_tokens,
-            pad_id=prepared.processor.pad_token_id,
+            streams={**prepared.processor.streams, **PER_TOKEN},
         )
 
     def evaluate(
@@ -130,7 +131,7 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         return scores, {"questions": len(found), "data_table": describe(rows), "worst": worst}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        for window in in_batches(rows, "context"):
+        for window in in_batches(rows):
             yield from self._answers(run, window)
 
     def baselines(self) -> Mapping[str, type[Baseline[AnswerScores]]]:
@@ -214,7 +215,7 @@ def describe(rows: Dataset) -> dict[str, Any]:
 
 
 def _reading(run: Run[QuestionsData, LengthTrainingOptions]) -> Reading:
-    return reading_of(run.processor, run.recipe.data, _most(run.model))
+    return reading_of(tokenizer_of(run.processor), run.recipe.data, _most(run.model))
 
 
 def _logits(
@@ -228,8 +229,7 @@ def _logits(
         scoring_batches(lengths, size, most),
         lengths,
         name=LOGITS,
-        pad_id=run.processor.pad_token_id,
-        per_token=PER_TOKEN,
+        streams={**run.processor.streams, **PER_TOKEN},
         shape=(len(LOGITS),),
         progress=progress,
     )

@@ -1,17 +1,17 @@
 """Training of models that answer questions: `AnswerTrainer`."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 from datasets import Dataset
 from torch import Tensor
 
+from longspan.data.batches.streams import Stream
 from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
 
 #: What models read beside the ids of tokens, and what stands at padding.
-PER_TOKEN: Mapping[str, int] = {"token_type_ids": 0}
+PER_TOKEN = {"token_type_ids": Stream()}
 #: Their outputs.
 LOGITS = ("start_logits", "end_logits")
 
@@ -22,8 +22,6 @@ class AnswerTrainer(LengthTrainer[AnswerScores]):
     Where the data have questions without an answer, the threshold is chosen whenever the validation split is scored,
     so before a checkpoint is saved. No other split changes it.
     """
-
-    per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
 
     def score(self, dataset: Dataset) -> AnswerScores:
         logits, config = self.outputs(dataset), self.model.config
@@ -51,8 +49,7 @@ class AnswerTrainer(LengthTrainer[AnswerScores]):
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
             lengths,
             name=name,
-            pad_id=self.pad_id,
-            per_token=PER_TOKEN,
+            streams=self.streams,
             shape=() if isinstance(name, str) else (len(name),),
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,

@@ -15,6 +15,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
 from longspan.data.sources.rows import Row
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
@@ -133,7 +134,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         facts["duplicates"] = found.duplicates
         splits = found.scored()
         return PreparedItems(
-            splits, tokenizer, config, facts, items=items, popularity=found.popularity(), vectors=vectors
+            splits, TextProcessor(tokenizer), config, facts, items=items, popularity=found.popularity(), vectors=vectors
         )
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
@@ -258,7 +259,7 @@ def _users(model: PreTrainedModel) -> dict[str, int]:
 
 
 def _items(run: Run[RecommendationData, TrainingOptions], catalogue: Dataset) -> Items:
-    return Items.encoded(catalogue, run.processor, Names.of(run.model.config), run.recipe.data)
+    return Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), run.recipe.data)
 
 
 def _sizes(run: Run[RecommendationData, TrainingOptions]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.batches.streams import Stream
 from longspan.data.text.tokenization import map_once
 from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
@@ -28,7 +29,7 @@ FEATURES = {
     "document": Value("int64"),
     "where": Value("string"),
 }
-PER_TOKEN = {"labels": IGNORED, "sentence_ids": 0, "feature_ids": 0}
+PER_TOKEN = {"labels": Stream(fill=IGNORED), "sentence_ids": Stream(), "feature_ids": Stream()}
 """Columns with a number for each token, and what stands at padding."""
 
 

@@ -13,6 +13,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.sources.loading import Splits
 from longspan.data.sources.rows import Row
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
@@ -24,7 +25,7 @@ from longspan.report.card import CardParts
 from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
-from longspan.tasks.documents import windows
+from longspan.tasks.examples import windows
 from longspan.tasks.recipe import Recipe
 from longspan.tasks.token_classification import baselines, reading, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
@@ -81,7 +82,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         details = {"labels": names, "scheme": found.scheme}
         return Prepared(
             splits,
-            tokenizer,
+            TextProcessor(tokenizer),
             config,
             {**table, **loaded.notices()},
             details,
@@ -107,7 +108,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             train_dataset=prepared.splits["train"],
             eval_dataset=prepared.splits["validation"],
             batch_tokens=recipe.options.batch_tokens,
-            pad_id=prepared.processor.pad_token_id,
+            streams={**prepared.processor.streams, **PER_TOKEN},
             names=_names(model.config),
             measure=lambda gold, given: _score(gold, given, model.config),
         )
@@ -120,10 +121,10 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         config, data = run.model.config, run.recipe.data
         loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.head.label_scheme, data)
         rows = loaded.splits[split]
-        tokens = _reader(run.processor, config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
+        tokens = _reader(tokenizer_of(run.processor), config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
         lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")
         batches = _batches(run, lengths)
-        tags = tags_of(run.model, read, lengths, batches, pad_id=run.processor.pad_token_id, progress=True)
+        tags = tags_of(run.model, read, lengths, batches, streams={**run.processor.streams, **PER_TOKEN}, progress=True)
         sentences = labelled(tokens, tags, _names(config))
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
@@ -137,10 +138,10 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        encoder = WordEncoder(run.processor)
+        encoder = WordEncoder(tokenizer_of(run.processor))
         config, data = run.model.config, run.recipe.data
-        reader = _reader(run.processor, config, _limit(config, data))
-        for window in windows(rows, "tokens"):
+        reader = _reader(tokenizer_of(run.processor), config, _limit(config, data))
+        for window in windows(rows):
             yield from self._labelled(run, reader, encoder, window)
 
     def _labelled(self, run: Run, reader: Reader, encoder: WordEncoder, window: Sequence[Row]) -> Iterator[Prediction]:
@@ -149,7 +150,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         examples: list[dict[str, Any]] = []
         for number, row in enumerate(window):
             given = row.values.get("tokens")
-            words = split_text(run.processor, given) if isinstance(given, str) else None
+            words = split_text(tokenizer_of(run.processor), given) if isinstance(given, str) else None
             if words is None and isinstance(given, list):
                 words = joined(given, row.values.get("sentences"))
             problem = row.problem or ("" if words is not None and words.tokens else "no words")
@@ -180,7 +181,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         return {"conll": WordsPrediction.to_columns}
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
-        reader = _reader(run.processor, run.model.config, 0)
+        reader = _reader(tokenizer_of(run.processor), run.model.config, 0)
         return [list(ids) for ids in reader.tokens(examples, "Tokenising")["input_ids"]]
 
     # What is reported
@@ -230,7 +231,7 @@ def _batches(run: Run[TokenData, TrainingOptions], lengths: Sequence[int]) -> li
 def _outputs(run: Run, examples: list[dict[str, Any]]) -> tuple[Any, Any]:
     """Return the numbers of the labels of all tokens of examples, and their probabilities."""
     lengths = [example["length"] for example in examples]
-    options: dict[str, Any] = {"pad_id": run.processor.pad_token_id, "per_token": PER_TOKEN}
+    options: dict[str, Any] = {"streams": {**run.processor.streams, **PER_TOKEN}}
     batches = _batches(run, lengths)
     tags = ragged_outputs(run.model, examples, batches, lengths, name="tags", dtype=torch.int64, **options)
     logits = ragged_outputs(

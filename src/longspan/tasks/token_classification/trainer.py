@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.tasks.token_classification.examples import PER_TOKEN
+from longspan.data.batches.streams import Stream
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
 
@@ -27,8 +27,6 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         args, kwargs: those of `LengthTrainer`.
     """
 
-    per_token: ClassVar[Mapping[str, int]] = PER_TOKEN
-
     def __init__(
         self,
         *args: Any,
@@ -44,7 +42,7 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         sentences = labelled(dataset, self.outputs(dataset), self.names)
         return self.measure([each.gold for each in sentences], [each.given for each in sentences])
 
-    def outputs(self, dataset: Dataset, name: str = "tags") -> Tensor:
+    def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the numbers of the labels that the model gives to all tokens of a data set."""
         lengths = dataset["length"][:]
         return tags_of(
@@ -52,7 +50,7 @@ class TokenTrainer(LengthTrainer[TokenScores]):
             self.rows(dataset, READ),
             lengths,
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
-            pad_id=self.pad_id,
+            streams=self.streams,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
@@ -64,7 +62,7 @@ def tags_of(
     lengths: Sequence[int],
     batches: Sequence[Sequence[int]],
     *,
-    pad_id: int,
+    streams: Mapping[str, Stream],
     **options: Any,
 ) -> Tensor:
     """Return the numbers of the labels that a model gives to the tokens of rows with `READ`, one after the other."""
@@ -74,8 +72,7 @@ def tags_of(
         batches,
         lengths,
         name="tags",
-        pad_id=pad_id,
-        per_token=PER_TOKEN,
+        streams=streams,
         dtype=torch.int64,
         **options,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.text.long_documents import token_arrays
+from longspan.data.text.processor import tokenizer_of
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
@@ -32,8 +33,8 @@ class Ngram(Baseline[LanguageScores]):
     def fit(self, recipe: Recipe) -> Fitted[LanguageScores]:
         prepared = recipe.task.prepare(recipe)
         check_validation(prepared.splits)
-        training, end = token_arrays(prepared.splits["train"]), prepared.processor.eos_token_id
-        model = KneserNey(training, end=end, vocab_size=len(prepared.processor))
+        training, end = token_arrays(prepared.splits["train"]), tokenizer_of(prepared.processor).eos_token_id
+        model = KneserNey(training, end=end, vocab_size=len(tokenizer_of(prepared.processor)))
         held_out: list[LanguageScores] = []
         for scores in _scores(model, recipe, prepared.splits["validation"]):
             held_out.append(scores)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from longspan.data.text.long_documents import token_arrays
+from longspan.data.text.processor import tokenizer_of
 from longspan.tasks.base import Baseline, Fitted, check_validation
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.masked_words.masking import Masking
@@ -29,9 +30,9 @@ class Neighbours(Baseline[MaskedScores]):
     def fit(self, recipe: Recipe[CorpusData, TrainingOptions]) -> Fitted[MaskedScores]:
         prepared, options = recipe.task.prepare(recipe), recipe.options
         check_validation(prepared.splits)
-        size = len(prepared.processor)
+        size = len(tokenizer_of(prepared.processor))
         counts = _Counts(token_arrays(prepared.splits["train"]), size)
-        masking = Masking(prepared.processor, options.masking, options.masked_share)
+        masking = Masking(tokenizer_of(prepared.processor), options.masking, options.masked_share)
         asked = {}
         for name, split in prepared.splits.items():
             if name != "train":

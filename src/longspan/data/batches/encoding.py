@@ -1,0 +1,120 @@
+"""Data sets of examples as streams, computed once and kept in the cache of `datasets`: `encoded` and `mapped_once`."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, Value
+
+from longspan.data.columns.kept import Carried
+from longspan.data.processor import Processor
+from longspan.data.sources.full_disk import needing_room
+from longspan.data.text.threads import cores
+
+_SLOW_ROWS = 1000
+"""Number of rows from which starting processes pays off."""
+
+
+def encoded(
+    dataset: Dataset, processor: Processor, data: Any, description: str, *, keep: Mapping[str, Carried] | None = None
+) -> Dataset:
+    """Return examples as a processor's streams, with a progress bar, and only once: the result is cached.
+
+    Args:
+        dataset: The processor's columns, the columns to keep, and `where`, as from
+            `longspan.data.sources.loading.load`.
+        processor: What makes streams of them.
+        data: The recipe's `[data]`.
+        description: The label of the progress bar.
+        keep: The columns to keep, by their names in the result.
+
+    Returns:
+        The streams, `length` (positions of the main one), `removed` (positions left out) and the columns of `keep`.
+
+    Raises:
+        UserError: A value cannot be converted, or the processor refuses its settings.
+    """
+    carried, streams = dict(keep or {}), processor.streams
+    features = {name: stream.feature for name, stream in streams.items() if name not in carried}
+    features |= {"length": Value("int32"), "removed": Value("int64")}
+    for name, column in carried.items():
+        features[name] = dataset.features[column.column] if column.feature is None else column.feature
+    main, columns = next(iter(streams)), [column.name for column in processor.columns(data)]
+
+    def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        found = processor.encode({name: batch[name] for name in columns}, data)
+        result: dict[str, list[Any]] = {
+            name: [one.streams[name] for one in found] for name in streams if name not in carried
+        }
+        result["length"] = [len(one.streams[main]) for one in found]
+        result["removed"] = [one.removed for one in found]
+        for name, column in carried.items():
+            values, convert = batch[column.column], column.convert
+            result[name] = values if convert is None else list(map(convert, values, batch["where"]))
+        return result
+
+    kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
+    facts = [processor.fingerprint(), processor.facts(data), kept]
+    return mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
+
+
+def mapped_once(
+    dataset: Dataset,
+    function: Callable[..., Any],
+    features: Features,
+    facts: list[Any],
+    description: str,
+    batch_size: int = 128,
+    *,
+    slow: bool = False,
+    with_indices: bool = False,
+) -> Dataset:
+    """Apply a function to batches of examples, unless its result is in the cache of `datasets`.
+
+    Args:
+        dataset: The examples.
+        function: Maps a batch of them, in the data set's format, to the columns of `features`.
+        features: The columns of the result; no others are kept.
+        facts: Everything the result depends on besides the examples, as JSON.
+        description: The label of the progress bar.
+        batch_size: Examples read, encoded and written at a time; they may be long.
+        slow: Whether many examples are worth a process for each core.
+        with_indices: Whether the function also gets the numbers of these examples.
+    """
+    processes = cores()
+    facts = [dataset._fingerprint, *facts]
+    with needing_room():
+        return dataset.map(
+            function,
+            with_indices=with_indices,
+            batched=True,
+            batch_size=batch_size,
+            writer_batch_size=batch_size,
+            remove_columns=dataset.column_names,
+            features=features,
+            num_proc=processes if slow and processes > 1 and len(dataset) >= _SLOW_ROWS else None,
+            new_fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32],
+            desc=description,
+        )
+
+
+def truncation_table(dataset: Dataset) -> dict[str, int | float]:
+    """Summarise the result of `encoded`.
+
+    Returns:
+        `documents`; `tokens`, `median_length` and `longest`, in positions before truncation; `cut_documents` and
+        `removed_tokens`, the numbers of truncated examples and of positions removed.
+    """
+    columns = dataset.with_format("numpy")
+    removed = columns["removed"][:].astype(np.int64)
+    full = columns["length"][:].astype(np.int64) + removed
+    return {
+        "documents": len(full),
+        "tokens": int(full.sum()),
+        "cut_documents": int((removed > 0).sum()),
+        "removed_tokens": int(removed.sum()),
+        "median_length": float(np.median(full)) if len(full) else 0.0,
+        "longest": int(full.max(initial=0)),
+    }

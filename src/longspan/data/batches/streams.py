@@ -1,0 +1,92 @@
+"""Named streams, the ragged arrays that a model reads, and batches of them: `Stream`, `pad` and `targets_of`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import List, Value
+
+from longspan.data.batches.by_length import padded_length
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One of the streams of a batch: a number, or several, at each position of each example.
+
+    Attributes:
+        type: The type of the numbers in data sets; in batches, whole numbers are int64.
+        width: Numbers at each position, as the last dimension of the batch; 0 for one without that dimension.
+        fill: What stands at padding.
+        mask: The name of a mask that comes beside it, 1 at real positions; "" for none, where another stream of the
+            same lengths has one.
+    """
+
+    type: str = "int32"
+    width: int = 0
+    fill: float = 0
+    mask: str = ""
+
+    @property
+    def feature(self) -> Any:
+        """What a data set declares its column as."""
+        return List(List(Value(self.type)) if self.width else Value(self.type))
+
+    def array(self, values: Any) -> np.ndarray:
+        """Return the stream of one example, (t,) or (t, width), in the type of batches."""
+        kind = np.dtype(np.int64 if np.issubdtype(self.type, np.integer) else self.type)
+        found = np.asarray(values, dtype=kind)
+        return found.reshape(-1, self.width) if self.width and not found.size else found
+
+
+def pad(
+    examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream], side: str = "right"
+) -> dict[str, torch.Tensor]:
+    """Stack examples into a batch, each stream padded to `padded_length` of its longest.
+
+    Args:
+        examples: Each has the streams, those that the first one lacks excepted, and optionally `labels`, numbers of
+            one type and shape, unless these are one of the streams.
+        streams: The streams to read, by name.
+        side: The side to pad, "right" or "left".
+
+    Returns:
+        By name, the streams (b, t) or (b, t, width), their masks (b, t) int64, and `labels` (b, ...).
+
+    Raises:
+        ValueError: `side` is neither "right" nor "left".
+    """
+    if side not in ("right", "left"):
+        raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
+    batch = {}
+    for name, stream in streams.items():
+        if name not in examples[0]:
+            continue
+        rows = [stream.array(example[name]) for example in examples]
+        longest = padded_length(max(map(len, rows)))
+        values = np.full((len(rows), longest, *rows[0].shape[1:]), stream.fill, dtype=rows[0].dtype)
+        mask = np.zeros((len(rows), longest), dtype=np.int64)
+        for number, row in enumerate(rows):
+            start = longest - len(row) if side == "left" else 0
+            values[number, start : start + len(row)] = row
+            mask[number, start : start + len(row)] = 1
+        batch[name] = torch.from_numpy(values)
+        if stream.mask:
+            batch[stream.mask] = torch.from_numpy(mask)
+    if "labels" in examples[0] and "labels" not in streams:
+        batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
+    return batch
+
+
+def nothing(example: Mapping[str, Any], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:
+    """Return a batch like that of an example, with one position of padding in each stream."""
+    empty = {
+        name: np.full((1, *stream.array(example[name]).shape[1:]), stream.fill)
+        for name, stream in streams.items()
+        if name in example
+    }
+    batch = pad([{**example, **empty}], streams)
+    return batch | {
+        stream.mask: torch.zeros_like(batch[stream.mask]) for stream in streams.values() if stream.mask in batch
+    }

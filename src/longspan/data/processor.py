@@ -1,0 +1,137 @@
+"""What turns examples into the streams that a model reads, and is saved with the model: `Processor`."""
+
+import dataclasses
+import hashlib
+import json
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from datasets import Dataset
+from torch import nn
+from transformers import PreTrainedModel
+
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column
+from longspan.errors import UserError
+from longspan.hints import matches
+from longspan.outputs import write_json
+
+P = TypeVar("P", bound="Processor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """An example as streams.
+
+    Attributes:
+        streams: By name, (t,) or (t, width).
+        removed: How many positions of the main stream were left out, as `data.max_length` asks.
+    """
+
+    streams: Mapping[str, Any]
+    removed: int = 0
+
+
+class Processor(ABC):
+    """Examples of one kind as streams.
+
+    A subclass that is a frozen dataclass of numbers, texts and lists of them is saved as JSON; any other one says how
+    to save and load it. Nothing in the files of one is executed.
+    """
+
+    #: The file by which a folder is known to have one.
+    file: ClassVar[str] = "processor.json"
+    #: What progress bars call its work.
+    work: ClassVar[str] = "Reading"
+
+    @property
+    @abstractmethod
+    def streams(self) -> Mapping[str, Stream]:
+        """The streams of a batch by name, the main one first: an example is as long as that one."""
+
+    @classmethod
+    @abstractmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        """Return the columns that it reads, where `data` is the recipe's `[data]`."""
+
+    @classmethod
+    @abstractmethod
+    def learned(cls: type[P], training: Dataset, data: Any) -> P:
+        """Return one for the examples of a training split. Raises UserError for what is wrong with them."""
+
+    @abstractmethod
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        """Return examples as streams, where `rows` has a list for each column. Raises UserError for bad settings."""
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        """Return why nothing can be said about the values of a row, in a few words; "" if there is no reason."""
+        return ""
+
+    def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a model, given the recipe's `[model]`, that depend on what it reads."""
+        return {}
+
+    @classmethod
+    def check(cls, model: Mapping[str, Any], data: Any) -> None:
+        """Raise UserError, before any data are read, if a recipe's `[model]` names something that cannot be read."""
+
+    def check_continues(self, other: "Processor", run: str) -> None:
+        """Raise UserError unless a model that read what `other` gave, in the folder `run`, can read what this gives."""
+        if self.fingerprint() != other.fingerprint():
+            raise UserError(
+                f"expected data that are read as those of {run!r}, which the model is to start from, got others; start "
+                "from another run, or train a new model."
+            )
+
+    def load_vectors(self, table: nn.Module, path: Path) -> int:
+        """Fill a table of vectors from a file, and return how many there are. Raises UserError if it cannot."""
+        raise UserError(f"expected training.word_vectors for a task that reads words, got {str(path)!r}; leave it out.")
+
+    def introduce(self, model: PreTrainedModel) -> None:
+        """Tell a new model what it should know of what it reads."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether a process for each core is worth it where there are many examples."""
+        return False
+
+    def facts(self, data: Any) -> Any:
+        """Return what `encode` reads of `data`, as JSON."""
+        return dataclasses.asdict(data)
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that `encode` depends on besides `data`."""
+        facts = [type(self).__module__, type(self).__qualname__, self._values()]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save it in a folder."""
+        write_json(Path(folder, self.file), self._values())
+
+    @classmethod
+    def from_pretrained(cls: type[P], folder: str | Path) -> P:
+        """Return the one that was saved in a folder. Raises UserError if its files are damaged or those of another."""
+        path = Path(folder, cls.file)
+        fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        values, hints = json_object(path), typing.get_type_hints(cls)
+        fits = values.keys() == fields and all(matches(value, hints[name]) for name, value in values.items())
+        if not fits:
+            raise UserError(f"expected what a {cls.__name__} saved in {str(path)!r}, got something else; restore it.")
+        return cls(**values)
+
+    def _values(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises UserError if there is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; restore it.")
+    return values

@@ -1,0 +1,122 @@
+"""Texts as streams of tokens: `TextProcessor`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column, Text
+from longspan.data.processor import Encoded, Processor, json_object
+from longspan.data.text import encoders
+from longspan.data.text.tokenization import TOKENS_VERSION, build_tokenizer, encode_counted, tokenizer_hash
+from longspan.data.text.words import letters, word_starts
+from longspan.errors import UserError
+from longspan.models.model import LongspanPreTrainedModel
+from longspan.models.word_vectors import load_word_vectors
+
+
+@dataclass(frozen=True)
+class TextProcessor(Processor):
+    """Texts as token ids.
+
+    Attributes:
+        tokenizer: What makes them.
+    """
+
+    file: ClassVar[str] = "tokenizer_config.json"
+    work: ClassVar[str] = "Tokenising"
+
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {"input_ids": Stream(fill=self.tokenizer.pad_token_id, mask="attention_mask")}
+
+    @classmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        return [Text("text", "text_column")]
+
+    @classmethod
+    def learned(cls, training: Dataset, data: Any) -> "TextProcessor":
+        return cls(build_tokenizer(data, training["text"], cache_key=training._fingerprint))
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        texts = [text or "" for text in rows["text"]]
+        return [Encoded({"input_ids": ids}, lost) for ids, lost in encode_counted(self.tokenizer, texts, data)]
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        return "" if (values.get("text") or "").strip() else "empty document"
+
+    def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        own = {"vocab_size": len(self.tokenizer), "pad_token_id": self.tokenizer.pad_token_id}
+        return own | (encoders.settings(model["encoder"], self.tokenizer) if model.get("encoder") else {})
+
+    @classmethod
+    def check(cls, model: Mapping[str, Any], data: Any) -> None:
+        if model.get("encoder"):
+            encoders.check_tokens(model["encoder"], data.tokens)
+            encoders.described_by(model["encoder"])
+
+    def check_continues(self, other: Processor, run: str) -> None:
+        own, before = self.tokenizer.get_vocab(), tokenizer_of(other).get_vocab()
+        changed = [token for token, number in before.items() if own.get(token) != number]
+        if changed:
+            raise UserError(
+                f"expected data that are read with the tokens of {run!r}, which the model is to start from, got others "
+                f"for {len(changed):,} of {len(before):,}, such as {changed[0]!r}; a task takes them from "
+                "`longspan.data.text.tokenization.build_tokenizer`."
+            )
+
+    def load_vectors(self, table: nn.Module, path: Path) -> int:
+        return load_word_vectors(table, self.tokenizer, path)
+
+    def introduce(self, model: PreTrainedModel) -> None:
+        if not isinstance(model, LongspanPreTrainedModel):
+            return
+        if model.window_encoder is not None:
+            encoders.fill(model.window_encoder, model.config.embeddings.encoder)
+        if self.tokenizer.is_fast:
+            model.read_words(*map(torch.from_numpy, (word_starts(self.tokenizer), letters(self.tokenizer))))
+
+    @property
+    def slow(self) -> bool:
+        return not self.tokenizer.is_fast
+
+    def facts(self, data: Any) -> Any:
+        return [data.max_length, data.keep]
+
+    def fingerprint(self) -> str:
+        return f"{TOKENS_VERSION} {tokenizer_hash(self.tokenizer)}"
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        self.tokenizer.save_pretrained(str(folder))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "TextProcessor":
+        path = Path(folder, cls.file)
+        if "auto_map" in json_object(path):
+            raise UserError(
+                f"expected a tokenizer of transformers in {str(path)!r}, got one with code of its own (auto_map), "
+                "which is never run; use another."
+            )
+        try:
+            return cls(AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True))
+        # For a damaged file, tokenizers raises plain `Exception`, and transformers anything.
+        except Exception as error:
+            raise UserError(
+                f"the tokenizer in {str(folder)!r} is damaged or incomplete; restore tokenizer.json and "
+                "tokenizer_config.json as they were saved."
+            ) from error
+
+
+def tokenizer_of(processor: Processor) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a processor of text. Raises UserError for another kind of processor."""
+    if not isinstance(processor, TextProcessor):
+        raise UserError(f"expected a processor of text, got a {type(processor).__name__}; use another task.")
+    return processor.tokenizer

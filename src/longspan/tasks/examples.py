@@ -1,0 +1,255 @@
+"""Tasks whose examples have one answer each, a number, a class or a sequence: read in batches of similar length.
+
+`ExampleTask` does what they share. A subclass says what the answers are: how a column becomes labels, how a model's
+outputs are scored, and what a prediction contains; a processor says how the rest of an example becomes streams.
+"""
+
+import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.batches.by_length import padding_fraction
+from longspan.data.batches.encoding import encoded, truncation_table
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kept import Carried
+from longspan.data.processor import Processor
+from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.rows import Row
+from longspan.models import LongspanConfig
+from longspan.models.limits import check_length, too_long
+from longspan.models.model import LongspanPreTrainedModel
+from longspan.report import count, table
+from longspan.results import Prediction
+from longspan.scores import S
+from longspan.tasks.base import Prepared, Run, Task
+from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.recipe import D, Recipe
+from longspan.training.encoder_outputs import EncoderOutputs
+from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
+
+#: One window of examples is read, grouped by length and answered at a time.
+WINDOW_EXAMPLES = 512
+WINDOW_CHARACTERS = 1_000_000
+
+Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
+
+
+class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
+    """Examples, each of which has one answer."""
+
+    training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
+    #: What one is called in messages.
+    example: ClassVar[str] = "an example"
+    #: Which of the model's outputs are scored, and make answers.
+    output: ClassVar[str] = "logits"
+    #: What trains its models.
+    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
+    #: What tables say about the data of each split: keys of `describe`, each with its words and how it is written.
+    facts: ClassVar[Facts] = {
+        "documents": ("examples", count),
+        "tokens": ("positions", count),
+        "median_length": ("median length", count),
+        "longest": ("longest", count),
+        "cut_documents": ("cut examples", count),
+        "removed_tokens": ("positions cut off", count),
+    }
+
+    @abc.abstractmethod
+    def head(self, training: Dataset, data: D) -> dict[str, Any]:
+        """Return the settings of the model that depend on the training data, such as `id2label`, as JSON."""
+
+    @abc.abstractmethod
+    def target(self, config: LongspanConfig) -> Carried:
+        """Return how a column of targets becomes the model's labels: numbers of the type that its loss wants."""
+
+    @abc.abstractmethod
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> S:
+        """Return the scores of a model's outputs, (n, ...) float32, against targets, (n, ...).
+
+        Outputs and targets of several lengths end with -100.
+
+        Raises:
+            UserError: There is nothing to score, or outputs are not finite.
+        """
+
+    @abc.abstractmethod
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction:
+        """Return the prediction for one example from the model's outputs for it, (...)."""
+
+    def logits(
+        self, run: Run[D, LengthTrainingOptions], targets: Tensor, outputs: Callable[[str], Tensor]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Return a model's outputs for examples, and what else the results should say about them.
+
+        Args:
+            run: The trained model.
+            targets: What is right, (n, ...).
+            outputs: Computes the model's outputs of a name, such as "logits", for all of the examples.
+        """
+        return outputs(self.output), {}
+
+    def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
+        """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
+
+    def load(self, data: D) -> Splits:
+        """Read and split the examples."""
+        return load(data, self.columns(data), stratify=self.stratify)
+
+    def learned(self, training: Dataset, data: D) -> Processor:
+        """Return the processor for a training split."""
+        return self.processor.learned(training, data)
+
+    def streams(self, processor: Processor) -> Mapping[str, Stream]:
+        """Return the streams that the model reads, and the labels, if they are a stream of the processor."""
+        return processor.streams
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should say about the examples and labels of a split, the keys of `facts` among it."""
+        return truncation_table(tokens)
+
+    def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
+        """Return the configuration to evaluate with, given the `evaluation_options`."""
+        return config
+
+    # The rest is the same for all of them.
+
+    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
+        loaded = self.load(recipe.data)
+        training = loaded.splits["train"]
+        head = self.head(training, recipe.data)
+        processor = self.learned(training, recipe.data)
+        config = {**processor.settings({}), **head}
+        # Labels depend on no settings but those that depend on the data.
+        made = self.configure(recipe.model, config)
+        splits = {
+            name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
+        }
+        data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
+        data |= loaded.notices()
+        return Prepared(splits, processor, config, data, self.details(made))
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should contain about the answers, such as the labels."""
+        return {}
+
+    def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared)
+        longest = max(max(split["length"][:]) for split in prepared.splits.values())
+        check_length(model, longest, self.example, "set data.max_length={most}, or {longer}")
+        if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
+            EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
+        return model
+
+    def make_trainer(
+        self,
+        recipe: Recipe[D, LengthTrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
+    ) -> LengthTrainer:
+        return self.trainer_class(
+            model,
+            arguments,
+            train_dataset=prepared.splits["train"],
+            eval_dataset=prepared.splits["validation"],
+            batch_tokens=recipe.options.batch_tokens,
+            streams=self.streams(prepared.processor),
+            output=self.output,
+            measure=lambda logits, targets: self.score(logits, targets, model.config),
+        )
+
+    def evaluate(
+        self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[S, dict[str, Any]]:
+        config = self.told(run.model.config, options)
+        tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
+        lengths = tokens["length"][:]
+        check_length(run.model, max(lengths), self.example, "cut it, or train a model with {longer}")
+        batches = self._batches(run, lengths)
+        streams = self.streams(run.processor)
+        read = tokens.select_columns([name for name in streams if name != "labels"]).with_format("numpy")
+        wanted = targets(tokens)
+        found, more = self.logits(
+            run, wanted, lambda name: outputs(run.model, read, batches, streams=streams, name=name, progress=True)
+        )
+        scores = self.score(found, wanted, config)
+        self.draw(scores, found, wanted, config, folder)
+        return scores, {
+            "documents": len(tokens),
+            **self.details(config),
+            "truncation": self.describe(tokens, config),
+            "padding_fraction": padding_fraction(batches, lengths),
+            **more,
+        }
+
+    def predict(self, run: Run[D, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
+        for window in windows(rows):
+            yield from self._answers(run, window)
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        splits = {name: row for name, row in data.items() if "documents" in row}
+        rows = (
+            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())] for name, row in splits.items()
+        )
+        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
+
+    def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
+        return encoded(examples, processor, data, f"{processor.work} {name}", keep={"labels": self.target(config)})
+
+    def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
+        """Group examples of similar length into batches as large as in training's evaluations, longest first."""
+        size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
+        return scoring_batches(lengths, size, most)
+
+    def _answers(self, run: Run[D, LengthTrainingOptions], window: list[Row]) -> Iterator[Prediction]:
+        processor, data = run.processor, run.recipe.data
+        problems = [row.problem or processor.problem(row.values) for row in window]
+        good = [row for row, problem in zip(window, problems, strict=True) if not problem]
+        columns = [column.name for column in processor.columns(data)]
+        read = iter(processor.encode({name: [row.values.get(name) for row in good] for name in columns}, data))
+        found = [None if problem else next(read) for problem in problems]
+        main = next(iter(processor.streams))
+        lengths = [0 if one is None else len(one.streams[main]) for one in found]
+        problems = [problem or too_long(run.model, length) for problem, length in zip(problems, lengths, strict=True)]
+        usable = [number for number, problem in enumerate(problems) if not problem]
+        examples = [one.streams for number, one in enumerate(found) if one is not None and not problems[number]]
+        batches = self._batches(run, [lengths[number] for number in usable])
+        streams = self.streams(processor)
+        results = iter(outputs(run.model, examples, batches, streams=streams, name=self.output))
+        for row, problem, one, length in zip(window, problems, found, lengths, strict=True):
+            if problem or one is None:
+                yield self.prediction(row.where, problem)
+                continue
+            answer = self.answer(row.where, next(results), run.model.config)
+            lost = one.removed
+            yield replace(answer, tokens_read=length, tokens_total=length + lost) if lost else answer
+
+
+def windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows in windows of a limited size; if reading fails, yield what was read before, then raise the failure."""
+    window: list[Row] = []
+    characters = 0
+    failure = None
+    remaining = iter(rows)
+    while True:
+        try:
+            row = next(remaining, None)
+        except Exception as error:
+            row, failure = None, error
+        if row is None:
+            break
+        window.append(row)
+        characters += sum(len(value) for value in row.values.values() if isinstance(value, str))
+        if len(window) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+    if failure is not None:
+        raise failure

@@ -68,8 +68,9 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
     source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
     what = "run folder" if source == folder else "checkpoint"
     _check_model_files(source, what)
-    config = _config(source)
     with allow(*allow_imports):
+        with named_in(source / "config.json"):
+            config = _config(source)
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
         _check_file(source, recipe.task.processor.file, what)
         with named_in(source / "config.json"):

@@ -45,6 +45,21 @@ def test_a_new_head_on_a_saved_body_keeps_the_body(tmp_path: Path) -> None:
     assert model.classifier.weight.std() > 0
 
 
+class Named(LongspanForSequenceClassification):
+    """A head with a weight of the same name as one below it, which transformers would load in its place."""
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.positions = torch.nn.Linear(2, 2)
+        self.positions.log_scale = torch.nn.Parameter(torch.zeros(()))
+        self.post_init()
+
+
+def test_heads_have_names_of_their_own() -> None:
+    with pytest.raises(TypeError, match=r"expected other names than those in 'longspan' for positions.log_scale"):
+        Named(config())
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("position", ["sinusoidal", "learned", "fourier", "none"])
 @pytest.mark.parametrize("combine", ["add", "concat"])

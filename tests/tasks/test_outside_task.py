@@ -1,32 +1,19 @@
 """A task defined outside the package, as docs/adding-a-task.md builds it, through every verb."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+import outside
 import pytest
 
 from longspan import UserError, cli, train
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding-a-task.md"
-WORDS = {1: "awful", 2: "dull", 3: "fair", 4: "good", 5: "great"}
-
-
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page's files, and reviews whose only telling word says how many stars they give."""
-    folder = tmp_path_factory.mktemp("stars")
-    (code,), (recipe,) = blocks("python"), blocks("toml")
-    (folder / "stars.py").write_text(code, encoding="utf-8")
-    (folder / "stars.toml").write_text(recipe, encoding="utf-8")
-    rows = [f"{'word ' * (n % 7)}{WORDS[1 + n % 5]} film {n % 3},{1 + n % 5}" for n in range(200)]
-    (folder / "reviews.csv").write_text("\n".join(["text,stars", *rows]) + "\n", encoding="utf-8")
-    (folder / "new.csv").write_text("text\ngreat film\nawful film\n", encoding="utf-8")
+    folder = tmp_path_factory.mktemp("outside")
+    outside.write(folder)
     return folder
 
 
@@ -50,7 +37,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("compared_here")
 def test_the_page_runs(folder: Path, command: Command) -> None:
-    (script,) = blocks("bash")
+    (script,) = outside.blocks("bash")
     train, evaluate, predict, compare = [line.split() for line in script.strip().splitlines()]
     for given in (train, evaluate, compare):
         code, out, errors = command(folder, *given[1:])
@@ -91,12 +78,84 @@ def test_mistakes_name_their_row_and_key(folder: Path, tmp_path: Path, command: 
         assert message in told.splitlines()[-1]
 
 
-def test_it_passes_its_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", outside.TASKS)
+def test_they_pass_their_checks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from longspan.testing import check_task
 
     monkeypatch.syspath_prepend(str(folder))
-    small = ["model.dim=16", "model.heads=2", "model.depth=1", "model.dropout=0.1", "data.tokens=words"]
-    check_task("stars.Stars", folder / "reviews.csv", small)
+    monkeypatch.chdir(folder)
+    small = ["model.dim=16", "model.heads=2", "model.depth=1", "model.dropout=0.1"]
+    small += ["data.tokens=words"] if name == "stars" else []
+    check_task(outside.TASKS[name], folder / outside.DATA[name], small)
+
+
+@pytest.mark.parametrize("name", ["sensors", "digits"])
+def test_they_are_short(name: str) -> None:
+    code = outside.blocks("python")[list(outside.TASKS).index(name)]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 90
+
+
+@pytest.mark.usefixtures("compared_here")
+@pytest.mark.parametrize(("name", "score", "least"), [("sensors", "accuracy", 0.8), ("digits", "digits", 0.6)])
+def test_other_streams_go_through_every_verb(
+    name: str, score: str, least: float, folder: Path, command: Command
+) -> None:
+    data, consent = outside.DATA[name], ("--allow-import", name)
+    code, out, errors = command(
+        folder, "train", f"{name}.toml", f"data.path={data}", "--run", f"runs/{name}", "--json", *consent
+    )
+    assert code == 0, errors
+    learned = json.loads(out)["validation"][score]
+    # By chance a third, and a tenth.
+    assert learned >= least
+    code, out, errors = command(folder, "evaluate", f"runs/{name}", "--split", "validation", "--json", *consent)
+    assert code == 0, errors
+    assert json.loads(out)[score] == pytest.approx(learned)
+    code, out, errors = command(folder, "predict", f"runs/{name}", data, *consent)
+    assert code == 0, errors
+    assert len(out.splitlines()) == len((folder / data).read_text(encoding="utf-8").splitlines()) - 1
+    short = ["training.num_train_epochs=1", "--seeds", "1", "--run", f"runs/compared {name}"]
+    given = ["compare", f"{name}.toml", f"data.path={data}", "--mixers", "softmax,lstm", *short, *consent]
+    code, out, errors = command(folder, *given)
+    assert code == 0, errors
+    again = ["train", f"{name}.toml", f"data.path={data}", "--run", f"runs/{name}", "--resume", *consent]
+    code, _, errors = command(folder, *again)
+    assert (code, "is finished" in errors) == (2, True), errors
+
+
+def test_one_bad_recording_spoils_no_others(folder: Path, command: Command, tmp_path: Path) -> None:
+    short = ["training.num_train_epochs=1", "--run", str(tmp_path / "run"), "--allow-import", "sensors"]
+    assert command(folder, "train", "sensors.toml", "data.path=recordings.csv", *short)[0] == 0
+    (tmp_path / "bad.csv").write_text("1,2\n3,x\n", encoding="utf-8")
+    (tmp_path / "wide.csv").write_text("1,2,3\n", encoding="utf-8")
+    names = ["bad.csv", str(folder / "waves/0.csv"), "wide.csv"]
+    (tmp_path / "new.csv").write_text("\n".join(["recording", *names]) + "\n", encoding="utf-8")
+    given = ["predict", str(tmp_path / "run"), str(tmp_path / "new.csv"), "--allow-import", "sensors"]
+    code, out, _ = command(folder, *given)
+    bad, good, wide = map(json.loads, out.splitlines())
+    assert code == 2
+    assert "expected rows of numbers in" in bad["error"]
+    assert good["label"] in ("slow", "middle", "fast")
+    assert "expected rows of 2 numbers in" in wide["error"]
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("model.ngrams=[2]", "model.ngrams is not for the task 'sensors.Sensors' but for 'document_classification'"),
+        ("model.channels=3", "model.channels is set from the data"),
+        ("model.kernal=3", "did you mean 'model.kernel'?"),
+        ("model.kernel=x", "model.kernel expected a whole number, got 'x'"),
+        ("data.tokens=bpe", "data.tokens is not for the task 'sensors.Sensors' but for 'document_classification'"),
+        ("training.word_vectors=x.txt", "expected training.word_vectors for a task that reads words, got 'x.txt'"),
+        ("model.encoder=bert", "model.encoder is not for the task 'sensors.Sensors'"),
+    ],
+)
+def test_keys_are_those_of_its_parts(override: str, told: str, folder: Path, command: Command) -> None:
+    given = ["data.path=recordings.csv", override, "--run", "runs/wrong", "--allow-import", "sensors"]
+    code, _, errors = command(folder, "train", "sensors.toml", *given)
+    assert code == 2
+    assert told in errors.splitlines()[-1]
 
 
 TOLERANT = """

@@ -17,9 +17,10 @@ from longspan.data.sources.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.scores import score
 from longspan.tasks.base import Prepared, Run, Task
+from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
+from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
 from longspan.tasks.recipe import Recipe
 from longspan.testing import check_task, task_checks

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import outside
 import pytest
 import torch
 import torch.distributed.run
@@ -27,6 +28,8 @@ KEYS: dict[str, list[str]] = {
     "recommendation": [],
     "token_classification": [],
 }
+#: Tasks of others, with streams of other kinds.
+OUTSIDE = ("sensors", "digits")
 # Dropout would draw other numbers, and Adam makes whole steps of what rounding leaves of gradients that are zero.
 SAME = ["model.dim=8", "model.heads=2", "model.dropout=0.0", "data.validation_fraction=0.3", "training.optim=sgd"]
 SAME += ["training.learning_rate=0.1", "training.max_steps=2", "training.warmup_steps=0", "training.eval_strategy=no"]
@@ -62,6 +65,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data.write_text("".join(json.dumps(row) + "\n" for row in rows(task)), encoding="utf-8")
         (folder / f"{task}.toml").write_text(f'task = "{task}"\n', encoding="utf-8")
         overrides[task] = [f"data.path={data}", *SAME, *keys]
+    outside.write(folder)
+    for task in OUTSIDE:
+        overrides[task] = [f"data.path={folder / outside.DATA[task]}", *SAME]
     (folder / "overrides.json").write_text(json.dumps(overrides), encoding="utf-8")
     return folder
 
@@ -80,20 +86,25 @@ def test_all_tasks_are_tried() -> None:
     assert sorted([*KEYS, *ELSEWHERE]) == sorted(tasks.names())
 
 
-@pytest.mark.parametrize("task", KEYS)
-def test_a_task_trains_in_two_processes_as_in_one(task: str, folder: Path, told: str) -> None:
+@pytest.mark.parametrize("task", [*KEYS, *OUTSIDE])
+def test_a_task_trains_in_two_processes_as_in_one(
+    task: str, folder: Path, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
     assert [f"process {rank} ended {task}" in told for rank in (0, 1)] == [True, True], told
     run = folder / f"{task} in two"
     found = json.loads((run / "metrics.json").read_text())
     overrides = json.loads((folder / "overrides.json").read_text())[task]
-    recipe = recipes.load(str(folder / f"{task}.toml"), [*overrides, "training.per_device_train_batch_size=4"])
-    expected = train(recipe, run=folder / f"{task} in one", progress=False).to_dict()
+    recipe = recipes.load(
+        str(folder / f"{task}.toml"), [*overrides, "training.per_device_train_batch_size=4"], allow_imports=OUTSIDE
+    )
+    expected = train(recipe, run=folder / f"{task} in one", progress=False, allow_imports=OUTSIDE).to_dict()
     assert (found["processes"], expected["processes"], found["steps"], expected["steps"]) == (2, 1, 2, 2)
     assert found["validation"].keys() == expected["validation"].keys()
     assert found["data"] == expected["data"]
     written = [{path.name for path in each.iterdir()} for each in (run, folder / f"{task} in one")]
     assert written[0] == written[1]
-    assert load_run(run).task.name == task
+    assert load_run(run, allow_imports=OUTSIDE).task.name in (task, outside.TASKS.get(task))
     weights, wanted = (load_file(each / "model.safetensors") for each in (run, folder / f"{task} in one"))
     assert weights.keys() == wanted.keys()
     for name, tensor in wanted.items():

@@ -13,8 +13,9 @@ import longspan
 from longspan import LongspanConfig, UserError, compare, evaluate, predict, recipes, train
 from longspan.results import Comparison, Evaluation, TrainingResult
 from longspan.runs import load_run
+from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
+from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training import lengths
 
 SMALL = ["data.tokens=words", "data.vocab_size=60", "data.test_fraction=0.2", "model.dim=8", "model.heads=2"]

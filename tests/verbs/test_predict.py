@@ -18,9 +18,10 @@ from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.runs import load_run
 from longspan.tasks import examples
+from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.report import card_parts
-from longspan.tasks.document_classification.task import ClassPrediction, DocumentClassification
+from longspan.tasks.document_classification.task import DocumentClassification
 
 
 @pytest.fixture(scope="module")

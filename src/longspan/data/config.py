@@ -17,8 +17,8 @@ SMALLEST_BPE = 258
 
 
 @dataclass(frozen=True)
-class DataConfig:
-    """Where examples come from, how they are split, and how they are tokenised.
+class SourceData:
+    """Where examples come from, and how they are split: the keys of `[data]` that every task has.
 
     Attributes:
         path: A file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or
@@ -37,20 +37,10 @@ class DataConfig:
             pipe, space); "auto" is a comma in csv, a tab in tsv.
         header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
             from 1: data.text_column=2 is the second.
-        text_column: The column with the documents.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no
             validation split; 0 for none. A single document is cut, and its end used.
         test_fraction: The same for the test split.
         split_seed: Seed of those splits.
-        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
-            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name
-            or folder of a pretrained tokenizer.
-        tokenizer_from: A run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and
-            `lowercase` are then those of that run. `model.start_from` sets it.
-        vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
-        lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
-        max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
-        keep: Which tokens of a longer document to keep, the "first" or the "last".
         skip_bad_rows: Whether to drop and count bad rows instead of stopping: rows without a label, empty documents,
             broken text, lines that are not a JSON object, and csv rows with the wrong number of fields.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
@@ -64,16 +54,9 @@ class DataConfig:
     encoding: str = "utf-8"
     delimiter: str = "auto"
     header: bool = True
-    text_column: str = "text"
     validation_fraction: float = 0.1
     test_fraction: float = 0.0
     split_seed: int = 0
-    tokens: str = "bpe"
-    tokenizer_from: str = ""
-    vocab_size: int = 16000
-    lowercase: bool = False
-    max_length: int = 0
-    keep: str = "first"
     skip_bad_rows: bool = False
     classes: int = 0
     files_per_class: int = 0
@@ -84,8 +67,6 @@ class DataConfig:
                 f"expected training data from either data.path or data.train, got both ({self.path!r} and "
                 f"{self.train!r}); set only one."
             )
-        if not self.tokens:
-            raise UserError("data.tokens must be a name, got an empty text; leave it out to use the default.")
         for name in ("validation_fraction", "test_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(
@@ -97,15 +78,48 @@ class DataConfig:
                 "data.validation_fraction and data.test_fraction must add up to less than 1, got "
                 f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on; lower either."
             )
-        for name in ("split_seed", "max_length", "classes", "files_per_class"):
+        for name in ("split_seed", "classes", "files_per_class"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
         check_encoding(self.encoding)
         check_delimiter(self.delimiter)
-        if self.keep not in ("first", "last"):
-            raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         if self.classes == 1:
             raise UserError("data.classes must be at least 2 (or 0 for the default), got 1; raise it.")
+
+
+@dataclass(frozen=True)
+class DataConfig(SourceData):
+    """Texts: where they come from, how they are split, and how they are tokenised.
+
+    Attributes:
+        text_column: The column with the documents.
+        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
+            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name
+            or folder of a pretrained tokenizer.
+        tokenizer_from: A run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and
+            `lowercase` are then those of that run. `model.start_from` sets it.
+        vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
+        lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
+        max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
+        keep: Which tokens of a longer document to keep, the "first" or the "last".
+    """
+
+    text_column: str = "text"
+    tokens: str = "bpe"
+    tokenizer_from: str = ""
+    vocab_size: int = 16000
+    lowercase: bool = False
+    max_length: int = 0
+    keep: str = "first"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tokens:
+            raise UserError("data.tokens must be a name, got an empty text; leave it out to use the default.")
+        if self.max_length < 0:
+            raise UserError(f"data.max_length must be at least 0, got {self.max_length}; raise it.")
+        if self.keep not in ("first", "last"):
+            raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         smallest = SMALLEST_BPE if self.tokens in BYTE_PAIRS else 3
         if self.vocab_size < smallest:
             raise UserError(

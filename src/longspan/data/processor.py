@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from datasets import Dataset
-from torch import nn
 from transformers import PreTrainedModel
 
 from longspan.data.batches.streams import Stream
@@ -20,6 +19,10 @@ from longspan.hints import matches
 from longspan.outputs import write_json
 
 P = TypeVar("P", bound="Processor")
+
+
+class Unreadable(UserError):
+    """An example that cannot be read: its prediction says why, and the others are made."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +61,18 @@ class Processor(ABC):
         """Return the columns that it reads, where `data` is the recipe's `[data]`."""
 
     @classmethod
-    @abstractmethod
     def learned(cls: type[P], training: Dataset, data: Any) -> P:
         """Return one for the examples of a training split. Raises UserError for what is wrong with them."""
+        return cls()
 
     @abstractmethod
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
-        """Return examples as streams, where `rows` has a list for each column. Raises UserError for bad settings."""
+        """Return examples as streams, where `rows` has a list for each column.
+
+        Raises:
+            Unreadable: An example cannot be read.
+            UserError: The settings in `data` do not fit.
+        """
 
     def problem(self, values: Mapping[str, Any]) -> str:
         """Return why nothing can be said about the values of a row, in a few words; "" if there is no reason."""
@@ -86,8 +94,8 @@ class Processor(ABC):
                 "from another run, or train a new model."
             )
 
-    def load_vectors(self, table: nn.Module, path: Path) -> int:
-        """Fill a table of vectors from a file, and return how many there are. Raises UserError if it cannot."""
+    def load_vectors(self, model: PreTrainedModel, path: Path) -> int:
+        """Fill a model's word vectors from a file, and return how many there are. Raises UserError if it cannot."""
         raise UserError(f"expected training.word_vectors for a task that reads words, got {str(path)!r}; leave it out.")
 
     def introduce(self, model: PreTrainedModel) -> None:

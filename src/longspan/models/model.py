@@ -56,6 +56,19 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config.with_head(self.head_settings))
 
+    def post_init(self) -> None:
+        """Finish a new model; see transformers.
+
+        Raises:
+            TypeError: A weight of the head has the name of one of the model's without a head. transformers takes the
+                first for the second when it loads them, and says nothing.
+        """
+        prefix, own = f"{self.base_model_prefix}.", {name for name, _ in self.named_parameters(remove_duplicate=False)}
+        twice = sorted(name for name in own if prefix + name in own)
+        if twice:
+            raise TypeError(f"expected other names than those in {self.base_model_prefix!r} for {', '.join(twice)}")
+        super().post_init()
+
     @classmethod
     def configured(cls, **settings: Any) -> LongspanConfig:
         """Return the configuration of such a model from settings of all its parts side by side, as recipes have them.

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.config import DataConfig
+from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
@@ -149,8 +149,8 @@ class Task(abc.ABC, Generic[S, D, O]):
         name: What recipes call it: the folder's name, or the dotted path of the class.
     """
 
-    #: The `[data]` keys: `DataConfig`, or a subclass with further keys.
-    data_config: ClassVar[type[DataConfig]] = DataConfig
+    #: The `[data]` keys: `SourceData`, or a subclass with further keys, as texts have.
+    data_config: ClassVar[type[SourceData]] = DataConfig
     #: The keys of `[training]` that transformers does not have.
     training_options: ClassVar[type[TrainingOptions]] = TrainingOptions
     #: The options of `longspan.evaluate` besides run, data and split.

@@ -1,10 +1,11 @@
 """Tasks whose examples are whole documents with one answer each: `DocumentTask`."""
 
-from typing import ClassVar, Generic
+from typing import ClassVar, Generic, TypeVar
 
 from datasets import Dataset
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
+from longspan.data.config import DataConfig
 from longspan.data.processor import Processor
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import encode
@@ -13,10 +14,11 @@ from longspan.scores import S
 from longspan.tasks.base import Run
 from longspan.tasks.examples import ExampleTask, Facts
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.recipe import D
+
+T = TypeVar("T", bound=DataConfig)
 
 
-class DocumentTask(ExampleTask[S, D], Generic[S, D]):
+class DocumentTask(ExampleTask[S, T], Generic[S, T]):
     """Documents, each of which has one answer."""
 
     data_hint = (
@@ -35,11 +37,11 @@ class DocumentTask(ExampleTask[S, D], Generic[S, D]):
         "removed_tokens": ("tokens cut off", count),
     }
 
-    def learned(self, training: Dataset, data: D) -> Processor:
+    def learned(self, training: Dataset, data: T) -> Processor:
         processor = TextProcessor.learned(training, data)
         # A pipeline, which reads documents whole unless told otherwise, then warns of longer ones.
         processor.tokenizer.model_max_length = data.max_length or VERY_LARGE_INTEGER
         return processor
 
-    def token_rows(self, run: Run[D, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:
+    def token_rows(self, run: Run[T, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:
         return encode(tokenizer_of(run.processor), examples[self.text][:], run.recipe.data)

@@ -18,7 +18,7 @@ from longspan.data.batches.by_length import padding_fraction
 from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kept import Carried
-from longspan.data.processor import Processor
+from longspan.data.processor import Encoded, Processor, Unreadable
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.rows import Row
 from longspan.models import LongspanConfig
@@ -60,9 +60,9 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         "removed_tokens": ("positions cut off", count),
     }
 
-    @abc.abstractmethod
     def head(self, training: Dataset, data: D) -> dict[str, Any]:
         """Return the settings of the model that depend on the training data, such as `id2label`, as JSON."""
+        return {}
 
     @abc.abstractmethod
     def target(self, config: LongspanConfig) -> Carried:
@@ -210,10 +210,10 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     def _answers(self, run: Run[D, LengthTrainingOptions], window: list[Row]) -> Iterator[Prediction]:
         processor, data = run.processor, run.recipe.data
         problems = [row.problem or processor.problem(row.values) for row in window]
-        good = [row for row, problem in zip(window, problems, strict=True) if not problem]
-        columns = [column.name for column in processor.columns(data)]
-        read = iter(processor.encode({name: [row.values.get(name) for row in good] for name in columns}, data))
-        found = [None if problem else next(read) for problem in problems]
+        good = [row.values for row, problem in zip(window, problems, strict=True) if not problem]
+        read = iter(_encoded_rows(processor, good, data))
+        both = [(None, problem) if problem else next(read) for problem in problems]
+        found, problems = [one for one, _ in both], [problem for _, problem in both]
         main = next(iter(processor.streams))
         lengths = [0 if one is None else len(one.streams[main]) for one in found]
         problems = [problem or too_long(run.model, length) for problem, length in zip(problems, lengths, strict=True)]
@@ -229,6 +229,28 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             answer = self.answer(row.where, next(results), run.model.config)
             lost = one.removed
             yield replace(answer, tokens_read=length, tokens_total=length + lost) if lost else answer
+
+
+def _encoded_rows(
+    processor: Processor, rows: Sequence[Mapping[str, Any]], data: Any
+) -> Iterator[tuple[Encoded | None, str]]:
+    """Yield each row's streams, or why it cannot be read."""
+    columns = [column.name for column in processor.columns(data)]
+    try:
+        together = processor.encode(_by_column(rows, columns), data)
+    except Unreadable:
+        together = None
+    for number, row in enumerate(rows):
+        try:
+            one = processor.encode(_by_column([row], columns), data)[0] if together is None else together[number]
+        except Unreadable as error:
+            yield None, str(error)
+        else:
+            yield one, ""
+
+
+def _by_column(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
+    return {name: [row.get(name) for row in rows] for name in columns}
 
 
 def windows(rows: Iterable[Row]) -> Iterator[list[Row]]:

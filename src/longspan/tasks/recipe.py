@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tomli_w
 
-from longspan.data.config import DataConfig
+from longspan.data.config import SourceData
 from longspan.errors import UserError
 from longspan.tasks.options import TrainingOptions
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: What a task's `[data]` and the keys that it adds to `[training]` become.
-D = TypeVar("D", bound=DataConfig)
+D = TypeVar("D", bound=SourceData)
 O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
 
 

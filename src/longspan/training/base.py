@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, TrainerControl
+from transformers import TrainerControl
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
+from longspan.data.processor import Processor
 from longspan.errors import UserError
 from longspan.scores import S
 from longspan.training import checkpoints, processes
@@ -51,6 +52,7 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         real_tokens: number of tokens trained on so far in this process, without padding.
         seconds_not_training: seconds spent on evaluations and saves so far in this process.
         sessions: what the run has taken so far, what it took before it was resumed included.
+        masks: the masks of a batch, whose ones are counted as tokens.
         processor: what is saved with each checkpoint, so that it can be used by itself; None for nothing.
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
         layer_decay: what the learning rate is multiplied by for each layer above a parameter.
@@ -66,7 +68,8 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         self.seconds_not_training = 0.0
         self.sessions = Sessions()
         self.add_callback(self.sessions)
-        self.processor: PreTrainedTokenizerBase | None = None
+        self.processor: Processor | None = None
+        self.masks: Sequence[str] = ("attention_mask",)
         self.finishing = False
         self.scored: dict[int, S] = {}
         self.layer_decay = 1.0
@@ -123,7 +126,7 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
             return super().train(*args, **kwargs)
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        self.real_tokens += int(inputs["attention_mask"].sum())
+        self.real_tokens += sum(int(inputs[name].sum()) for name in self.masks)
         loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         return loss
 

@@ -59,6 +59,7 @@ class LengthTrainer(LongspanTrainer[S]):
         super().__init__(*args, data_collator=Collator(streams), **kwargs)
         self.batch_tokens = batch_tokens
         self.streams = streams
+        self.masks = [stream.mask for stream in streams.values() if stream.mask]
         self.output = output
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
@@ -184,7 +185,7 @@ def targets(dataset: Dataset) -> Tensor:
     found = dataset.with_format("numpy")["labels"][:]
     if isinstance(found, np.ndarray) and found.dtype != object:
         return torch.tensor(found)
-    rows = [torch.as_tensor(row) for row in found]
+    rows = [torch.tensor(row) for row in found]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED) if rows else torch.zeros(0)
 
 

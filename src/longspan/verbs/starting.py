@@ -74,7 +74,7 @@ def start_of(recipe: Recipe) -> Run | None:
             f"encoder {encoder!r}; read with that one by model.encoder."
         )
     for key in TOKENS:
-        _agree(f"data.{key}", getattr(recipe.data, key), getattr(run.recipe.data, key), run)
+        _agree(f"data.{key}", getattr(recipe.data, key, None), getattr(run.recipe.data, key, None), run)
     for key in SHAPE:
         if key not in _FREE:
             _agree(f"model.{key}", recipe.model.get(key), run.model.config.setting(key), run)

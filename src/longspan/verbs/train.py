@@ -201,7 +201,7 @@ def _build_model(
         starting.announce(begun)
     freeze(model, recipe.options.freeze)
     path = recipe.options.word_vectors
-    words = prepared.processor.load_vectors(model.get_input_embeddings(), Path(path)) if path else None
+    words = prepared.processor.load_vectors(model, Path(path)) if path else None
     return model, words, begun
 
 

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, Features, Value
 
+from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor
 from longspan.data.sources.full_disk import needing_room
@@ -56,8 +58,18 @@ def encoded(
         return result
 
     kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
-    facts = [processor.fingerprint(), processor.facts(data), kept]
+    facts = [processor.fingerprint(), processor.facts(data), kept, _files(dataset, processor, data)]
     return mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
+
+
+def _files(dataset: Dataset, processor: Processor, data: Any) -> str:
+    """Return a hash of the sizes and times of the files that examples name: their content is no part of the table."""
+    digest = hashlib.sha256()
+    for column in processor.columns(data):
+        for path in dataset[column.name] if isinstance(column, File) else ():
+            status = Path(path).stat()
+            digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def mapped_once(

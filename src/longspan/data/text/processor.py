@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
-from torch import nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.data.batches.streams import Stream
@@ -73,8 +72,8 @@ class TextProcessor(Processor):
                 "`longspan.data.text.tokenization.build_tokenizer`."
             )
 
-    def load_vectors(self, table: nn.Module, path: Path) -> int:
-        return load_word_vectors(table, self.tokenizer, path)
+    def load_vectors(self, model: PreTrainedModel, path: Path) -> int:
+        return load_word_vectors(model.get_input_embeddings(), self.tokenizer, path)
 
     def introduce(self, model: PreTrainedModel) -> None:
         if not isinstance(model, LongspanPreTrainedModel):

@@ -148,7 +148,8 @@ class ClassifierOutput(SequenceClassifierOutput):
 class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """Classify whole documents, or give each one or several numbers.
 
-    `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and `labels`; it returns
+    `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and `labels`; other
+    embeddings than those of tokens read streams of their own, by their names. It returns
     `logits` (b, num_labels) and, with labels, the `loss`, which depends on `config.problem_type`:
 
     - "single_label_classification": `labels` (b,) are class numbers, -100 for no label; cross-entropy, in training with
@@ -207,9 +208,10 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         Adam's momentum moves a rare token's vector about seven times as far each time it is read, and rare tokens tell
         training documents apart.
         """
+        if self.wide is None or self.window_encoder is not None:
+            return super().tables()
         tokens = self.get_input_embeddings()
-        own = self.wide is not None and self.window_encoder is None and isinstance(tokens, nn.Embedding)
-        return super().tables() + ([tokens] if own else [])
+        return super().tables() + ([tokens] if isinstance(tokens, nn.Embedding) else [])
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         resized = super().resize_token_embeddings(*arguments, **options)
@@ -234,6 +236,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        **streams: Tensor | None,
     ) -> ClassifierOutput:
         if document_ids is not None:
             raise UserError(
@@ -259,6 +262,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             output_hidden_states=output_hidden_states,
             added_embeds=evidence,
             return_dict=True,
+            **streams,
         )
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
         parts = None

@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.columns.kept import Carried, class_number
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
@@ -18,39 +16,27 @@ from longspan.data.sources.loading import Splits, load
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
-from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.wide import spelled
 from longspan.report.card import CardParts
-from longspan.report.confusion import confusion
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.results import TrainingResult
 from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
-from longspan.tasks.document_classification import baselines, pictures, report
+from longspan.tasks.document_classification import baselines, report
+from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.fitting import check_memory, few, fit_wide, table_size
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
+from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.recipe import Recipe
 
 
-@dataclass(frozen=True)
-class ClassPrediction(Prediction):
-    """The most likely label of a document, and the probabilities of all labels."""
-
-    label: str | None = None
-    probabilities: dict[str, float] | None = None
-
-
-class DocumentClassification(DocumentTask[ClassificationScores, ClassificationData]):
+class DocumentClassification(ClassTask[ClassificationData], DocumentTask[ClassificationScores, ClassificationData]):
     """One label for each document, of any length."""
 
     data_config = ClassificationData
-    scores = ClassificationScores
-    prediction = ClassPrediction
-    model_class = LongspanForSequenceClassification
     trainer_class = WideTrainer
-    stratify = "label"
+    unused = DocumentTask.unused
 
     def columns(self, data: ClassificationData) -> Sequence[Column]:
         lists = "train the recipe 'multi-label', which reads lists of labels"
@@ -77,14 +63,9 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
 
     def head(self, training: Dataset, data: ClassificationData) -> dict[str, Any]:
         counts = Counter(training["label"][:])
-        names = in_order(counts)
-        weights = [len(training) / (len(names) * counts[name]) for name in names]
-        return {
-            **({"class_weights": weights} if data.class_weights == "balanced" else {}),
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: number for number, name in enumerate(names)},
-            "problem_type": "single_label_classification",
-        }
+        weights = [len(training) / (len(counts) * counts[name]) for name in in_order(counts)]
+        balanced = {"class_weights": weights} if data.class_weights == "balanced" else {}
+        return super().head(training, data) | balanced
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
         if recipe.model.get("wide"):
@@ -102,25 +83,6 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
             model.config.head.wide_characters = model.wide.spelling is not None
         return model
 
-    def target(self, config: LongspanConfig) -> Carried:
-        return class_number("label", {name: number for number, name in enumerate(labels(config))})
-
-    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> ClassificationScores:
-        return classification_scores(logits, targets, labels(config))
-
-    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
-        shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
-        return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
-
-    def draw(
-        self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
-    ) -> None:
-        confusion(scores.confusion, labels(config), folder / "confusion.png")
-        pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
-
-    def details(self, config: LongspanConfig) -> dict[str, Any]:
-        return {"labels": labels(config)}
-
     def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
         if run.model.wide is None:
             return super().logits(run, targets, outputs)
@@ -131,13 +93,5 @@ class DocumentClassification(DocumentTask[ClassificationScores, ClassificationDa
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
 
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
-
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result.details["labels"], result.details.get("parts"))
-
-
-def labels(config: LongspanConfig) -> list[str]:
-    """Return the class names, in the order of the model's outputs."""
-    return [config.id2label[number] for number in range(config.num_labels)]

@@ -1,0 +1,71 @@
+"""Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+from datasets import Dataset
+from torch import Tensor
+
+from longspan.data.columns.kept import Carried, class_number
+from longspan.data.columns.values import in_order
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.report.confusion import confusion
+from longspan.results import Evaluation, Prediction
+from longspan.tasks.document_classification import pictures, report
+from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
+from longspan.tasks.examples import ExampleTask
+from longspan.tasks.recipe import D
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """The most likely label of an example, and the probabilities of all labels."""
+
+    label: str | None = None
+    probabilities: dict[str, float] | None = None
+
+
+class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
+    """One label for each example, in the column `label`."""
+
+    scores = ClassificationScores
+    prediction = ClassPrediction
+    model_class = LongspanForSequenceClassification
+    unused = ExampleTask.unused | {"wide", "wide_buckets", "wide_characters"}
+    stratify = "label"
+
+    def head(self, training: Dataset, data: D) -> dict[str, Any]:
+        names = in_order(set(training["label"][:]))
+        return {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "problem_type": "single_label_classification",
+        }
+
+    def target(self, config: LongspanConfig) -> Carried:
+        return class_number("label", {name: number for number, name in enumerate(labels(config))})
+
+    def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> ClassificationScores:
+        return classification_scores(logits, targets, labels(config))
+
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
+        shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
+        return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
+
+    def draw(
+        self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
+    ) -> None:
+        confusion(scores.confusion, labels(config), folder / "confusion.png")
+        pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        return {"labels": labels(config)}
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        return report.evaluation_report(self, evaluation)
+
+
+def labels(config: LongspanConfig) -> list[str]:
+    """Return the class names, in the order of the model's outputs."""
+    return [config.id2label[number] for number in range(config.num_labels)]

@@ -29,15 +29,15 @@ from tabulate import tabulate
 from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.data.text.processor import tokenizer_of
-from longspan.environment import environment
 from longspan.errors import UserError
-from longspan.runs import load_run
+from longspan.machine.environment import environment
 from longspan.tasks.base import Run
 from longspan.tasks.language_modelling.context_length import ContextLength, relative_context_lengths
 from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length, token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.trainer import carries
 from longspan.verbs.evaluate import load_split
+from longspan.verbs.runs import load_run
 
 
 def read_tokens(run: Run, data: str | None, split: str, most: int) -> list[np.ndarray]:

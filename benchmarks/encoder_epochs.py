@@ -24,7 +24,7 @@ from longspan import recipes
 from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.config import DataConfig
 from longspan.data.text.tokenization import build_tokenizer
-from longspan.environment import environment
+from longspan.machine.environment import environment
 from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer
 

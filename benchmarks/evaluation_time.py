@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 from longspan.tasks.language_modelling.generation import read
 from longspan.tasks.language_modelling.likelihood import set_attention_length
 

@@ -21,7 +21,7 @@ from turns import medians, settle_allocator
 
 from longspan import LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 MORE: dict[str, dict[str, Any]] = {
     "neither": {},

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from turns import attend, medians, settle_allocator
 
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 from longspan.ops.window import window_attention
 
 HEADS, WIDTH = 8, 32

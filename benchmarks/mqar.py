@@ -33,7 +33,7 @@ from tabulate import tabulate
 from torch import Tensor
 
 from longspan import LongspanForCausalLM, mixers
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 POWER = 0.01
 ENOUGH = 0.99

@@ -36,9 +36,9 @@ from longspan.cli import quieten_transformers, use_fastest_exact_products
 from longspan.data.sources.rows import Row
 from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import tokenizer_of
-from longspan.environment import environment
 from longspan.errors import UserError
-from longspan.runs import load_run
+from longspan.machine.environment import environment
+from longspan.verbs.runs import load_run
 
 FACTS = 8
 SHORT, LONG = 400, 1800

@@ -21,7 +21,7 @@ from turns import medians, settle_allocator
 
 from longspan import mixers
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 DIM = 256
 # Cheaper, all of them, than this layer: nothing of size t x dim x dim is left in their bidirectional form.

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from longspan.environment import environment
 from longspan.errors import UserError
+from longspan.machine.environment import environment
 from longspan.tasks.recommendation.scores import recommendation_scores
 
 TOPICS, WORDS, COMMON, ENTITIES = 20, 40, 300, 5

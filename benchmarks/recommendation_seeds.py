@@ -21,8 +21,7 @@ from tabulate import tabulate
 
 from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
-from longspan.environment import environment
-from longspan.runs import load_run
+from longspan.machine.environment import environment
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
 from longspan.tasks.recommendation.items import Items, Names
 from longspan.tasks.recommendation.options import RecommendationData
@@ -30,6 +29,7 @@ from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.reading import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import recommendation_scores
+from longspan.verbs.runs import load_run
 
 
 def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:

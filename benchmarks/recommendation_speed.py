@@ -44,7 +44,7 @@ from turns import medians, settle_allocator
 
 from longspan import recipes
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 from longspan.models import LongspanForRecommendation
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ragged import Ragged

@@ -20,7 +20,7 @@ import torch
 from tabulate import tabulate
 from turns import medians
 
-from longspan.environment import environment
+from longspan.machine.environment import environment
 from longspan.ops import scan
 from longspan.ops.pooling import prefix_softmax_mean
 from longspan.ops.scan import numba, operators

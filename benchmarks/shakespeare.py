@@ -29,7 +29,7 @@ from model_settings import chosen
 from tabulate import tabulate
 
 from longspan import LongspanForCausalLM, recipes
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 PARAMETERS = 2_000_000
 SHAPE = {"dim": 192, "depth": 4, "heads": 8, "dropout": 0.1}

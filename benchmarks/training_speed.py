@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.cli import use_fastest_exact_products
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 LENGTHS = (110, 150, 170, 190, 220, 260, 320, 420, 512, 800, 1024)
 

@@ -165,7 +165,7 @@ def main() -> None:
         parser.error("expected --python, the python of an environment with transformers 4.35")
     from tabulate import tabulate
 
-    from longspan.environment import environment
+    from longspan.machine.environment import environment
 
     with tempfile.TemporaryDirectory() as folder:
         # transformers 4.35 asks for this before it opens a pickled vocabulary.

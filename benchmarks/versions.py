@@ -149,7 +149,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from tabulate import tabulate
 
-    from longspan.environment import environment
+    from longspan.machine.environment import environment
 
     other, this = Side(arguments.other.resolve()), Side(HERE)
     rows = []

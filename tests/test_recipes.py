@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from longspan import LongspanConfig, recipes, tasks
 from longspan.errors import UserError
 from longspan.recipes import finding
+from longspan.tasks.base import Recipe
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.recipe import Recipe
 
 
 @pytest.mark.parametrize("name", recipes.names())

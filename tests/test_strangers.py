@@ -13,9 +13,10 @@ import pytest
 from language_runs import make_run
 from transformers import AutoModel, AutoModelForCausalLM
 
-from longspan import LongspanForCausalLM, cli, imports, recipes
+from longspan import LongspanForCausalLM, cli, recipes
 from longspan.errors import UserError
-from longspan.runs import load_run
+from longspan.machine import imports
+from longspan.verbs.runs import load_run
 
 EVIL = """
 from pathlib import Path

@@ -22,9 +22,9 @@ from longspan.convert.run_folder import Conversion
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForCausalLM
-from longspan.runs import load_run
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.verbs.runs import load_run
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "transformer_xl_parity.py"))
 CONFIGURATIONS: dict[str, dict[str, Any]] = BENCHMARK["CONFIGURATIONS"]

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from longspan.machine.session import use_fastest_exact_products
 from longspan.ops import relative, relative_parts
 from longspan.ops.relative import distance_encoding, distance_range, relative_attention, relative_attention_naive
-from longspan.session import use_fastest_exact_products
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 # The form that runs, and the one that is compiled and has gradients of gradients.

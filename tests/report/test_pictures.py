@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from longspan.report import pictures
 from longspan.results import Comparison, MixerSummary, Spread
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,8 @@ def test_compared_runs_have_the_consent_of_the_comparison(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In Python a module that is imported needs none, but its name must reach the processes that train."""
-    from longspan import compare, imports
+    from longspan import compare
+    from longspan.machine import imports
     from longspan.verbs import compare as module
 
     for name in ("stars.py", "stars.toml", "reviews.csv"):

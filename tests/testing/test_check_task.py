@@ -15,14 +15,14 @@ from longspan import LongspanConfig, tasks
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.sources.rows import Row
 from longspan.results import Evaluation, Prediction
-from longspan.scores import score
-from longspan.tasks.base import Prepared, Run, Task
+from longspan.results.scores import score
+from longspan.tasks.base import Recipe, Run, Task
 from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.testing import check_task, task_checks
 
 SMALL = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "model.depth=1"]
@@ -178,7 +178,7 @@ BROKEN: list[tuple[type[Task], str, str]] = [
     (Undocumented, "declares_itself", "needs a docstring"),
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
     (OptionWithoutDefault, "declares_itself", "Demanding.limit must have a default"),
-    (NoScores, "declares_itself", "NoScores.scores must be a subclass of longspan.scores.Scores"),
+    (NoScores, "declares_itself", "NoScores.scores must be a subclass of longspan.results.scores.Scores"),
     (OtherSetting, "declares_itself", "'text' names the setting 'words_column', which ClassificationData lacks"),
     (OnlyTargets, "declares_itself", "must read a column that is not a target"),
     (ForgetsAScore, "trains", "the scores of validation must survive JSON, but .*got none for extra"),

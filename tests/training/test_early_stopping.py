@@ -10,8 +10,8 @@ from interruptions import interrupted, same_result
 
 from longspan import cli, recipes, train
 from longspan.errors import UserError
-from longspan.scores import Scores
-from longspan.tasks.recipe import Recipe
+from longspan.results.scores import Scores
+from longspan.tasks.base import Recipe
 from longspan.training.base import LongspanTrainer
 
 SETTINGS = [

@@ -10,7 +10,8 @@ import torch
 from interruptions import interrupted
 from safetensors.torch import load_file
 
-from longspan import evaluate, generate, mixers, predict, recipes, runs, train
+from longspan import evaluate, generate, mixers, predict, recipes, train
+from longspan.verbs import runs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="expected a GPU that PyTorch knows")
 

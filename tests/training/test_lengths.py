@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.data.batches.streams import Stream, pad
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches
 
 LENGTHS = [3, 9, 1, 6, 2, 5, 9]

@@ -10,7 +10,7 @@ from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.runs import load_run
+from longspan.verbs.runs import load_run
 
 # The weights of the start: no dropout, and steps too small to matter.
 STILL = [

@@ -8,8 +8,9 @@ import pytest
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.training_args import OptimizerNames
 
-from longspan import cli, imports
+from longspan import cli
 from longspan.errors import UserError
+from longspan.machine import imports
 from longspan.training import requirements
 from longspan.training.requirements import check_packages
 

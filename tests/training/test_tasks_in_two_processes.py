@@ -12,7 +12,7 @@ import torch.distributed.run
 from safetensors.torch import load_file
 
 from longspan import recipes, tasks, train
-from longspan.runs import load_run
+from longspan.verbs.runs import load_run
 
 HERE = Path(__file__).parent
 NUMBER = 14

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from longspan import cli, compare, imports
+from longspan import cli, compare
 from longspan.errors import UserError
+from longspan.machine import imports
 from longspan.report import comparison_summary
 from longspan.results import ComparedBaseline, Comparison, MixerSummary, Spread
 from longspan.tasks.document_classification.scores import ClassificationScores

@@ -14,7 +14,7 @@ from transformers import Trainer
 
 from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import LengthTrainer
 from longspan.verbs import budget

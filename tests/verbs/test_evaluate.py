@@ -13,10 +13,10 @@ from longspan.data.batches.streams import pad
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.results import Evaluation
-from longspan.runs import load_run
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training.lengths import outputs
+from longspan.verbs.runs import load_run
 
 WORDS = {"cat": ["purr", "meow", "whisker"], "dog": ["bark", "wag", "fetch"]}
 

@@ -21,8 +21,8 @@ from longspan.errors import UserError
 from longspan.mixers import Mixer
 from longspan.programs import making, onnx
 from longspan.programs.exported import Export, Int8, summary
-from longspan.runs import load_run
 from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.verbs.runs import load_run
 
 # `longspan.verbs.export` is the module or, once it is used, the function.
 verb = importlib.import_module("longspan.verbs.export")

@@ -12,11 +12,11 @@ from torch import Tensor
 import longspan
 from longspan import LongspanConfig, UserError, compare, evaluate, predict, recipes, train
 from longspan.results import Comparison, Evaluation, TrainingResult
-from longspan.runs import load_run
 from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training import lengths
+from longspan.verbs.runs import load_run
 
 SMALL = ["data.tokens=words", "data.vocab_size=60", "data.test_fraction=0.2", "model.dim=8", "model.heads=2"]
 SMALL += ["model.depth=1", "training.num_train_epochs=2", "training.learning_rate=0.02"]

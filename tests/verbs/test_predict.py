@@ -16,12 +16,12 @@ from longspan.data.sources import paths
 from longspan.data.sources.rows import Row, read_rows
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
-from longspan.runs import load_run
 from longspan.tasks import examples
 from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.report import card_parts
 from longspan.tasks.document_classification.task import DocumentClassification
+from longspan.verbs.runs import load_run
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longspan import UserError, predict, recipes, train
 from longspan.data.sources.rows import Row
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
 from longspan.training.uploading import push_run
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")

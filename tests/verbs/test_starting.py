@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.runs import load_run
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
 from longspan.testing import check_task
+from longspan.verbs.runs import load_run
 
 TEXT = "the quick brown fox jumps over the lazy dog. purr meow whisker bark wag fetch 0123456789 and so on,\n" * 8
 

@@ -18,9 +18,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from longspan import cli, evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.runs import load_run
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
 from longspan.training.base import LongspanTrainer
+from longspan.verbs.runs import load_run
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

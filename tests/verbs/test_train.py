@@ -15,8 +15,8 @@ from transformers.utils import logging
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.results import TrainingResult
+from longspan.tasks.base import Recipe
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.recipe import Recipe
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
 from longspan.verbs import train as training

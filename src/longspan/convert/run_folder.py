@@ -17,11 +17,11 @@ from longspan.convert.vocabulary import Vocabulary, build_tokenizer, load_vocabu
 from longspan.convert.weights import load_settings, load_tensors
 from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.outputs import write_text
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.report import count
+from longspan.results.outputs import write_text
+from longspan.tasks.base import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
-from longspan.tasks.recipe import Recipe
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pt")
 _SETTINGS = ("config.json", "args.json")

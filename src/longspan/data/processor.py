@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.errors import UserError
-from longspan.hints import matches
-from longspan.outputs import write_json
+from longspan.errors.hints import matches
+from longspan.results.outputs import write_json
 
 P = TypeVar("P", bound="Processor")
 

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
-from longspan.imports import named_in
+from longspan.machine.imports import named_in
 from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.base import Embeddings

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longspan.environment import available_memory
 from longspan.errors import UserError
+from longspan.machine.environment import available_memory
 
 #: Stands for a position without a token: padding, and what was before the first one.
 NOTHING = -1

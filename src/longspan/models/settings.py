@@ -11,7 +11,7 @@ A part declares its settings as a strict dataclass beside its code,
 
 and a `LongspanConfig` holds one of each. In config.json and as dictionaries they have a "kind": the name of the file in
 `longspan.models.embeddings` or `longspan.models.heads`, each of which has one such class, or the dotted path of a class
-elsewhere, which is imported only with consent (`longspan.imports`).
+elsewhere, which is imported only with consent (`longspan.machine.imports`).
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from longspan.errors import UserError, suggestion
-from longspan.hints import expectation, matches
-from longspan.imports import load_class
+from longspan.errors.hints import expectation, matches
+from longspan.machine.imports import load_class
 
 if TYPE_CHECKING:
     from longspan.models.embeddings.base import Embeddings

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from transformers import (
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-
-if TYPE_CHECKING:
-    from longspan.models.embeddings.encoder import EncoderSettings
 
 #: Tokens that the encoder reads at a time: a base model's layer holds some hundred megabytes for them.
 TOKENS_AT_A_TIME = 8192
@@ -167,7 +164,7 @@ class WindowEncoder(nn.Module):
         UserError: for an encoder that was not read, none of text, or windows that it cannot read.
     """
 
-    def __init__(self, settings: "EncoderSettings", pad_id: int = 0) -> None:
+    def __init__(self, settings: Any, pad_id: int = 0) -> None:
         super().__init__()
         if settings.encoder_config is None:
             raise UserError(
@@ -287,7 +284,7 @@ def longest(model: PreTrainedModel) -> int | None:
     return min(sizes, default=None)
 
 
-def _sizes(settings: "EncoderSettings", most: int | None, special: int) -> tuple[int, int]:
+def _sizes(settings: Any, most: int | None, special: int) -> tuple[int, int]:
     """Return the size of windows and their overlap."""
     window = settings.encoder_window if settings.encoder_window is not None else most
     if window is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from longspan.report import share, table
 from longspan.results import flat
-from longspan.scores import Scores
+from longspan.results.scores import Scores
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from longspan import imports, mixers, tasks
+from longspan import mixers, tasks
 from longspan.data.sources.schema import source_names
 from longspan.errors import UserError
-from longspan.hints import expectation, matches
+from longspan.errors.hints import expectation, matches
+from longspan.machine import imports
 from longspan.recipes import keys, reading, starting
 from longspan.recipes.finding import DEFAULT_TASK, names, read
 from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.values import Raw, coerce, split_override
 from longspan.tasks import options
-from longspan.tasks.base import Task
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Task
 
 __all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names"]
 

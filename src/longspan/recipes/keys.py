@@ -17,7 +17,7 @@ from typing import Any
 
 from longspan import tasks
 from longspan.errors import UserError, listing, nearest
-from longspan.hints import expectation
+from longspan.errors.hints import expectation
 from longspan.models.settings import PartSettings
 from longspan.recipes.synonyms import KEYS
 from longspan.tasks.base import Task

@@ -8,7 +8,7 @@ from longspan import recipes
 from longspan.recipes import keys
 from longspan.recipes.finding import names, read
 from longspan.recipes.keys import Key
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
 
 _LINK = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"
 _WIDTH = 100

@@ -15,8 +15,7 @@ from longspan.models import config as backbone
 from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.tasks.base import Task
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Task
 
 SHAPE = (*backbone.SHAPE, *(name for name in TokenSettings.settings() if name != "feature_neighbours"))
 """The keys of `[model]` that say what the embeddings and the layers are; not so what data the former read."""

@@ -4,7 +4,7 @@ import tomllib
 from typing import Any, NamedTuple
 
 from longspan.errors import UserError
-from longspan.hints import matches
+from longspan.errors.hints import matches
 
 
 class Raw(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any
 
 from tabulate import tabulate
 
+from longspan.machine.printing import markdown_cell, printable
 from longspan.mixers import Description
-from longspan.printing import markdown_cell, printable
 from longspan.results import ComparedBaseline, Comparison, Spread, TrainingResult
-from longspan.scores import Scores
+from longspan.results.scores import Scores
 
 SPLITS = ("validation", "test")
 """The splits that are scored, in the order of tables."""

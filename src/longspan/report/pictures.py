@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from longspan.outputs import replacing
 from longspan.report import duration
 from longspan.results import Comparison
-from longspan.scores import Scores
+from longspan.results.outputs import replacing
+from longspan.results.scores import Scores
 
 _CHARACTERS = 24  # of a class name that fit on an axis
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
-from longspan.imports import load_class
+from longspan.machine.imports import load_class
 
 if TYPE_CHECKING:
     from longspan.tasks.base import Task
@@ -26,7 +26,7 @@ def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
     """Return the task called `name`, or of the class at the dotted path `name`.
 
     Raises:
-        UserError: There is none, or importing it was not allowed (see `longspan.imports`).
+        UserError: There is none, or importing it was not allowed (see `longspan.machine.imports`).
     """
     from longspan.tasks.base import Task
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from longspan.data.columns.values import composed
 from longspan.models import LongspanConfig
-from longspan.tasks.base import Baseline, Fitted, S, check_validation
+from longspan.tasks.base import Baseline, Fitted, Recipe, S
 from longspan.tasks.documents import DocumentTask
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import check_validation
 
 #: Words, and each punctuation mark by itself: "not good!" has three.
 WORDS = r"\w+|[^\w\s]"

@@ -1,15 +1,14 @@
-"""What every task is: `Task`, the interface that the verbs use for all tasks alike."""
+"""What every task is: `Task`, the interface that the verbs use for all tasks alike, with its recipes and runs."""
 
 import abc
-import importlib
+import dataclasses
 import inspect
-import pkgutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO, ClassVar, Generic
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
 
+import tomli_w
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
@@ -30,31 +29,71 @@ from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.scores import S, Scores
+from longspan.results.scores import S, Scores
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
-from longspan.tasks.recipe import D, O, Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.training.base import LongspanTrainer
+
+#: What a task's `[data]` and the keys that it adds to `[training]` become.
+D = TypeVar("D", bound=SourceData)
+O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
+
+
+def _usual() -> Any:
+    return TrainingOptions()
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What a task makes of the data before a model is built.
+class Recipe(Generic[D, O]):
+    """One complete run.
 
     Attributes:
-        splits: "train", and "validation" and "test" where there are any, ready for the trainer. The column `length`
-            holds each example's size in tokens.
-        processor: What turned examples into streams, saved with the model.
-        config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
-        data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
-            under "encodings" those in other encodings than UTF-8.
-        details: What else `TrainingResult.details` should contain, by names that its fields do not have.
+        name: Name of the recipe, for the run folder and messages.
+        task: What is learned.
+        data: Where examples come from and how they become tokens, a `task.data_config`.
+        model: Arguments of `LongspanConfig`, without those that depend on the data.
+        start_from: The run folder whose tokenizer, embeddings and layers it starts with; "" for a new model. What the
+            recipe leaves open of these, `longspan.recipes.load` fills in.
+        training: Arguments of `transformers.TrainingArguments`, defaults filled in.
+        options: The keys of `[training]` that longspan and the task add, a `task.training_options`.
+        description: One or two sentences for people.
     """
 
-    splits: dict[str, Dataset]
-    processor: Processor
-    config: dict[str, Any]
-    data: dict[str, Any]
-    details: dict[str, Any] = field(default_factory=dict)
+    name: str
+    task: "Task"
+    data: D
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    options: O = field(default_factory=_usual)
+    description: str = ""
+    start_from: str = ""
+
+    def to_toml(self) -> str:
+        """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
+        later change of defaults does not change what this run was. `longspan.recipes.load` reads it back as an equal
+        recipe, except for the name, which is the file's."""
+        tables = {
+            "task": self.task.name,
+            "description": self.description,
+            "data": dataclasses.asdict(self.data),
+            "model": ({"start_from": self.start_from} if self.start_from else {}) | self.model,
+            "training": self.training | dataclasses.asdict(self.options),
+        }
+        return tomli_w.dumps(_without_none(tables))
+
+    def require_data(self) -> None:
+        """Raise `UserError` if the recipe does not say where its examples come from."""
+        if not self.data.path and not self.data.train:
+            raise UserError(f"recipe {self.name!r} expected {self.task.data_hint}, got neither; set one of them.")
+
+
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None, also in nested tables: TOML has no null."""
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -119,24 +158,6 @@ class Baseline(abc.ABC, Generic[S]):
         Raises:
             UserError: For whatever is wrong with the data.
         """
-
-
-def baselines_in(package: ModuleType) -> dict[str, type[Baseline]]:
-    """Return the baselines of a package by name: each file has a class of its name in CamelCase.
-
-    Files whose names begin with "_" hold what they share.
-    """
-    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
-    return {
-        name: getattr(importlib.import_module(f"{package.__name__}.{name}"), name.title().replace("_", ""))
-        for name in names
-    }
-
-
-def check_validation(splits: Collection[str]) -> None:
-    """Raise UserError unless there is a validation split."""
-    if "validation" not in splits:
-        raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
 
 
 class Task(abc.ABC, Generic[S, D, O]):

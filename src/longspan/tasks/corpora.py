@@ -14,9 +14,9 @@ from longspan.data.text.long_documents import pieces, summary, tokenize_document
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.report import count, table
+from longspan.tasks.base import Recipe
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.options import CorpusData, CorpusTrainingOptions
-from longspan.tasks.recipe import Recipe
 
 DATA_HINT = (
     "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"

@@ -10,7 +10,7 @@ from longspan.data.processor import Processor
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import encode
 from longspan.report import count
-from longspan.scores import S
+from longspan.results.scores import S
 from longspan.tasks.base import Run
 from longspan.tasks.examples import ExampleTask, Facts
 from longspan.tasks.options import LengthTrainingOptions

@@ -26,10 +26,10 @@ from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
-from longspan.scores import S
-from longspan.tasks.base import Prepared, Run, Task
+from longspan.results.scores import S
+from longspan.tasks.base import D, Recipe, Run, Task
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.recipe import D, Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
 

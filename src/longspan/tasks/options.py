@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, check_choice, suggestion
-from longspan.hints import expectation, matches
+from longspan.errors.hints import expectation, matches
 
 Options = TypeVar("Options")
 

@@ -25,7 +25,7 @@ from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
 from longspan.data.processor import Processor
 from longspan.errors import UserError
-from longspan.scores import S
+from longspan.results.scores import S
 from longspan.training import checkpoints, processes
 from longspan.training.depths import decay
 from longspan.training.plain_losses import PlainLosses

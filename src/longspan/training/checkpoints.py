@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError
-from longspan.outputs import write_json
+from longspan.results.outputs import write_json
 from longspan.training import processes
 
 SEAL = "seal.json"

@@ -16,7 +16,7 @@ from longspan.data.batches.streams import Stream, nothing, pad
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
-from longspan.scores import S
+from longspan.results.scores import S
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs

@@ -6,7 +6,7 @@ from typing import Any
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from longspan.errors import UserError, suggestion
-from longspan.imports import require
+from longspan.machine.imports import require
 
 #: By reporter of `TrainingArguments.report_to`, the package it is imported as, and what pip calls it.
 REPORTERS: Mapping[str, tuple[str, str]] = {

@@ -31,9 +31,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from longspan.errors import UserError
-from longspan.outputs import write_json
-from longspan.tasks.base import Prepared
-from longspan.tasks.recipe import Recipe
+from longspan.results.outputs import write_json
+from longspan.tasks.base import Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory

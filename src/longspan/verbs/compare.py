@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import imports, locks, mixers, recipes, report
+from longspan import mixers, recipes, report
 from longspan.errors import UserError
+from longspan.machine import imports, locks
 from longspan.models.backbone import known_to
-from longspan.outputs import folder_in, write_json, write_text
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
-from longspan.scores import Scores
-from longspan.tasks.base import Baseline
-from longspan.tasks.recipe import Recipe
+from longspan.results.outputs import folder_in, write_json, write_text
+from longspan.results.scores import Scores
+from longspan.tasks.base import Baseline, Recipe
 from longspan.verbs import budget, fitting, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}

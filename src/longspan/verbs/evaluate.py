@@ -8,11 +8,11 @@ from typing import Any
 from longspan import recipes
 from longspan.data.sources.announcements import note
 from longspan.errors import UserError
-from longspan.outputs import folder_in, write_json
 from longspan.results import Evaluation
-from longspan.runs import as_run
+from longspan.results.outputs import folder_in, write_json
 from longspan.tasks.base import Run
 from longspan.tasks.options import make
+from longspan.verbs.runs import as_run
 
 _OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 
@@ -30,7 +30,7 @@ def evaluate(
     """Score a run on one split of its own data, or on other data.
 
     Args:
-        run: The run folder, or what `longspan.runs.load_run` returned for it.
+        run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
             splits. None means the run's own data.
         split: Which split to score; by default test, or validation where there is no test split, which is then told.

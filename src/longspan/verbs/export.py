@@ -19,14 +19,14 @@ from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
-from longspan.outputs import write_json, write_text
 from longspan.programs import making, onnx
 from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
-from longspan.runs import as_run
+from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base import Run, Task
 from longspan.verbs.evaluate import load_split
+from longspan.verbs.runs import as_run
 
 FORMATS = {
     "torch": ("model.pt2", making.save_torch, making.load_torch),
@@ -60,7 +60,7 @@ def export(
     """Write a run's model as a program for rows of any number and length, and check it on real text.
 
     Args:
-        run: The run folder, or what `longspan.runs.load_run` returned for it.
+        run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         out: The folder to write, complete or not at all: the program, the tokenizer, the labels and a README with the
             lines that load and run it. By default `export-FORMAT` in the run folder.
         format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx).

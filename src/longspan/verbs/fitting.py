@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from longspan import imports, recipes
-from longspan.environment import peak_memory
+from longspan import recipes
 from longspan.errors import UserError, sentence_of, suggestion
-from longspan.outputs import write_json
-from longspan.session import quieten_transformers
-from longspan.tasks.base import Baseline, Task
-from longspan.tasks.recipe import Recipe
+from longspan.machine import imports
+from longspan.machine.environment import peak_memory
+from longspan.machine.session import quieten_transformers
+from longspan.results.outputs import write_json
+from longspan.tasks.base import Baseline, Recipe, Task
 
 
 def find(task: Task, name: str) -> type[Baseline]:

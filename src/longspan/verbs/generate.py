@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from longspan.results import Statistics
-from longspan.runs import as_run
 from longspan.tasks.base import Run
 from longspan.tasks.options import GenerationOptions, make
+from longspan.verbs.runs import as_run
 
 
 def generate(
@@ -22,7 +22,7 @@ def generate(
     """Continue `prompt`, which starts a document; an empty one starts a new document.
 
     Args:
-        run: The run folder of a language model, or what `longspan.runs.load_run` returned for it.
+        run: The run folder of a language model, or what `longspan.verbs.runs.load_run` returned for it.
         prompt: The text to continue.
         statistics: Filled in as the text is made.
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.

@@ -11,11 +11,11 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.opening import expand
 from longspan.data.sources.rows import Row
 from longspan.errors import UserError, check_choice
-from longspan.printing import json_text, printable_lines
+from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction
-from longspan.runs import as_run
 from longspan.tasks.base import Run
 from longspan.verbs.evaluate import with_data_settings
+from longspan.verbs.runs import as_run
 
 
 def predict(
@@ -34,7 +34,7 @@ def predict(
     """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
 
     Args:
-        run: The run folder, or what `longspan.runs.load_run` returned for it.
+        run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         source: What training reads, without its labels: a table, a text file or HTML page, a folder of these with
             any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
             `longspan.data.sources.paths.read_paths`, which reads them. Rows from there may be given instead. A limited

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan import locks, recipes
-from longspan.environment import environment
+from longspan import recipes
 from longspan.errors import UserError
-from longspan.outputs import folder_in, write_json, write_text
-from longspan.tasks.recipe import Recipe
+from longspan.machine import locks
+from longspan.machine.environment import environment
+from longspan.results.outputs import folder_in, write_json, write_text
+from longspan.tasks.base import Recipe
 from longspan.training import checkpoints
 from longspan.verbs.budget import Plan
 

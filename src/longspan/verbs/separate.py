@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import deque
 
-from longspan.printing import BARS, printable, shows_bars
+from longspan.machine.printing import BARS, printable, shows_bars
 
 _KEPT = 50
 """Pieces of what a process says last, in which the reason for its end is looked for."""

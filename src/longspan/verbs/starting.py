@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 from longspan.errors import UserError
 from longspan.models import LongspanModel
 from longspan.recipes.starting import SHAPE, TOKENS
-from longspan.runs import load_run
-from longspan.tasks.base import Prepared, Run
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Run
+from longspan.tasks.prepared import Prepared
+from longspan.verbs.runs import load_run
 
 _TOKENS = tuple(f"embeddings.{name}" for name in ("table.weight", "words.begins", "words.spelling"))
 """What has a row for each token."""

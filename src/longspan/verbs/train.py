@@ -14,18 +14,19 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from longspan import imports, recipes
-from longspan.environment import peak_memory
+from longspan import recipes
 from longspan.errors import UserError, check_choice
-from longspan.outputs import write_json, write_text
-from longspan.printing import shows_bars
+from longspan.machine import imports
+from longspan.machine.environment import peak_memory
+from longspan.machine.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
-from longspan.scores import Scores
-from longspan.tasks.base import Prepared, Run, check_validation
-from longspan.tasks.recipe import Recipe
+from longspan.results.outputs import write_json, write_text
+from longspan.results.scores import Scores
+from longspan.tasks.base import Recipe, Run
+from longspan.tasks.prepared import Prepared, check_validation
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond

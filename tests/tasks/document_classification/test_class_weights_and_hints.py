@@ -8,9 +8,9 @@ import pytest
 
 from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.runs import load_run
-from longspan.tasks.base import Prepared
 from longspan.tasks.document_classification.hints import hint
+from longspan.tasks.prepared import Prepared
+from longspan.verbs.runs import load_run
 
 SMALL = [
     "model.wide=false",

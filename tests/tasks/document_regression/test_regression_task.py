@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from longspan import cli, predict, recipes, train
 from longspan.errors import UserError
-from longspan.runs import load_run
+from longspan.verbs.runs import load_run
 
 SMALL = [
     "data.tokens=words",

@@ -13,9 +13,9 @@ from longspan.cli import main
 from longspan.data.batches.streams import Stream
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.runs import load_run
 from longspan.tasks.evidence.reading import QUESTIONS_AT_ONCE, Collator
 from longspan.testing import check_task
+from longspan.verbs.runs import load_run
 
 SMALL = ["model.dim=8", "model.heads=2", "model.feed_forward_dim=8"]
 

@@ -122,9 +122,9 @@ def test_a_training_run_scores_so_many_tokens_and_says_so(
 def naive(run: Path, split: str, most: int) -> float:
     """Score whole documents, and take the mean over what was chosen of them."""
     from longspan.data.text.long_documents import token_arrays, tokenize_documents
-    from longspan.runs import load_run
     from longspan.tasks.language_modelling.likelihood import token_losses
     from longspan.verbs.evaluate import load_split
+    from longspan.verbs.runs import load_run
 
     loaded = load_run(run)
     examples, *_ = load_split(loaded, None, split)

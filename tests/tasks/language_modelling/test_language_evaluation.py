@@ -15,8 +15,8 @@ from longspan import cli, evaluate
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.results import Evaluation
-from longspan.runs import load_run
 from longspan.tasks.language_modelling.scores import LanguageScores
+from longspan.verbs.runs import load_run
 
 TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12))
 

@@ -19,9 +19,9 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.results import Statistics
-from longspan.runs import load_run
 from longspan.tasks.base import Run
 from longspan.tasks.language_modelling import generation as module
+from longspan.verbs.runs import load_run
 
 TEXT = "the quick brown fox jumps over the lazy dog.\nöÖ€😀\n" * 3
 

@@ -13,10 +13,10 @@ from language_runs import make_run
 from longspan import cli, evaluate, predict
 from longspan.data.sources.rows import Row
 from longspan.errors import UserError
-from longspan.runs import load_run
 from longspan.tasks import examples
 from longspan.tasks.base import Run
 from longspan.tasks.language_modelling.task import LossPrediction
+from longspan.verbs.runs import load_run
 
 TEXT = "".join(f"line {number} of the öld dog's fox.\n" for number in range(12))
 DOCUMENTS = ["the fox", "line 3 of the öld dog's fox.\n" * 4, "f", "ö", "dog's § fox", "the öld dog"]

@@ -11,9 +11,9 @@ from language_runs import make_run
 from longspan import generate, report, tasks
 from longspan.report.card import model_card
 from longspan.results import Evaluation, Statistics, TrainingResult
+from longspan.tasks.base import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.recipe import Recipe
 
 TASK = tasks.load("language_modelling")
 SCORES = LanguageScores(loss=1.512, perplexity=4.536, bits_per_byte=2.181, bits_per_character=2.25)

@@ -13,12 +13,12 @@ from interruptions import interrupted, killed, same_result
 from longspan import evaluate, recipes, train
 from longspan.cli import main
 from longspan.errors import UserError
+from longspan.machine.printing import BARS
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.printing import BARS
 from longspan.results import TrainingResult
+from longspan.tasks.base import Recipe
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.trainer import SegmentTrainer
-from longspan.tasks.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

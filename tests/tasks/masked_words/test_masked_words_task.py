@@ -18,7 +18,6 @@ from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.results import TrainingResult
-from longspan.runs import load_run
 from longspan.tasks.masked_words.baselines.neighbours import _Counts
 from longspan.tasks.masked_words.filling import fill, ids_with_masks
 from longspan.tasks.masked_words.scores import masked_scores
@@ -26,6 +25,7 @@ from longspan.testing import check_task
 from longspan.verbs import fitting
 from longspan.verbs.evaluate import evaluate
 from longspan.verbs.predict import predict
+from longspan.verbs.runs import load_run
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "model.short_convolution=3", "model.position=none"]
 ROWS = ["training.segment_length=16", "training.per_device_train_batch_size=4", "data.tokens=words"]

@@ -13,8 +13,8 @@ from drawing import drawn
 
 from longspan import cli, recipes, train
 from longspan.errors import UserError
-from longspan.runs import load_run
-from longspan.tasks.base import Prepared
+from longspan.tasks.prepared import Prepared
+from longspan.verbs.runs import load_run
 
 WORDS = {"sport": "goal match", "money": "bank stock", "art": "paint museum"}
 SMALL = [

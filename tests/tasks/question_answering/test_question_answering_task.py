@@ -14,9 +14,9 @@ from longspan import UserError, compare, evaluate, predict, recipes, train
 from longspan.data.sources.loading import load
 from longspan.data.sources.rows import Row
 from longspan.results import TrainingResult
-from longspan.runs import load_run
 from longspan.tasks.question_answering.scores import AnswerScores
 from longspan.testing import check_task
+from longspan.verbs.runs import load_run
 
 TINY = ["data.tokens=words", "model.dim=16", "model.heads=2", "model.feed_forward_dim=16", "model.depth=1"]
 

@@ -8,8 +8,8 @@ import pytest
 from news_folders import TITLES, behavior, settings, write_log, write_mind
 
 from longspan.errors import UserError
-from longspan.tasks.base import baselines_in
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.recommendation import baselines
 from longspan.tasks.recommendation.mind import prediction_line, ranks_of
 from longspan.tasks.recommendation.reading import Recorded, read

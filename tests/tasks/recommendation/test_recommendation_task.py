@@ -17,12 +17,12 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
-from longspan.runs import load_run
 from longspan.tasks.recommendation.items import Items, Names, padded, ragged_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.reading import read
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, collate
 from longspan.testing import check_task
+from longspan.verbs.runs import load_run
 
 SMALL = [
     "model.dim=16",

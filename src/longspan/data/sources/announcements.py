@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from longspan.data.sources.schema import Row
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 
 def note(sentence: str) -> None:

@@ -11,7 +11,7 @@ from longspan.data.sources.decoding import open_text
 from longspan.data.sources.opening import open_packed, packed_suffix
 from longspan.data.sources.schema import Row, Schema
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 RAGGED = "ragged columns"
 """The beginning of `Row.problem` where a line has another number of fields than the file's first."""

@@ -12,7 +12,7 @@ from longspan.data.sources.decoding import LONGEST_LINE, encoding_name, is_damag
 from longspan.data.sources.opening import open_packed, packed_suffix
 from longspan.data.sources.schema import Row, Schema
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 FIELDS = "wrong number of fields"
 """The beginning of `Row.problem` where a row has another number of fields than the first."""

@@ -12,7 +12,7 @@ from longspan.data.sources.decoding import NotText, nearest
 from longspan.data.sources.opening import examine, read_document, suffix
 from longspan.data.sources.schema import Row, Schema
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 # fmt: off
 OTHER = frozenset((

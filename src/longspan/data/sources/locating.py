@@ -40,7 +40,7 @@ from longspan.data.sources.rows import is_document
 from longspan.data.sources.schema import Row, Schema
 from longspan.data.sources.tables import read_table
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 SPLITS = ("train", "validation", "test")
 

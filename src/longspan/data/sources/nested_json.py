@@ -9,7 +9,7 @@ from longspan.data.sources.decoding import is_damaged, mend, open_text
 from longspan.data.sources.opening import open_packed
 from longspan.data.sources.schema import Row, Schema
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 
 def read_nested(path: Path, schema: Schema) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from longspan.data.sources.encodings import AUTO, find_encoding
 from longspan.data.sources.html import SUFFIXES as HTML
 from longspan.data.sources.html import html_text
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
 """Suffixes of compressed files, and the names of their formats."""

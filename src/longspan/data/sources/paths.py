@@ -15,7 +15,7 @@ from longspan.data.sources.packages import list_packages, read_packages, site_fo
 from longspan.data.sources.rows import Row, open_rows
 from longspan.data.sources.schema import Schema, schema_of
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 
 def read_paths(

@@ -15,7 +15,7 @@ from longspan.data.sources.json_files import is_object, list_objects, read_objec
 from longspan.data.sources.opening import encoding_of, examine, expand, packed_suffix, read_document
 from longspan.data.sources.schema import Row, Schema, schema_of
 from longspan.data.sources.tables import FORMATS, json_object, read_table
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 __all__ = ["Row", "read_rows"]
 

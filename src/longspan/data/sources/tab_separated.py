@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 from longspan.data.sources.decoding import broken, encoding_name, mend, open_text
 from longspan.data.sources.opening import encoding_of, open_packed
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 TABS = "wrong number of fields between tabs"
 """The beginning of a row's problem where its line has more or fewer fields than there are columns."""

@@ -18,7 +18,7 @@ from longspan.data.sources.nested_json import read_nested
 from longspan.data.sources.opening import encoding_of, open_packed, packed_suffix
 from longspan.data.sources.schema import Row, Schema
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 NESTED = ".json"

@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError, check_choice
-from longspan.imports import named_in
+from longspan.machine.imports import named_in
 from longspan.models import recommenders
 from longspan.models.config import LongspanConfig
 from longspan.models.losses import IGNORED

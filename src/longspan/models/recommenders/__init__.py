@@ -11,7 +11,7 @@ import pkgutil
 from typing import Any
 
 from longspan.errors import UserError, suggestion
-from longspan.imports import load_class
+from longspan.machine.imports import load_class
 from longspan.models.recommenders.base import News, Recommender
 
 __all__ = ["News", "Recommender", "build", "load", "names", "options", "word_dim"]
@@ -26,8 +26,8 @@ def names() -> list[str]:
 def load(name: str) -> type[Recommender]:
     """Return the class of the recommender called `name`, or at the dotted path `name`.
 
-    Raises UserError when there is none, or when a dotted path may not be imported (`longspan.imports`) or leads to
-    something that is not a `Recommender`.
+    Raises UserError when there is none, or when a dotted path may not be imported (`longspan.machine.imports`) or leads
+    to something that is not a `Recommender`.
     """
     if "." in name:
         return load_class(name, Recommender, what="recommender")

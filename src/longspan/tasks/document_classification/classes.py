@@ -12,10 +12,10 @@ from longspan.data.columns.values import in_order
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction
+from longspan.tasks.base import D
 from longspan.tasks.document_classification import pictures, report
 from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
 from longspan.tasks.examples import ExampleTask
-from longspan.tasks.recipe import D
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from datasets.utils import tqdm
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from longspan.environment import available_memory
 from longspan.errors import UserError
+from longspan.machine.environment import available_memory
 from longspan.models.wide import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
 from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from longspan.machine.printing import code_names
 from longspan.models.publishing import NAME
-from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
-from longspan.tasks.base import Task
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.recipe import Recipe
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics.functional import classification
 
 from longspan.errors import UserError
-from longspan.scores import Scores, check_finite, score
+from longspan.results.scores import Scores, check_finite, score
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15

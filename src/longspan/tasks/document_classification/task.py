@@ -19,7 +19,8 @@ from longspan.errors import UserError
 from longspan.models.wide import spelled
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Run
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.document_classification import baselines, report
 from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.fitting import check_memory, few, fit_wide, table_size
@@ -28,7 +29,7 @@ from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined
 from longspan.tasks.documents import DocumentTask
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 
 
 class DocumentClassification(ClassTask[ClassificationData], DocumentTask[ClassificationScores, ClassificationData]):

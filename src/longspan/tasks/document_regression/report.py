@@ -4,11 +4,10 @@ from longspan.models.publishing import NAME
 from longspan.report import number, scores_table, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Task
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.recipe import Recipe
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[RegressionScores]) -> str:

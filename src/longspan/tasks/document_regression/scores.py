@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import UserError
-from longspan.scores import Scores, check_finite, score
+from longspan.results.scores import Scores, check_finite, score
 
 
 @dataclass(frozen=True)

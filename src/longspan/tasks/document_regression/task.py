@@ -19,13 +19,13 @@ from longspan.models.losses import IGNORED
 from longspan.report import number
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Task, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.document_regression import baselines, pictures, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
-from longspan.tasks.recipe import Recipe
 from longspan.training.lengths import targets
 
 #: Models compute in float32, which has seven digits: with a spread below this share of the numbers, rounding would

@@ -4,9 +4,8 @@ from longspan.models.publishing import NAME
 from longspan.report import scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Task
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.evidence.scores import EvidenceScores
-from longspan.tasks.recipe import Recipe
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[EvidenceScores]) -> str:

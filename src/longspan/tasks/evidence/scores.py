@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 #: The share of a document that is read when its best parts are taken, for the headline.
 SHARE = 1 / 6

@@ -19,13 +19,14 @@ from longspan.models.limits import check_length, too_long
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.evidence import baselines, columns, pictures, report
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.reading import read, tokenise, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import scoring_batches
 

@@ -18,7 +18,8 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.examples import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
@@ -29,7 +30,7 @@ from longspan.tasks.language_modelling.scores import LanguageScores, language_sc
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
 from longspan.tasks.options import CorpusData, GenerationOptions
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 
 # Of a document, where a part of it will do.
 _CHARACTERS = 100_000

@@ -4,10 +4,10 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
+from longspan.tasks.base import Recipe
 from longspan.tasks.corpora import documents_table
 from longspan.tasks.masked_words.options import TrainingOptions
 from longspan.tasks.options import CorpusData
-from longspan.tasks.recipe import Recipe
 
 
 def evaluation_report(evaluation: Evaluation) -> str:

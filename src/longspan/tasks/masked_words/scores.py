@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.examples import windows
 from longspan.tasks.masked_words import baselines, report
@@ -32,7 +33,7 @@ from longspan.tasks.masked_words.rows import fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 from longspan.tasks.masked_words.trainer import MaskedTrainer
 from longspan.tasks.options import CorpusData
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 
 # Of a document, where a part of it will do.
 _CHARACTERS = 100_000

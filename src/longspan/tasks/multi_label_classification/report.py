@@ -1,13 +1,12 @@
 """Results of multi-label classifiers: tables, and what the model card says."""
 
+from longspan.machine.printing import code_names
 from longspan.models.publishing import NAME
-from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Task
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores
-from longspan.tasks.recipe import Recipe
 
 _COLUMNS = {
     "precision": "precision",

@@ -20,14 +20,14 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Task, baselines_in
+from longspan.tasks.base import Baseline, Recipe, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.multi_label_classification import baselines, pictures, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
 from longspan.tasks.multi_label_classification.trainer import ThresholdTrainer
-from longspan.tasks.recipe import Recipe
 from longspan.training.lengths import targets
 
 

@@ -7,12 +7,11 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Task
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.question_answering.answers import Answered
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, f1
-from longspan.tasks.recipe import Recipe
 
 _COLUMNS = {
     "questions": "questions",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -22,16 +22,17 @@ from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.scores import check_finite
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.results.scores import check_finite
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows as in_batches
 from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.prepared import Prepared
 from longspan.tasks.question_answering import answers, baselines, report
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores
 from longspan.tasks.question_answering.trainer import LOGITS, PER_TOKEN, AnswerTrainer
 from longspan.tasks.question_answering.windows import NoRoom, Reading, reading_of, tokenize_questions
-from longspan.tasks.recipe import Recipe
 from longspan.training.lengths import ragged_outputs, scoring_batches, targets
 
 #: Spans of each question that predictions have.

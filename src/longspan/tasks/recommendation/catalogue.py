@@ -15,7 +15,7 @@ from longspan.data.sources.caching import cached, cached_tables, without_bad_row
 from longspan.data.sources.locating import Source, find
 from longspan.data.sources.schema import schema_of
 from longspan.data.sources.tab_separated import read_unquoted
-from longspan.printing import printable
+from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import Entities, news_columns
 from longspan.tasks.recommendation.finding import NEWS, is_headed, news_names, table_schema
 from longspan.tasks.recommendation.options import RecommendationData

@@ -7,7 +7,7 @@ import numpy as np
 from longspan.data.sources.decoding import is_damaged, mend, open_text
 from longspan.data.sources.opening import encoding_of, examine, expand, open_packed
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 
 NAME = "entity_embedding.vec"
 """What MIND calls the file."""

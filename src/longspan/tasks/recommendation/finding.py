@@ -18,7 +18,7 @@ from longspan.data.sources.schema import Schema, schema_of
 from longspan.data.sources.tab_separated import first_fields
 from longspan.data.sources.tables import FORMATS, PLAIN, column_names
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns
 from longspan.tasks.recommendation.options import RecommendationData
 

@@ -19,7 +19,7 @@ from longspan.data.sources.opening import encoding_of
 from longspan.data.sources.schema import Schema, schema_of
 from longspan.data.sources.tab_separated import read_unquoted
 from longspan.errors import UserError
-from longspan.printing import printable
+from longspan.machine.printing import printable
 from longspan.tasks.recommendation.catalogue import (
     PACKAGE,
     UNKNOWN_CANDIDATES,

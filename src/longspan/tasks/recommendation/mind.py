@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longspan.printing import unbroken
+from longspan.machine.printing import unbroken
 
 
 def ranks_of(scores: Sequence[float] | np.ndarray) -> np.ndarray:

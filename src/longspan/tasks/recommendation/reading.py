@@ -14,7 +14,7 @@ from longspan.data.sources.locating import SPLITS, Source, find
 from longspan.data.sources.opening import packed_suffix
 from longspan.data.sources.schema import Schema, schema_of
 from longspan.data.sources.tables import PLAIN
-from longspan.printing import printable
+from longspan.machine.printing import printable
 from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
 from longspan.tasks.recommendation.clicks import impressions_of
 from longspan.tasks.recommendation.columns import log_columns

@@ -12,8 +12,7 @@ from longspan.models.publishing import NAME
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
-from longspan.tasks.base import Task
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.recommendation.ranking import ItemVectors
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores

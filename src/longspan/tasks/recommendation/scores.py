@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 #: How many items a list of recommendations has.
 _LONGEST_LIST = 10

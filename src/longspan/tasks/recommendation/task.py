@@ -20,12 +20,13 @@ from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
-from longspan.outputs import write_text
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
-from longspan.tasks.recipe import Recipe
+from longspan.results.outputs import write_text
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
+from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.entities import EntityVectors, read_entity_vectors

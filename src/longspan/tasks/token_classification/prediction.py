@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from longspan.printing import printable, unbroken
+from longspan.machine.printing import printable, unbroken
 from longspan.results import Prediction
 from longspan.tasks.token_classification.labels import spans
 

@@ -5,13 +5,12 @@ from typing import Any
 
 from datasets import Dataset
 
+from longspan.machine.printing import code_names
 from longspan.models.publishing import NAME
-from longspan.printing import code_names
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base import Task
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Task
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.tasks.token_classification.trainer import Sentence
 

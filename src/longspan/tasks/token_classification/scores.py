@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 #: The confusions that are listed.
 _LISTED = 20

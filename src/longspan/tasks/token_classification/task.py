@@ -19,14 +19,15 @@ from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
-from longspan.outputs import write_text
 from longspan.report import count, table
 from longspan.report.card import CardParts
 from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Prepared, Run, Task, baselines_in
+from longspan.results.outputs import write_text
+from longspan.tasks.base import Baseline, Recipe, Run, Task
+from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import Prepared
 from longspan.tasks.token_classification import baselines, reading, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from longspan import imports, recipes
+from longspan import recipes
+from longspan.machine import imports
 from longspan.testing.tasks.subject import Subject, need
 from longspan.verbs import budget
 from longspan.verbs.train import train

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from longspan import imports, recipes
+from longspan import recipes
 from longspan.errors import UserError
-from longspan.scores import Scores
+from longspan.machine import imports
+from longspan.results.scores import Scores
 from longspan.testing.tasks.subject import Subject, need
 
 
@@ -15,7 +16,7 @@ def declares_itself(subject: Subject) -> None:
     scores = getattr(task, "scores", None)
     need(
         isinstance(scores, type) and issubclass(scores, Scores),
-        f"{subject.name}.scores must be a subclass of longspan.scores.Scores, but is {scores!r}",
+        f"{subject.name}.scores must be a subclass of longspan.results.scores.Scores, but is {scores!r}",
     )
     need(bool(task.scores.shown()), f"{subject.name}.scores must show at least one score")
     for kind in (task.training_options, task.evaluation_options, task.data_config):

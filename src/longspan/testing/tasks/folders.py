@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from longspan import locks
 from longspan.errors import UserError
+from longspan.machine import locks
 from longspan.testing.tasks.subject import Subject, need
 from longspan.verbs.evaluate import evaluate
 from longspan.verbs.train import train

@@ -3,7 +3,7 @@
 import json
 
 from longspan.data.sources.rows import Row
-from longspan.printing import json_text
+from longspan.machine.printing import json_text
 from longspan.testing.tasks.subject import Subject, need, same
 from longspan.verbs.predict import predict
 

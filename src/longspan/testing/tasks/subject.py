@@ -10,9 +10,8 @@ from typing import Any
 from longspan import recipes, tasks
 from longspan.data.sources.rows import Row
 from longspan.results import TrainingResult
-from longspan.runs import load_run
-from longspan.tasks.base import Run, Task
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Recipe, Run, Task
+from longspan.verbs.runs import load_run
 from longspan.verbs.train import train
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.tasks.base import Baseline, Fitted, check_validation
+from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import check_validation
 
 
 class Retrieval(Baseline[EvidenceScores]):

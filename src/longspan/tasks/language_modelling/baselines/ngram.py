@@ -8,14 +8,14 @@ from datasets import Dataset
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
-from longspan.tasks.base import Baseline, Fitted, check_validation
+from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.options import CorpusData
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.prepared import check_validation
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
 HIGHEST = 8

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longspan.data.sources.loading import load
-from longspan.tasks.base import Baseline, Fitted, check_validation
+from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.prepared import check_validation
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
-from longspan.tasks.recipe import Recipe
 
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"[^.!?\n]*(?:[.!?](?!\s)[^.!?\n]*)*[.!?\n]?")

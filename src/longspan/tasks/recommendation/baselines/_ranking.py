@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.tasks.base import Baseline, Fitted, check_validation
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.prepared import check_validation
 from longspan.tasks.recommendation.options import RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.ranking import measured
 from longspan.tasks.recommendation.reading import Recorded, read

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from datasets import Dataset
 
-from longspan.tasks.base import Baseline, Fitted, check_validation
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.prepared import check_validation
 from longspan.tasks.token_classification.labels import to_iob2
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.reading import by_sentence, read

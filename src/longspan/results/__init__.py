@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal
 
-from longspan.scores import S, Scores
+from longspan.results.scores import S, Scores
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 
-from longspan.printing import code_names, json_text, markdown_cell, printable_lines
+from longspan.machine.printing import code_names, json_text, markdown_cell, printable_lines
 from longspan.report import table
 
 HOSTILE = "\x1b[31mred\x9b0m\r<script>x</script>|`a`\n\u202eend"

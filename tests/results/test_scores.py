@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longspan.errors import UserError
-from longspan.scores import Scores, score
+from longspan.results.scores import Scores, score
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,6 @@ def test_a_class_has_something_to_show_and_one_headline() -> None:
 
 
 def test_importing_scores_is_light() -> None:
-    code = "import sys, longspan.scores; print('\\n'.join(sys.modules))"
+    code = "import sys, longspan.results.scores; print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numpy", "transformers"} & set(ran.stdout.split())

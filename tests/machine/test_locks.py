@@ -8,8 +8,8 @@ from pathlib import Path
 import forked
 import pytest
 
-from longspan import locks
 from longspan.errors import UserError
+from longspan.machine import locks
 
 
 def test_a_second_holder_is_told_of_the_first(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.session import _FACTORS, use_fastest_exact_products
+from longspan.machine.session import _FACTORS, use_fastest_exact_products
 
 
 @pytest.fixture
@@ -58,5 +58,5 @@ def test_no_shape_may_be_rounded(before: str, precision: str, monkeypatch: pytes
 @pytest.mark.skipif(torch.cuda.is_available(), reason="With a GPU nothing is changed.")
 def test_where_nothing_is_rounded_it_is_on(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr("longspan.session._largest_error", lambda: 1e-6)
+    monkeypatch.setattr("longspan.machine.session._largest_error", lambda: 1e-6)
     assert use_fastest_exact_products() == torch.get_float32_matmul_precision() == "medium"

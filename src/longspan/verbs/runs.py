@@ -18,8 +18,8 @@ from transformers.utils import logging
 from longspan import recipes
 from longspan.data.processor import json_object
 from longspan.errors import UserError, nearest, suggestion
-from longspan.hints import expectation, matches
-from longspan.imports import allow, named_in
+from longspan.errors.hints import expectation, matches
+from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
 from longspan.tasks.base import Run
@@ -57,7 +57,7 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
         checkpoint: The model saved after this step, or "last", also of a run that is unfinished; by default, the
             final model.
         allow_imports: Packages or modules that may be imported for classes that the run names, in addition to those
-            of `longspan.imports.allow`.
+            of `longspan.machine.imports.allow`.
 
     Raises:
         UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, it

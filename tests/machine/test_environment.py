@@ -8,7 +8,7 @@ import torch
 
 import longspan
 from longspan import cli
-from longspan.environment import environment
+from longspan.machine.environment import environment
 
 
 def test_without_git_and_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:

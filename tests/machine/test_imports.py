@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan import imports
 from longspan.errors import UserError
-from longspan.imports import allow, load_class, named_in
+from longspan.machine import imports
+from longspan.machine.imports import allow, load_class, named_in
 
 
 class Base(abc.ABC):

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from longspan import flags, imports, tasks
+from longspan import tasks
+from longspan.cli import flags
 from longspan.errors import UserError, sentence_of, suggestion
-from longspan.printing import json_text, printable, printable_lines
-from longspan.session import quieten_transformers, use_fastest_exact_products
+from longspan.machine import imports
+from longspan.machine.printing import json_text, printable, printable_lines
+from longspan.machine.session import quieten_transformers, use_fastest_exact_products
 from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
 
 
@@ -244,7 +246,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
-    from longspan.runs import load_run
+    from longspan.verbs.runs import load_run
 
     quieten_transformers()
     use_fastest_exact_products()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import UserError
-from longspan.outputs import folder_in, replacing, write_json, write_text
+from longspan.results.outputs import folder_in, replacing, write_json, write_text
 
 
 def test_a_file_is_replaced_with_the_usual_permissions(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tabulate import tabulate
 
 from longspan import predict, recipes, train
 from longspan.cli import quieten_transformers, use_fastest_exact_products
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longspan import LongspanConfig, tasks
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.results.scores import score
 from longspan.tasks.base import Recipe, Run, Task

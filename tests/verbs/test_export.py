@@ -14,7 +14,7 @@ from language_runs import make_run
 from torch import Tensor
 
 from longspan import LongspanConfig, LongspanForSequenceClassification, cli, export, predict, recipes
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError

@@ -13,7 +13,7 @@ import torch
 
 from longspan import LongspanForSequenceClassification, cli, predict, recipes
 from longspan.data.sources import paths
-from longspan.data.sources.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.tasks import examples

@@ -11,7 +11,7 @@ from huggingface_hub.errors import LocalTokenNotFoundError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longspan import UserError, predict, recipes, train
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.tasks.base import Recipe
 from longspan.training.uploading import push_run
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from longspan.data.sources.decoding import check_encoding
-from longspan.data.sources.schema import check_delimiter
+from longspan.data.sources.files.decoding import check_encoding
+from longspan.data.sources.formats.schema import check_delimiter
 from longspan.errors import UserError
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe", "pieces")

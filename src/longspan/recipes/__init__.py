@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import mixers, tasks
-from longspan.data.sources.schema import source_names
+from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
 from longspan.errors.hints import expectation, matches
 from longspan.machine import imports

@@ -5,8 +5,8 @@ from importlib import resources
 from pathlib import Path
 
 from longspan import mixers, tasks
-from longspan.data.sources.opening import suffix
-from longspan.data.sources.tables import FORMATS
+from longspan.data.sources.files.opening import suffix
+from longspan.data.sources.formats.tables import FORMATS
 from longspan.errors import UserError, nearest, suggestion
 from longspan.mixers.aliases import MEANT
 from longspan.recipes.synonyms import RECIPES

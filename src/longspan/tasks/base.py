@@ -16,9 +16,9 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
-from longspan.data.sources.rows import Row
 from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
 from longspan.models import LongspanConfig

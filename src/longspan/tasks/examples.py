@@ -19,8 +19,8 @@ from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
-from longspan.data.sources.rows import Row
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel

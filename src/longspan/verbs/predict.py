@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from longspan.data.sources.announcements import note
-from longspan.data.sources.opening import expand
-from longspan.data.sources.rows import Row
+from longspan.data.sources.files.opening import expand
+from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction

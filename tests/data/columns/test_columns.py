@@ -28,9 +28,9 @@ from longspan.data.columns.kinds import (
 )
 from longspan.data.config import DataConfig
 from longspan.data.sources import locating
+from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.schema import source_names
 from longspan.data.sources.loading import Splits, load
-from longspan.data.sources.rows import Row, read_rows
-from longspan.data.sources.schema import source_names
 from longspan.errors import UserError
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longspan.data.columns.kinds import Column, Sentences, WordLabels, Words
 from longspan.data.config import DataConfig
-from longspan.data.sources.rows import read_rows
+from longspan.data.sources.formats.rows import read_rows
 from longspan.machine.printing import unbroken
 from longspan.tasks.recommendation.mind import prediction_line
 from longspan.tasks.token_classification.prediction import WordsPrediction

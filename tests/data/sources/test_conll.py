@@ -8,9 +8,9 @@ import pytest
 
 from longspan.data.columns.kinds import Column, Sentences, WordLabels, Words
 from longspan.data.config import DataConfig
-from longspan.data.sources.conll import looks_like_columns
+from longspan.data.sources.formats.conll import looks_like_columns
+from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.sources.loading import load
-from longspan.data.sources.rows import Row, read_rows
 from longspan.errors import UserError
 
 

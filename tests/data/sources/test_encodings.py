@@ -11,9 +11,10 @@ import datasets
 import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text
-from longspan.data.sources import encodings, loading
-from longspan.data.sources.encodings import find_encoding_of
-from longspan.data.sources.rows import Row, read_rows
+from longspan.data.sources import loading
+from longspan.data.sources.files import encodings
+from longspan.data.sources.files.encodings import find_encoding_of
+from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

@@ -12,7 +12,7 @@ import tokenizers
 from datasets.arrow_writer import ArrowWriter
 
 from longspan import UserError
-from longspan.data.sources.full_disk import needing_room
+from longspan.data.sources.files.full_disk import needing_room
 from longspan.recipes import load as recipe
 from longspan.tasks import load as task
 

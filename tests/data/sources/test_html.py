@@ -8,9 +8,9 @@ import datasets
 import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text
-from longspan.data.sources.html import html_text
+from longspan.data.sources.files.html import html_text
+from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
-from longspan.data.sources.rows import read_rows
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from datasets import Dataset, DatasetDict
 
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.config import DataConfig
-from longspan.data.sources import caching, folders, loading, locating
+from longspan.data.sources import caching, loading, locating
+from longspan.data.sources.formats import folders
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
@@ -220,16 +222,17 @@ def test_other_code_does_not_use_what_was_cached_before(tmp_path: Path, monkeypa
     assert load(path).splits["train"]._fingerprint == first
     code = tmp_path / "code"
     for package in ("sources", "columns"):
-        for file in (Path(caching.__file__).parents[1] / package).glob("*.py"):
-            write(code / package / file.name, file.read_bytes())
+        shutil.copytree(Path(caching.__file__).parents[1] / package, code / package)
     monkeypatch.setattr(resources, "files", lambda name: code / name.rpartition(".")[2])
     caching._rows_version.cache_clear()
     assert load(path).splits["train"]._fingerprint == first
     # The wording of a problem, say.
-    values = code / "columns" / "values.py"
-    write(values, values.read_text(encoding="utf-8") + "\n")
-    caching._rows_version.cache_clear()
-    assert load(path).splits["train"]._fingerprint != first
+    for changed in (code / "columns" / "values.py", code / "sources" / "formats" / "tables.py"):
+        before = changed.read_text(encoding="utf-8")
+        write(changed, before + "\n")
+        caching._rows_version.cache_clear()
+        assert load(path).splits["train"]._fingerprint != first
+        write(changed, before)
     caching._rows_version.cache_clear()
 
 

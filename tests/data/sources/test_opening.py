@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text
-from longspan.data.sources import decoding, opening
+from longspan.data.sources.files import decoding, opening
+from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.sources.loading import load
-from longspan.data.sources.rows import Row, read_rows
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from longspan.data.columns.kinds import Label, Text
-from longspan.data.sources.packages import SMALLEST, list_packages, read_packages, site_folders
-from longspan.data.sources.schema import schema_of
+from longspan.data.sources.formats.packages import SMALLEST, list_packages, read_packages, site_folders
+from longspan.data.sources.formats.schema import schema_of
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

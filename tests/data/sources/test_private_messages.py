@@ -13,8 +13,8 @@ import pytest
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Column, Label, Labels, Number, Numbers, Text, WordLabels, Words
+from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
-from longspan.data.sources.rows import read_rows
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

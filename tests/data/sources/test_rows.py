@@ -17,9 +17,9 @@ import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text, Words
 from longspan.data.columns.values import label_text
-from longspan.data.sources.folders import document_file, list_classes, read_files
-from longspan.data.sources.rows import Row, read_rows
-from longspan.data.sources.schema import schema_of
+from longspan.data.sources.formats.folders import document_file, list_classes, read_files
+from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.schema import schema_of
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.sources import tab_separated
-from longspan.data.sources.tab_separated import first_fields, read_unquoted
+from longspan.data.sources.formats import tab_separated
+from longspan.data.sources.formats.tab_separated import first_fields, read_unquoted
 from longspan.errors import UserError
 
 

@@ -8,7 +8,7 @@ from talks import write_talks
 from transformers import BertConfig
 
 from longspan import evaluate, predict, recipes, train
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

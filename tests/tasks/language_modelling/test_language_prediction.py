@@ -11,7 +11,7 @@ import pytest
 from language_runs import make_run
 
 from longspan import cli, evaluate, predict
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.tasks import examples
 from longspan.tasks.base import Run

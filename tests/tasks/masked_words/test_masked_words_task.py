@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from longspan import cli, recipes, train
 from longspan.data.config import DataConfig
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers.additive import Additive

@@ -11,8 +11,8 @@ from questions import SQUAD, write_questions
 from transformers import BertConfig
 
 from longspan import UserError, compare, evaluate, predict, recipes, train
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
-from longspan.data.sources.rows import Row
 from longspan.results import TrainingResult
 from longspan.tasks.question_answering.scores import AnswerScores
 from longspan.testing import check_task

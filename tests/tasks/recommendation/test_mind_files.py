@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from news_folders import NONE_UNKNOWN, TITLES, behavior, entity, named, news_row, settings, write_mind
 
-from longspan.data.sources import tab_separated
+from longspan.data.sources.formats import tab_separated
 from longspan.errors import UserError
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.reading import ragged, read

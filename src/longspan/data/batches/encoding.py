@@ -12,7 +12,7 @@ from datasets import Dataset, Features, Value
 from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor
-from longspan.data.sources.full_disk import needing_room
+from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.text.threads import cores
 
 _SLOW_ROWS = 1000

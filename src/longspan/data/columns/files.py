@@ -8,7 +8,7 @@ from typing import Any
 
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.values import WrongColumn, described
-from longspan.data.sources.opening import expand
+from longspan.data.sources.files.opening import expand
 
 
 @dataclass(frozen=True)

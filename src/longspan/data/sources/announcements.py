@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from longspan.data.sources.schema import Row
+from longspan.data.sources.formats.schema import Row
 from longspan.machine.printing import printable
 
 

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +24,12 @@ from filelock import FileLock
 
 import longspan
 from longspan.data.columns.kinds import Column
-from longspan.data.sources.decoding import broken, encoding_name
-from longspan.data.sources.encodings import AUTO, detector
-from longspan.data.sources.full_disk import needing_room
+from longspan.data.sources.files.decoding import broken, encoding_name
+from longspan.data.sources.files.encodings import AUTO, detector
+from longspan.data.sources.files.full_disk import needing_room
+from longspan.data.sources.formats.schema import Schema
+from longspan.data.sources.formats.tables import MALFORMED
 from longspan.data.sources.locating import SPLITS, Source
-from longspan.data.sources.schema import Schema
-from longspan.data.sources.tables import MALFORMED
 from longspan.errors import UserError
 
 _PLACES = {"where": Value("string"), "problem": Value("string"), "encoding": Value("string")}
@@ -40,10 +41,16 @@ def _rows_version(*packages: str) -> str:
     problems for the same files."""
     digest = hashlib.sha256(f"{longspan.__version__} {detector()}".encode())
     for package in ("longspan.data.sources", "longspan.data.columns", *packages):
-        for file in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
-            if file.name.endswith(".py"):
-                digest.update(file.read_bytes())
+        for folder in resources.files(package), *_folders(resources.files(package)):
+            for file in sorted(folder.iterdir(), key=lambda file: file.name):
+                if file.name.endswith(".py"):
+                    digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _folders(package: Traversable) -> list[Traversable]:
+    """Return the packages in a package, sorted."""
+    return sorted((one for one in package.iterdir() if one.joinpath("__init__.py").is_file()), key=lambda one: one.name)
 
 
 class ReadSplits(NamedTuple):

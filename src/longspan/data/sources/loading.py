@@ -12,8 +12,8 @@ from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note_encodings, note_left_out
 from longspan.data.sources.caching import read_splits
 from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
+from longspan.data.sources.formats.schema import schema_of
 from longspan.data.sources.locating import SPLITS, find
-from longspan.data.sources.schema import schema_of
 from longspan.data.sources.splitting import cut, split_off, splits_one
 from longspan.errors import UserError
 
@@ -57,7 +57,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         stratify: The name of a `Label` column; every split gets the same proportion of each of its classes.
 
     Raises:
-        UserError: Something is wrong with the data: see `longspan.data.sources.rows.read_rows`; there are bad rows and
+        UserError: Something is wrong with the data: see `longspan.data.sources.formats.rows.read_rows`; there are bad
+        rows and
             `skip_bad_rows` is not set; there are fewer than two classes; validation or test has a label that training
             lacks; or there are too few rows to split.
     """

@@ -14,10 +14,12 @@ from datasets.exceptions import DatasetsError
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Words
-from longspan.data.sources.conll import list_splits as list_columns
-from longspan.data.sources.decoding import encoding_name, mend
-from longspan.data.sources.encodings import AUTO
-from longspan.data.sources.folders import (
+from longspan.data.sources.files.decoding import encoding_name, mend
+from longspan.data.sources.files.encodings import AUTO
+from longspan.data.sources.files.full_disk import needing_room
+from longspan.data.sources.files.opening import examine, expand
+from longspan.data.sources.formats.conll import list_splits as list_columns
+from longspan.data.sources.formats.folders import (
     SPLIT_NAMES,
     DocumentFile,
     Documents,
@@ -32,13 +34,11 @@ from longspan.data.sources.folders import (
     sub_folders,
     visible,
 )
-from longspan.data.sources.full_disk import needing_room
-from longspan.data.sources.json_files import is_object, list_objects, read_objects
-from longspan.data.sources.opening import examine, expand
-from longspan.data.sources.packages import list_packages, read_packages, site_folders
-from longspan.data.sources.rows import is_document
-from longspan.data.sources.schema import Row, Schema
-from longspan.data.sources.tables import read_table
+from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
+from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
+from longspan.data.sources.formats.rows import is_document
+from longspan.data.sources.formats.schema import Row, Schema
+from longspan.data.sources.formats.tables import read_table
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

@@ -8,12 +8,12 @@ from typing import Any, BinaryIO
 
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.announcements import noting_encodings
-from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.files.encodings import AUTO
+from longspan.data.sources.files.opening import expand
+from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
+from longspan.data.sources.formats.rows import Row, open_rows
+from longspan.data.sources.formats.schema import Schema, schema_of
 from longspan.data.sources.locating import find_hub
-from longspan.data.sources.opening import expand
-from longspan.data.sources.packages import list_packages, read_packages, site_folders
-from longspan.data.sources.rows import Row, open_rows
-from longspan.data.sources.schema import Schema, schema_of
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -21,7 +21,8 @@ from longspan.machine.printing import printable
 def read_paths(
     paths: Sequence[Path | str], columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
 ) -> Iterator[Row]:
-    """Read the rows of each path as `longspan.data.sources.rows.read_rows` does; all are looked at before any is read.
+    """Read the rows of each path as `longspan.data.sources.formats.rows.read_rows` does; all are looked at before any
+    is read.
 
     With several paths, places begin with the path that was given.
 

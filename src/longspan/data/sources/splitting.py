@@ -10,8 +10,8 @@ from datasets import Dataset
 from longspan.data.columns.kinds import Column, Flags, Labels, Text, WordLabels
 from longspan.data.columns.values import shown
 from longspan.data.sources.caching import cached
+from longspan.data.sources.formats.schema import Row
 from longspan.data.sources.locating import Source
-from longspan.data.sources.schema import Row
 from longspan.errors import UserError
 
 

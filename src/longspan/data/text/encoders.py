@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils import logging as messages
 
-from longspan.data.sources.opening import expand, missing
+from longspan.data.sources.files.opening import expand, missing
 from longspan.data.text.tokenization import special_tokens
 from longspan.errors import UserError
 from longspan.models.window_encoder import WindowEncoder, described

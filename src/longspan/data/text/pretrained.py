@@ -7,7 +7,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.config import TRAINED_TOKENS
-from longspan.data.sources.opening import expand, missing
+from longspan.data.sources.files.opening import expand, missing
 from longspan.data.text.tokenizer_training import END, MASK, PAD
 from longspan.errors import UserError, suggestion
 

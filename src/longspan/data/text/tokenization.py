@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longspan.data.batches.encoding import mapped_once
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
-from longspan.data.sources.full_disk import needing_room
+from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.text.pretrained import pretrained_tokenizer, tokenizer_of_run
 from longspan.data.text.threads import backend_ids, cores, no_rust_threads
 from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn

@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids

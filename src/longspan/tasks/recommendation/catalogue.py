@@ -12,9 +12,9 @@ from datasets import Dataset, Features, List, Value
 
 from longspan.data.columns.values import BadCell
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
+from longspan.data.sources.formats.schema import schema_of
+from longspan.data.sources.formats.tab_separated import read_unquoted
 from longspan.data.sources.locating import Source, find
-from longspan.data.sources.schema import schema_of
-from longspan.data.sources.tab_separated import read_unquoted
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import Entities, news_columns
 from longspan.tasks.recommendation.finding import NEWS, is_headed, news_names, table_schema

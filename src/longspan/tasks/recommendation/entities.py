@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.sources.decoding import is_damaged, mend, open_text
-from longspan.data.sources.opening import encoding_of, examine, expand, open_packed
+from longspan.data.sources.files.decoding import is_damaged, mend, open_text
+from longspan.data.sources.files.opening import encoding_of, examine, expand, open_packed
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

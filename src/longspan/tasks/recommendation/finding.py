@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.columns.kinds import Column
-from longspan.data.sources.conll import list_splits
-from longspan.data.sources.decoding import nearest
-from longspan.data.sources.folders import SPLIT_NAMES, is_folder, sub_folders, visible
+from longspan.data.sources.files.decoding import nearest
+from longspan.data.sources.files.opening import examine, expand, packed_suffix
+from longspan.data.sources.formats.conll import list_splits
+from longspan.data.sources.formats.folders import SPLIT_NAMES, is_folder, sub_folders, visible
+from longspan.data.sources.formats.schema import Schema, schema_of
+from longspan.data.sources.formats.tab_separated import first_fields
+from longspan.data.sources.formats.tables import FORMATS, PLAIN, column_names
 from longspan.data.sources.locating import SPLITS
-from longspan.data.sources.opening import examine, expand, packed_suffix
-from longspan.data.sources.schema import Schema, schema_of
-from longspan.data.sources.tab_separated import first_fields
-from longspan.data.sources.tables import FORMATS, PLAIN, column_names
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
-from longspan.data.sources.decoding import other
-from longspan.data.sources.encodings import AUTO
+from longspan.data.sources.files.decoding import other
+from longspan.data.sources.files.encodings import AUTO
+from longspan.data.sources.files.opening import encoding_of
+from longspan.data.sources.formats.schema import Schema, schema_of
+from longspan.data.sources.formats.tab_separated import read_unquoted
 from longspan.data.sources.locating import Source, find
-from longspan.data.sources.opening import encoding_of
-from longspan.data.sources.schema import Schema, schema_of
-from longspan.data.sources.tab_separated import read_unquoted
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.catalogue import (

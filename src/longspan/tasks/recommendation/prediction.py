@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.tasks.base import Run

@@ -10,10 +10,10 @@ from datasets import Dataset, DatasetDict
 from longspan.data.sources.announcements import note, note_encodings
 from longspan.data.sources.caching import read_splits
 from longspan.data.sources.duplicates import count_duplicates, note_duplicates
+from longspan.data.sources.files.opening import packed_suffix
+from longspan.data.sources.formats.schema import Schema, schema_of
+from longspan.data.sources.formats.tables import PLAIN
 from longspan.data.sources.locating import SPLITS, Source, find
-from longspan.data.sources.opening import packed_suffix
-from longspan.data.sources.schema import Schema, schema_of
-from longspan.data.sources.tables import PLAIN
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_catalogue
 from longspan.tasks.recommendation.clicks import impressions_of

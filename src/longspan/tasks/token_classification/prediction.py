@@ -39,8 +39,8 @@ class WordsPrediction(Prediction):
     def to_columns(self) -> str:
         """Return a line for each word with its label, an empty line after each sentence; a comment for an error.
 
-        `longspan.data.sources.conll.read_conll` reads it back: documents begin with "# newdoc", as in CoNLL-U. Line
-        breaks and tabs within words and labels become spaces.
+        `longspan.data.sources.formats.conll.read_conll` reads it back: documents begin with "# newdoc", as in CoNLL-U.
+        Line breaks and tabs within words and labels become spaces.
         """
         if self.tokens is None or self.labels is None:
             return f"# error = {printable(f'{self.where}: {self.error}')}\n"

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
-from longspan.data.sources.rows import Row
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.data.text.words import WordEncoder, splitting

@@ -2,7 +2,7 @@
 
 import json
 
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.machine.printing import json_text
 from longspan.testing.tasks.subject import Subject, need, same
 from longspan.verbs.predict import predict

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan import recipes, tasks
-from longspan.data.sources.rows import Row
+from longspan.data.sources.formats.rows import Row
 from longspan.results import TrainingResult
 from longspan.tasks.base import Recipe, Run, Task
 from longspan.verbs.runs import load_run

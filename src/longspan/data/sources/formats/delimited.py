@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from longspan.data.columns.values import is_name
-from longspan.data.sources.decoding import LONGEST_LINE, encoding_name, is_damaged, mend, open_text
-from longspan.data.sources.opening import open_packed, packed_suffix
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.decoding import LONGEST_LINE, encoding_name, is_damaged, mend, open_text
+from longspan.data.sources.files.opening import open_packed, packed_suffix
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

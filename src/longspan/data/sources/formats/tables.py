@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longspan.data.columns.kinds import Words
-from longspan.data.sources.conll import RAGGED, read_conll
-from longspan.data.sources.decoding import broken, is_damaged, open_text, other
-from longspan.data.sources.delimited import FIELDS, first_row, read_separated
-from longspan.data.sources.encodings import AUTO
-from longspan.data.sources.nested_json import read_nested
-from longspan.data.sources.opening import encoding_of, open_packed, packed_suffix
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.decoding import broken, is_damaged, open_text, other
+from longspan.data.sources.files.encodings import AUTO
+from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
+from longspan.data.sources.formats.conll import RAGGED, read_conll
+from longspan.data.sources.formats.delimited import FIELDS, first_row, read_separated
+from longspan.data.sources.formats.nested_json import read_nested
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -37,8 +37,9 @@ MALFORMED = {
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory, or a whole json file.
 
-    If the schema has words, a file with any other suffix is read by `longspan.data.sources.conll.read_conll`. So is a
-    .txt file by `longspan.data.sources.delimited.read_separated`, if the schema says what separates its fields.
+    If the schema has words, a file with any other suffix is read by `longspan.data.sources.formats.conll.read_conll`.
+    So is a .txt file by `longspan.data.sources.formats.delimited.read_separated`, if the schema says what separates its
+    fields.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
     the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from longspan.data.sources.decoding import broken, encoding_name, mend, open_text
-from longspan.data.sources.opening import encoding_of, open_packed
+from longspan.data.sources.files.decoding import broken, encoding_name, mend, open_text
+from longspan.data.sources.files.opening import encoding_of, open_packed
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

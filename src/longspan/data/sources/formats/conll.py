@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.data.columns.kinds import Words
-from longspan.data.sources.decoding import open_text
-from longspan.data.sources.opening import open_packed, packed_suffix
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.decoding import open_text
+from longspan.data.sources.files.opening import open_packed, packed_suffix
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

@@ -6,9 +6,9 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from longspan.data.sources.folders import DocumentFile
-from longspan.data.sources.opening import open_packed
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.opening import open_packed
+from longspan.data.sources.formats.folders import DocumentFile
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 
 DEFAULT_CLASSES = 10

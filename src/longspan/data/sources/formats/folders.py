@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.sources.decoding import NotText, nearest
-from longspan.data.sources.opening import examine, read_document, suffix
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.decoding import NotText, nearest
+from longspan.data.sources.files.opening import examine, read_document, suffix
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from longspan.data.sources.decoding import is_damaged, mend, open_text
-from longspan.data.sources.opening import open_packed
-from longspan.data.sources.schema import Row, Schema
+from longspan.data.sources.files.decoding import is_damaged, mend, open_text
+from longspan.data.sources.files.opening import open_packed
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

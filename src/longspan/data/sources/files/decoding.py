@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from encodings.aliases import aliases
 from typing import BinaryIO, TextIO
 
-from longspan.data.sources.encodings import AUTO, UNKNOWN, find_encoding_of
+from longspan.data.sources.files.encodings import AUTO, UNKNOWN, find_encoding_of
 from longspan.errors import UserError, suggestion
 
 LONGEST_LINE = 1 << 30

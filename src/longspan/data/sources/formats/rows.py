@@ -7,14 +7,14 @@ from typing import Any, BinaryIO
 
 from longspan.data.columns.kinds import Column, Text, Words
 from longspan.data.sources.announcements import note_left_out, noting_encodings
-from longspan.data.sources.conll import looks_like_columns
-from longspan.data.sources.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
-from longspan.data.sources.encodings import AUTO
-from longspan.data.sources.folders import document_file, list_classes, list_files, list_texts, read_files
-from longspan.data.sources.json_files import is_object, list_objects, read_objects
-from longspan.data.sources.opening import encoding_of, examine, expand, packed_suffix, read_document
-from longspan.data.sources.schema import Row, Schema, schema_of
-from longspan.data.sources.tables import FORMATS, json_object, read_table
+from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
+from longspan.data.sources.files.encodings import AUTO
+from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document
+from longspan.data.sources.formats.conll import looks_like_columns
+from longspan.data.sources.formats.folders import document_file, list_classes, list_files, list_texts, read_files
+from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
+from longspan.data.sources.formats.schema import Row, Schema, schema_of
+from longspan.data.sources.formats.tables import FORMATS, json_object, read_table
 from longspan.machine.printing import printable
 
 __all__ = ["Row", "read_rows"]

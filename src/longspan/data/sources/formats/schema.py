@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from longspan.data.columns.kinds import RESERVED, Column, Label, Text, WordLabels, Words
 from longspan.data.columns.values import BadCell, WrongColumn, is_name, listed, shown
-from longspan.data.sources.decoding import broken, nearest
+from longspan.data.sources.files.decoding import broken, nearest
 from longspan.errors import UserError
 
 

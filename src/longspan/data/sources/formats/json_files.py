@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from longspan.data.columns.kinds import Text
-from longspan.data.sources.decoding import NotText
-from longspan.data.sources.folders import DocumentFile, Listed, list_files
-from longspan.data.sources.opening import packed_suffix, read_document
-from longspan.data.sources.schema import Row, Schema
-from longspan.data.sources.tables import json_object
+from longspan.data.sources.files.decoding import NotText
+from longspan.data.sources.files.opening import packed_suffix, read_document
+from longspan.data.sources.formats.folders import DocumentFile, Listed, list_files
+from longspan.data.sources.formats.schema import Row, Schema
+from longspan.data.sources.formats.tables import json_object
 
 
 def is_object(path: Path, schema: Schema) -> bool:

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from longspan.data.sources.decoding import decode, nearest
-from longspan.data.sources.encodings import AUTO, find_encoding
-from longspan.data.sources.html import SUFFIXES as HTML
-from longspan.data.sources.html import html_text
+from longspan.data.sources.files.decoding import decode, nearest
+from longspan.data.sources.files.encodings import AUTO, find_encoding
+from longspan.data.sources.files.html import SUFFIXES as HTML
+from longspan.data.sources.files.html import html_text
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 

@@ -1,0 +1,1 @@
+"""Files as they are on disk: opened, unpacked, and their text decoded."""

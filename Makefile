@@ -38,6 +38,7 @@ format: install
 docs: install
 	$(BIN)/python docs/mechanisms.py > docs/mechanisms.md.new
 	mv docs/mechanisms.md.new docs/mechanisms.md
+	$(BIN)/python docs/architecture.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -122,3 +122,33 @@ def test_files_are_written_in_one_place() -> None:
         found = re.findall(pattern, path.read_text(encoding="utf-8"))
         if found and name != "results/outputs.py" and not any(name.startswith(cache) for cache in caches):
             assert (name, found) == ("report/pictures.py", [".savefig("])
+
+
+#: Where texts are read, by reason: everything else is for any kind of input.
+TEXT = {
+    "the processor of texts": ("data/text/", "data/config.py"),
+    "embeddings of tokens, and what they are made of": (
+        *("models/embeddings/tokens.py", "models/embeddings/encoder.py", "models/window_encoder.py"),
+        *("models/word_vectors.py", "models/matching.py", "training/encoder_outputs.py"),
+    ),
+    "heads and tasks of texts": ("models/heads/", "tasks/"),
+    "what recipes of texts share": ("recipes/reading.py", "recipes/starting.py", "recipes/synonyms.py"),
+    "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
+    "the interface of transformers": ("models/model.py", "models/generation.py"),
+    "names of packages": ("machine/environment.py", "data/sources/files/full_disk.py"),
+}
+ANY = ("tasks/base.py", "tasks/examples.py", "tasks/prepared.py", "tasks/baselines.py", "tasks/options.py")
+"""Of tasks, these hold for any kind of input."""
+
+
+def test_only_what_reads_texts_names_tokens() -> None:
+    places = tuple(place for some in TEXT.values() for place in some)
+    used = set()
+    for path in sources():
+        name = path.relative_to(ROOT).as_posix()
+        if re.search(r"tokenizer|input_ids", path.read_text(encoding="utf-8")):
+            assert name.startswith(places), f"{name} names tokens"
+            assert name not in ANY, f"{name} names tokens"
+            used.add(next(place for place in places if name.startswith(place)))
+    # A place that names none needs no leave.
+    assert used == {*places}

@@ -13,6 +13,11 @@ from longspan.testing.tasks import PROMISES
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+def test_the_figure_of_the_architecture_is_the_code() -> None:
+    drawn = runpy.run_path(str(DOCS / "architecture.py"))["drawn"]
+    assert drawn() == (DOCS / "images" / "architecture.svg").read_text(encoding="utf-8"), "run `make docs`"
+
+
 def test_the_mechanisms_page_is_up_to_date() -> None:
     page = runpy.run_path(str(DOCS / "mechanisms.py"))["page"]()
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"

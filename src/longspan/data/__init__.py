@@ -1,1 +1,1 @@
-"""Reading examples, tokenising documents, and batching tokens."""
+"""Examples: where they come from, what processors make of them, and batches of streams."""

@@ -52,7 +52,7 @@ class Recipe(Generic[D, O]):
         task: What is learned.
         data: Where examples come from and how they become tokens, a `task.data_config`.
         model: Arguments of `LongspanConfig`, without those that depend on the data.
-        start_from: The run folder whose tokenizer, embeddings and layers it starts with; "" for a new model. What the
+        start_from: The run folder whose processor, embeddings and layers it starts with; "" for a new model. What the
             recipe leaves open of these, `longspan.recipes.load` fills in.
         training: Arguments of `transformers.TrainingArguments`, defaults filled in.
         options: The keys of `[training]` that longspan and the task add, a `task.training_options`.

@@ -31,7 +31,7 @@ class ModelOptions:
 
     start_from: str = option(
         "",
-        "run folder with whose tokenizer, embeddings and layers the model starts; what the recipe does not say of its "
+        "run folder with whose tokens, embeddings and layers the model starts; what the recipe does not say of its "
         "shape is as in that run, and only the head is new (docs/pretraining.md)",
     )
 

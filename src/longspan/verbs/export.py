@@ -61,7 +61,7 @@ def export(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
-        out: The folder to write, complete or not at all: the program, the tokenizer, the labels and a README with the
+        out: The folder to write, complete or not at all: the program, the processor, the labels and a README with the
             lines that load and run it. By default `export-FORMAT` in the run folder.
         format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx).
         int8: Whether linear layers compute in 8 bits. Then the program is also timed against the one in float32, and

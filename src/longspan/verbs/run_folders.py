@@ -115,7 +115,7 @@ def _check_links(run_dir: Path) -> None:
 def _check_own_data(recipe: Recipe, run_dir: Path) -> None:
     """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
     training = {**recipe.training, **dataclasses.asdict(recipe.options)}
-    # The model first: where it starts from a run, `data.tokenizer_from` names that run as well.
+    # The model first: where it starts from a run, the data have its tokens, and name it as well.
     parts = {
         "model": {"start_from": recipe.start_from, **recipe.model},
         "training": training,

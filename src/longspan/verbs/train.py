@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,6 +103,27 @@ def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> Train
         return _train_here(recipe, asked, run_dir, start, arguments, progress, began)
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """Data and a model, before anything is written.
+
+    Attributes:
+        recipe: With the planned steps in place of a time budget.
+        plan: Where those are from, if there is a budget.
+        prepared: The data.
+        model: The model.
+        words: For how many tokens the recipe has word vectors, if any.
+        begun: What the model has of another run, if anything.
+    """
+
+    recipe: Recipe
+    plan: budget.Plan | None
+    prepared: Prepared
+    model: PreTrainedModel
+    words: int | None
+    begun: starting.Begun | None
+
+
 def _train_here(
     recipe: Recipe,
     asked: Recipe,
@@ -113,7 +134,21 @@ def _train_here(
     began: float,
 ) -> TrainingResult:
     """Train in a run folder that is claimed; `asked` is the recipe without the steps of an earlier plan."""
-    task = recipe.task
+    ready = _get_ready(recipe, arguments)
+    trainer = _make_trainer(ready, arguments, began)
+    checkpoint = _checkpoint(trainer, asked, run_dir, start)
+    # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
+    processes.on_first(lambda: run_folders.open_folder(ready.recipe, ready.plan, run_dir, start))
+    early = _learn(trainer, ready.recipe, checkpoint, progress)
+    result = _result(trainer, ready, run_dir, early)
+    processes.on_first(lambda: _write_run(run_dir, trainer, ready.prepared, ready.recipe, result))
+    if arguments.push_to_hub:
+        processes.on_first(trainer.push_to_hub)
+    return result
+
+
+def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
+    """Read the data, build the model and, with a time budget, plan the steps."""
     start_run = processes.in_each(lambda: starting.start_of(recipe))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
@@ -123,20 +158,35 @@ def _train_here(
     recipe, plan = budget.planned(recipe, model, arguments, prepared)
     if plan is not None:
         arguments.max_steps = plan.steps
-    trainer = _make_trainer(recipe, model, arguments, prepared)
+    return _Ready(recipe, plan, prepared, model, words, begun)
+
+
+def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> LongspanTrainer:
+    recipe, prepared = ready.recipe, ready.prepared
+    trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, ready.model, arguments, prepared))
+    trainer.at_least(recipe.options.min_steps)
+    trainer.layer_decay = recipe.options.layer_decay
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
     trainer.processor = prepared.processor
-    checkpoint = None
-    if start in ("resume", "finish"):
-        checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS, any_processes=start == "finish")
-        trainer.finishing = start == "finish"
-        processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, run_dir))
-    # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
-    processes.on_first(lambda: run_folders.open_folder(recipe, plan, run_dir, start))
+    return trainer
+
+
+def _checkpoint(trainer: LongspanTrainer, asked: Recipe, run_dir: Path, start: Start) -> Path | None:
+    """Return the checkpoint that training goes on from, or ends with, if it does."""
+    if start not in ("resume", "finish"):
+        return None
+    checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS, any_processes=start == "finish")
+    trainer.finishing = start == "finish"
+    processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, run_dir))
+    return checkpoint
+
+
+def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, progress: bool) -> EarlyStopping | None:
+    """Train, and return what may have stopped it early."""
     if processes.rank():
         # Different rows need different dropout.
-        set_seed(arguments.seed + processes.rank())
-    bar = _add_callbacks(trainer, task.scores, progress)
+        set_seed(trainer.args.seed + processes.rank())
+    bar = _add_callbacks(trainer, recipe.task.scores, progress)
     patience = recipe.options.early_stopping_patience
     early = EarlyStopping(patience) if patience else None
     if early:
@@ -151,11 +201,14 @@ def _train_here(
             f"saved step {trainer.state.global_step}; run the same command with --resume to continue, or with --finish "
             "to end here with a complete run"
         )
+    return early
 
-    scores = _final_scores(trainer, prepared)
+
+def _result(trainer: LongspanTrainer, ready: _Ready, run_dir: Path, early: EarlyStopping | None) -> TrainingResult:
+    scores, begun = _final_scores(trainer, ready.prepared), ready.begun
     trainer.count_sessions()
-    result = TrainingResult(
-        task=task.name,
+    return TrainingResult(
+        task=ready.recipe.task.name,
         folder=str(run_dir),
         scores=scores,
         history=_history(trainer.state.log_history),
@@ -168,16 +221,16 @@ def _train_here(
         tokens_per_second=trainer.sessions.tokens_per_second(),
         padding_fraction=trainer.padding_fraction(),
         peak_memory_bytes=trainer.sessions.peak_memory_bytes,
-        parameters=model.num_parameters(),
+        parameters=ready.model.num_parameters(),
         seconds=trainer.sessions.seconds,
-        word_vectors_found=words,
-        data=prepared.data,
-        details={**prepared.details, **trainer.details(), **({"start_from": asdict(begun)} if begun else {})},
+        word_vectors_found=ready.words,
+        data=ready.prepared.data,
+        details={
+            **ready.prepared.details,
+            **trainer.details(),
+            **({"start_from": asdict(begun)} if begun else {}),
+        },
     )
-    processes.on_first(lambda: _write_run(run_dir, trainer, prepared, recipe, result))
-    if arguments.push_to_hub:
-        processes.on_first(trainer.push_to_hub)
-    return result
 
 
 def _prepare(recipe: Recipe) -> Prepared:
@@ -204,15 +257,6 @@ def _build_model(
     path = recipe.options.word_vectors
     words = prepared.processor.load_vectors(model, Path(path)) if path else None
     return model, words, begun
-
-
-def _make_trainer(
-    recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
-) -> LongspanTrainer:
-    trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, model, arguments, prepared))
-    trainer.at_least(recipe.options.min_steps)
-    trainer.layer_decay = recipe.options.layer_decay
-    return trainer
 
 
 def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
@@ -319,7 +363,7 @@ def _kept_epoch(trainer: LongspanTrainer) -> float | None:
 def _write_run(
     run_dir: Path, trainer: LongspanTrainer, prepared: Prepared, recipe: Recipe, result: TrainingResult
 ) -> None:
-    """Write model, tokenizer, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
+    """Write model, processor, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
     # Under a name that nobody else has chosen, so that it is no link.
     unfinished = Path(tempfile.mkdtemp(dir=run_dir, prefix=UNFINISHED))
     try:

@@ -23,8 +23,9 @@ from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.machine.environment import environment
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
-from longspan.tasks.recommendation.items import Items, Names
+from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.reading import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
@@ -35,13 +36,11 @@ from longspan.verbs.runs import load_run
 def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:
     """Return what a trained run says of all candidates of a split."""
     run = load_run(folder)
-    config, data = run.model.config, run.recipe.data
+    data = run.recipe.data
     assert isinstance(data, RecommendationData)
-    shown = Impressions(
-        labelled(found.splits[split]), {name: n for n, name in enumerate(config.head.user_names or [], 1)}
-    )
+    shown = Impressions(labelled(found.splits[split]), names_of(run).user_numbers)
     with ItemVectors(
-        run.model, Items.encoded(found.catalogue, tokenizer_of(run.processor), Names.of(config), data)
+        run.model, Items.encoded(found.catalogue, tokenizer_of(run.processor), names_of(run), data)
     ) as vectors:
         return impression_logits(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
 

@@ -103,12 +103,13 @@ class Block(nn.Module):
         state: Any = None,
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
+        edges: Int[Tensor, "3 n"] | None = None,
     ) -> Any:
         """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
-        Without a `context` a cross mixer does nothing. Raises UserError for a context without a cross mixer, or
-        together with packed documents.
+        Without a `context` a cross mixer does nothing; `edges` are for mixers that take them. Raises UserError for a
+        context without a cross mixer, or together with packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:
@@ -116,7 +117,8 @@ class Block(nn.Module):
             return self._fed_forward(self._leave(self.mixer_norm, x, mixed)), state
         if self.convolution is not None:
             entered, _ = self.convolution(entered, mask, document_ids)
-        x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids))
+        along = {"edges": edges} if edges is not None and self.mixer.capabilities.edges else {}
+        x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids, **along))
         if context is not None:
             if self.cross_mixer is None:
                 raise UserError(
@@ -263,15 +265,22 @@ class Backbone(nn.Module):
         hidden_states: list[Tensor] | None = None,
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
+        edges: Int[Tensor, "3 n"] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack; the input of every block is appended to `hidden_states`, if given.
 
-        Every layer attends to `context`, if given, where `context_mask` is True.
+        Every layer attends to `context`, if given, where `context_mask` is True. `edges` of a graph, each with its row,
+        source and target, are for the mixers that take them. Raises UserError if none does.
         """
+        if edges is not None and not any(block.mixer.capabilities.edges for block in self.layers):
+            raise UserError(
+                "expected a mixer that takes the edges of a graph, such as graph, got none of them; choose one in "
+                "model.mixers, or leave the edges out."
+            )
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = block(x, mask, document_ids, None, context, context_mask)
+            x = block(x, mask, document_ids, None, context, context_mask, edges)
         y: Tensor = self.final_norm(x)
         return y
 

@@ -194,6 +194,8 @@ class LongspanModel(LongspanPreTrainedModel):
     `position_ids` are given. `document_ids` (b, t) numbers packed documents. With `cross_mixers`, each layer attends to
     `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1; without a
     context, rows are read as if there was no cross attention.
+    `edges` (3, n) of graphs, each with its row, source and target, numbered from 0 padding included, are for the mixers
+    that take them (`graph`), which otherwise read a chain.
     `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence,
@@ -276,6 +278,7 @@ class LongspanModel(LongspanPreTrainedModel):
         feature_ids: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
+        edges: Tensor | None = None,
         **streams: Tensor | None,
     ) -> BaseModelOutputWithPast:
         check_attentions(self.config, output_attentions)
@@ -306,6 +309,11 @@ class LongspanModel(LongspanPreTrainedModel):
         before = None if past_key_values is None else past_key_values.recent
         embedded = self.embeddings(streams, vectors=inputs_embeds, mask=mask, document_ids=document_ids, before=before)
         states = self._states(past_key_values, use_cache, embedded, document_ids)
+        if states is not None and edges is not None:
+            raise UserError(
+                "expected either edges of a graph or states (past_key_values, use_cache), got both; leave one of them "
+                "out."
+            )
         if added_embeds is not None:
             embedded = embedded + added_embeds
         if self.config.scale_embeddings:
@@ -327,7 +335,7 @@ class LongspanModel(LongspanPreTrainedModel):
         after = None
         if states is None:
             seen = None if context_mask is None else context_mask.bool()
-            x = self.backbone(x, mask, document_ids, hidden_states, context, seen)
+            x = self.backbone(x, mask, document_ids, hidden_states, context, seen, edges)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after

@@ -11,13 +11,14 @@ import pytest
 import torch
 from news_folders import behavior, news_row, settings, write_log, write_mind
 
-from longspan import recipes, train
+from longspan import evaluate, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
-from longspan.tasks.recommendation.items import Items, Names, padded, ragged_of
+from longspan.tasks.recommendation.items import Items, padded, ragged_of
+from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.reading import read
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, collate
@@ -77,9 +78,9 @@ def test_cut_titles_are_told(
     run = load_run(result.folder)
     data = settings(folder, max_length=2, keep=keep)
     catalogue = read(settings(folder)).catalogue
-    whole = Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), settings(folder)).title
+    whole = Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), settings(folder)).title
     assert "tokens that are read" not in capsys.readouterr().err
-    cut = Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), data).title
+    cut = Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), data).title
     ends = np.split(whole.values, whole.offsets[1:-1])
     assert cut.values.tolist() == [int(i) for ids in ends for i in (ids[:2] if keep == "first" else ids[-2:])]
     assert "20 of 20 titles have more than the 2 tokens that are read (data.max_length)" in (capsys.readouterr().err)
@@ -205,7 +206,7 @@ def test_a_batch_has_each_item_once(folder: Path) -> None:
 def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:
     run = load_run(result.folder)
     found = read(settings(folder))
-    items = Items.encoded(found.catalogue, tokenizer_of(run.processor), Names.of(run.model.config), settings(folder))
+    items = Items.encoded(found.catalogue, tokenizer_of(run.processor), names_of(run), settings(folder))
     model = run.model.train()
     output = model(**Collator(items)([]))
     output.loss.backward()
@@ -343,3 +344,20 @@ def test_predicting_needs_no_column_that_it_does_not_use(tmp_path: Path, capsys:
     users.write_text(json.dumps({"user": "u1", "history": ["title 1"], "time": 5}), encoding="utf-8")
     assert main(["predict", str(tmp_path / "run"), str(users)]) == 2
     assert "expected a column 'when' in users.jsonl" in capsys.readouterr().err
+
+
+def test_names_are_saved_with_the_processor_and_fit_the_model(tmp_path: Path, result: TrainingResult) -> None:
+    trained = Path(result.folder)
+    run = load_run(trained)
+    assert not any("names" in key for key in run.model.config.to_dict()["head"])
+    saved = json.loads((trained / "names.json").read_text(encoding="utf-8"))
+    assert len(saved["users"]) == run.model.config.head.users > 0
+    other = tmp_path / "other"
+    shutil.copytree(trained, other)
+    (other / "names.json").write_text(json.dumps({**saved, "users": saved["users"][1:]}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"names.json of .* to fit its config.json with users=\d+, got"):
+        evaluate(other, split="validation")
+    for spoilt in ("[]", "{", json.dumps({**saved, "users": [1]}), json.dumps({"users": []})):
+        (other / "names.json").write_text(spoilt, encoding="utf-8")
+        with pytest.raises(UserError, match=r"names.json"):
+            load_run(other)

@@ -21,12 +21,15 @@ class Stream:
         fill: What stands at padding.
         mask: The name of a mask that comes beside it, 1 at real positions; "" for none, where another stream of the
             same lengths has one.
+        joined: Whether the values are positions in the main stream, `width` at a time, such as source and target of an
+            edge, and come one row after the other in place of padding: (1 + width, n), the row of each first.
     """
 
     type: str = "int32"
     width: int = 0
     fill: float = 0
     mask: str = ""
+    joined: bool = False
 
     @property
     def feature(self) -> Any:
@@ -52,7 +55,8 @@ def pad(
         side: The side to pad, "right" or "left".
 
     Returns:
-        By name, the streams (b, t) or (b, t, width), their masks (b, t) int64, and `labels` (b, ...).
+        By name, the streams (b, t) or (b, t, width), or (1 + width, n) where they are joined, their masks (b, t)
+        int64, and `labels` (b, ...).
 
     Raises:
         ValueError: `side` is neither "right" nor "left".
@@ -60,11 +64,16 @@ def pad(
     if side not in ("right", "left"):
         raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
     batch = {}
+    starts: list[int] = []
     for name, stream in streams.items():
         if name not in examples[0]:
             continue
         rows = [stream.array(example[name]) for example in examples]
+        if stream.joined:
+            batch[name] = _joined(rows, starts)
+            continue
         longest = padded_length(max(map(len, rows)))
+        starts = starts or [longest - len(row) if side == "left" else 0 for row in rows]
         values = np.full((len(rows), longest, *rows[0].shape[1:]), stream.fill, dtype=rows[0].dtype)
         mask = np.zeros((len(rows), longest), dtype=np.int64)
         for number, row in enumerate(rows):
@@ -79,10 +88,17 @@ def pad(
     return batch
 
 
+def _joined(rows: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
+    """Return positions of all rows, where those of each begin at `starts`, with the numbers of the rows in front."""
+    numbers = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    places = np.concatenate([row + start for row, start in zip(rows, starts, strict=True)])
+    return torch.from_numpy(np.concatenate([numbers[:, None], places], 1).T.copy())
+
+
 def nothing(example: Mapping[str, Any], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:
     """Return a batch like that of an example, with one position of padding in each stream."""
     empty = {
-        name: np.full((1, *stream.array(example[name]).shape[1:]), stream.fill)
+        name: np.full((int(not stream.joined), *stream.array(example[name]).shape[1:]), stream.fill)
         for name, stream in streams.items()
         if name in example
     }

@@ -55,11 +55,7 @@ class RecommendationSettings(HeadSettings):
         categories: number of categories of items.
         subcategories: number of subcategories.
         entities: number of entities that items name.
-        user_names: what known users are called, from 1 on; the model does not read names. So the next three.
-        category_names: see `user_names`.
-        subcategory_names: see `user_names`.
-        entity_names: see `user_names`.
-        entity_dim: width of the vectors of entities.
+                        entity_dim: width of the vectors of entities.
         abstracts: whether items have abstracts.
     """
 
@@ -74,10 +70,6 @@ class RecommendationSettings(HeadSettings):
     categories: int = from_data(0)
     subcategories: int = from_data(0)
     entities: int = from_data(0)
-    user_names: list[str] | None = from_data(None)
-    category_names: list[str] | None = from_data(None)
-    subcategory_names: list[str] | None = from_data(None)
-    entity_names: list[str] | None = from_data(None)
     entity_dim: int = from_data(0)
     abstracts: bool = from_data(False)
 

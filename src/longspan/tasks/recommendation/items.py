@@ -73,29 +73,18 @@ class Names:
             (_ENTITY_DIM if vectors is None else vectors.vectors.shape[1]) if entities else 0,
         )
 
-    @classmethod
-    def of(cls, config: LongspanConfig) -> "Names":
-        """Return those of a trained model."""
-        return cls(
-            list(config.head.category_names or []),
-            list(config.head.subcategory_names or []),
-            list(config.head.entity_names or []),
-            list(config.head.user_names or []),
-            config.head.abstracts,
-            config.head.entity_dim,
-        )
+    @property
+    def user_numbers(self) -> dict[str, int]:
+        """The numbers of users, from 1."""
+        return {name: number for number, name in enumerate(self.users, 1)}
 
     def settings(self) -> dict[str, Any]:
         """Return what a model's configuration says of them."""
         return {
             "categories": len(self.categories),
-            "category_names": self.categories or None,
             "subcategories": len(self.subcategories),
-            "subcategory_names": self.subcategories or None,
             "entities": len(self.entities),
-            "entity_names": self.entities or None,
             "users": len(self.users),
-            "user_names": self.users or None,
             "abstracts": self.abstracts,
             "entity_dim": self.entity_dim,
         }

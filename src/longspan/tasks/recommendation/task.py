@@ -15,7 +15,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
-from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
@@ -34,6 +34,7 @@ from longspan.tasks.recommendation.finding import find_recorded
 from longspan.tasks.recommendation.items import Items, Names, read_by
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
+from longspan.tasks.recommendation.processor import ItemProcessor, names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
 from longspan.tasks.recommendation.reading import Recorded, ragged, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
@@ -78,6 +79,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
     prediction = RankedPrediction
     cuts_examples = False
     model_class = LongspanForRecommendation
+    processor = ItemProcessor
     data_hint = "data.path=FOLDER (MIND's, unpacked) or data.path=FILE (a click log: user, title, clicked, time)"
 
     # What is read
@@ -135,7 +137,13 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         facts["duplicates"] = found.duplicates
         splits = found.scored()
         return PreparedItems(
-            splits, TextProcessor(tokenizer), config, facts, items=items, popularity=found.popularity(), vectors=vectors
+            splits,
+            ItemProcessor(tokenizer, names),
+            config,
+            facts,
+            items=items,
+            popularity=found.popularity(),
+            vectors=vectors,
         )
 
     def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
@@ -163,13 +171,15 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         prepared: Prepared,
     ) -> LongspanTrainer:
         assert isinstance(prepared, PreparedItems)
+        assert isinstance(prepared.processor, ItemProcessor)
+        names = prepared.processor.names
         return RecommendationTrainer(
             model,
             arguments,
             train_dataset=prepared.splits["train"],
             eval_dataset=prepared.splits["validation"],
             items=prepared.items,
-            users=_users(model),
+            users=names.user_numbers,
             negatives=recipe.data.negatives,
             batch_clicks=recipe.options.batch_clicks,
             popularity=prepared.popularity,
@@ -182,7 +192,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
     ) -> tuple[RecommendationScores, dict[str, Any]]:
         found = examples.recorded
         rows = labelled(examples.rows)
-        impressions = Impressions(rows, _users(run.model))
+        impressions = Impressions(rows, names_of(run).user_numbers)
         with ItemVectors(run.model, _items(run, found.catalogue), progress=True) as vectors:
             logits = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True)
             told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
@@ -196,7 +206,9 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[RankedPrediction]:
-        yield from ranked(run, rows, lambda catalogue: _items(run, catalogue), _users(run.model), **_sizes(run))
+        yield from ranked(
+            run, rows, lambda catalogue: _items(run, catalogue), names_of(run).user_numbers, **_sizes(run)
+        )
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"mind": RankedPrediction.to_mind}
@@ -255,12 +267,8 @@ _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def _users(model: PreTrainedModel) -> dict[str, int]:
-    return {name: number for number, name in enumerate(model.config.head.user_names or [], 1)}
-
-
 def _items(run: Run[RecommendationData, TrainingOptions], catalogue: Dataset) -> Items:
-    return Items.encoded(catalogue, tokenizer_of(run.processor), Names.of(run.model.config), run.recipe.data)
+    return Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), run.recipe.data)
 
 
 def _sizes(run: Run[RecommendationData, TrainingOptions]) -> dict[str, Any]:

@@ -119,11 +119,11 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "embeddings": (
         lambda run: change(run, "config.json", embeddings={"kind": "evil.Evil"}),
-        "the kind of embeddings 'evil.Evil' is code that has not been",
+        "the kind of embeddings 'evil.Evil' (named in 'run/config.json') is code that has not been",
     ),
     "a head": (
         lambda run: change(run, "config.json", head={"kind": "evil.Evil"}),
-        "the kind of head 'evil.Evil' is code that has not been",
+        "the kind of head 'evil.Evil' (named in 'run/config.json') is code that has not been",
     ),
     "a head of Python's": (
         lambda run: change(run, "config.json", head={"kind": "subprocess.Popen", "args": "true"}),

@@ -132,7 +132,7 @@ TEXT = {
         *("models/word_vectors.py", "models/matching.py", "training/encoder_outputs.py"),
     ),
     "heads and tasks of texts": ("models/heads/", "tasks/"),
-    "what recipes of texts share": ("recipes/reading.py", "recipes/starting.py", "recipes/synonyms.py"),
+    "what recipes of texts share": ("recipes/encoders.py", "recipes/starting.py", "recipes/synonyms.py"),
     "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
     "the interface of transformers": ("models/model.py", "models/generation.py"),
     "names of packages": ("machine/environment.py", "data/sources/files/full_disk.py"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longspan import LongspanConfig, recipes, tasks
 from longspan.errors import UserError
-from longspan.recipes import finding
+from longspan.recipes import recipe_files
 from longspan.tasks.base import Recipe
 from longspan.tasks.document_classification.options import ClassificationData
 
@@ -30,7 +30,7 @@ def test_packaged_recipes_load_and_survive_writing(name, tmp_path):
 @pytest.mark.parametrize("name", recipes.names())
 def test_packaged_recipes_hold_only_what_differs_from_the_defaults(name):
     recipe = recipes.load(name)
-    written = tomllib.loads(finding.read(name)[1])
+    written = tomllib.loads(recipe_files.read(name)[1])
     defaults = {
         "data": dataclasses.asdict(recipe.task.data_config()),
         "model": LongspanConfig().to_dict() | {"classifier_dropout": None, "embedding_norm": None},

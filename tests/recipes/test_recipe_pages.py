@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from longspan import cli, mixers, recipes, tasks
-from longspan.recipes import finding, keys
+from longspan.recipes import keys, recipe_files
 
 
 def show(capsys, *arguments: str) -> str:
@@ -40,12 +40,12 @@ def test_a_recipe_is_shown_with_every_key(name, capsys) -> None:
     for row in found["keys"]:
         assert f"\n{row['table']}.{row['name']}=" in page
         assert row["meaning"][1:] in plain
-    for line in finding.read(name)[1].splitlines():
+    for line in recipe_files.read(name)[1].splitlines():
         if line.startswith("#"):
             assert line[2:] in page
     # Whatever the file sets stands among what differs.
     changed = page.partition("What it changes")[2].partition("\n\n")[0]
-    written = tomllib.loads(finding.read(name)[1])
+    written = tomllib.loads(recipe_files.read(name)[1])
     for table in keys.TABLES:
         for key in written.get(table, {}):
             assert f"  {table}.{key}=" in changed

@@ -3,7 +3,7 @@
 import difflib
 import errno
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 FEW = 12
 """The most names that a message lists in full."""
@@ -44,6 +44,12 @@ def listing(word: str, known: Iterable[str], see: str = "") -> str:
         return f"known names are {', '.join(names) or '(none)'}."
     some = ", ".join(difflib.get_close_matches(word, names, n=3, cutoff=0))
     return f"the nearest of {len(names)} names are {some}{f'; {see} lists all' if see else ''}."
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """Return `did you mean 'x'?`, or nothing if no known name is similar."""
+    hint = suggestion(word, known)
+    return hint if hint.startswith("did") else ""
 
 
 def nearest(word: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str | None:

@@ -16,9 +16,9 @@ from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
 from longspan.errors.hints import expectation, matches
 from longspan.machine import imports
-from longspan.recipes import keys, reading, starting
-from longspan.recipes.finding import DEFAULT_TASK, names, read
+from longspan.recipes import encoders, keys, starting
 from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
+from longspan.recipes.recipe_files import DEFAULT_TASK, names, read
 from longspan.recipes.values import Raw, coerce, split_override
 from longspan.tasks import options
 from longspan.tasks.base import Recipe, Task
@@ -73,12 +73,12 @@ def _load(
         if not tables.get("model", {}).get("start_from") and _given("model.start_from", overrides):
             shape = _checked("model", starting.give_way(tables), task, name_or_path)
         if _given("model.encoder", overrides):
-            reading.give_way(tables)
+            encoders.give_way(tables)
         for override in overrides:
             _override(tables, override, task, name_or_path)
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
-        reading.complete(tables)
+        encoders.complete(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
         complete(tables, task, lambda folder: _load(folder, (), lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")

@@ -6,8 +6,8 @@ from typing import Any
 
 from longspan import recipes
 from longspan.recipes import keys
-from longspan.recipes.finding import names, read
 from longspan.recipes.keys import Key
+from longspan.recipes.recipe_files import names, read
 from longspan.tasks.base import Recipe
 
 _LINK = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"

@@ -13,7 +13,7 @@ from longspan.cli import main
 from longspan.data.batches.streams import Stream
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.evidence.reading import QUESTIONS_AT_ONCE, Collator
+from longspan.tasks.evidence.tokens import QUESTIONS_AT_ONCE, Collator
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.recorded import Recorded
 
 TITLES = {
     "N1": 'Storm "Ada" nears the coast',

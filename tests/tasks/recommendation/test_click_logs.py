@@ -11,7 +11,7 @@ from news_folders import named, news_row, settings, write_log
 from longspan.data.sources.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation import clicks
-from longspan.tasks.recommendation.reading import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read
 
 
 def short(recorded: Recorded, split: str = "train") -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from news_folders import settings
 
-from longspan.tasks.recommendation.reading import Recorded, ragged, read
+from longspan.tasks.recommendation.recorded import Recorded, ragged, read
 from longspan.tasks.recommendation.scores import recommendation_scores
 
 

@@ -15,7 +15,7 @@ from news_folders import NONE_UNKNOWN, TITLES, behavior, entity, named, news_row
 from longspan.data.sources.formats import tab_separated
 from longspan.errors import UserError
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.reading import ragged, read
+from longspan.tasks.recommendation.recorded import ragged, read
 
 
 def test_every_field(tmp_path: Path) -> None:

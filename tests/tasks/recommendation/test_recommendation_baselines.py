@@ -12,7 +12,7 @@ from longspan.tasks.base import Recipe
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.recommendation import baselines
 from longspan.tasks.recommendation.mind import prediction_line, ranks_of
-from longspan.tasks.recommendation.reading import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions
 
 NAMES = baselines_in(baselines)

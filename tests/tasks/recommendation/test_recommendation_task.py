@@ -20,7 +20,7 @@ from longspan.results import TrainingResult
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
-from longspan.tasks.recommendation.reading import read
+from longspan.tasks.recommendation.recorded import read
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, collate
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run

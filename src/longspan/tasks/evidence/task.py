@@ -23,8 +23,8 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.evidence import baselines, columns, pictures, report
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
-from longspan.tasks.evidence.reading import read, tokenise, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
+from longspan.tasks.evidence.tokens import read, tokenise, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
 from longspan.tasks.prepared import Prepared
 from longspan.training.base import LongspanTrainer

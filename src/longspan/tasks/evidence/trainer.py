@@ -10,8 +10,8 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from longspan.data.batches.streams import Stream
-from longspan.tasks.evidence.reading import Collator, collate, truth
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
+from longspan.tasks.evidence.tokens import Collator, collate, truth
 from longspan.training import processes
 from longspan.training.base import Loader
 from longspan.training.encoder_outputs import WithOutputs
@@ -19,7 +19,7 @@ from longspan.training.lengths import LengthTrainer, Rows, computed_together, sc
 
 
 class EvidenceTrainer(LengthTrainer[EvidenceScores]):
-    """A `LengthTrainer` for documents with questions; data sets are `longspan.tasks.evidence.reading.tokenise`'s.
+    """A `LengthTrainer` for documents with questions; data sets are `longspan.tasks.evidence.tokens.tokenise`'s.
 
     It chooses the threshold of a model whenever it scores the validation split, before a checkpoint is saved.
     """
@@ -80,7 +80,7 @@ def evidence_logits(
 
     Args:
         model: The model, switched to evaluation mode for the call.
-        examples: Documents as `longspan.tasks.evidence.reading.read` gives them.
+        examples: Documents as `longspan.tasks.evidence.tokens.read` gives them.
         batches: Row numbers, each exactly once; the same in all processes.
         streams: Those of texts.
         progress: Whether to show a progress bar on standard error.

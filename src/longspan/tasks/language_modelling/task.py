@@ -23,9 +23,9 @@ from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.examples import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
+from longspan.tasks.language_modelling.contexts import reading
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
-from longspan.tasks.language_modelling.reading import reading
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries

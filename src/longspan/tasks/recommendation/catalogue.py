@@ -17,8 +17,8 @@ from longspan.data.sources.formats.tab_separated import read_unquoted
 from longspan.data.sources.locating import Source, find
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import Entities, news_columns
-from longspan.tasks.recommendation.finding import NEWS, is_headed, news_names, table_schema
 from longspan.tasks.recommendation.options import RecommendationData
+from longspan.tasks.recommendation.source_files import NEWS, is_headed, news_names, table_schema
 
 PACKAGE = "longspan.tasks.recommendation"
 

@@ -29,9 +29,9 @@ from longspan.tasks.recommendation.catalogue import (
     facts_of,
 )
 from longspan.tasks.recommendation.columns import MIND_TIME, Time, impression_columns, seconds
-from longspan.tasks.recommendation.finding import BEHAVIORS, Location, table_schema
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import as_lists, last, offsets_of, ragged
+from longspan.tasks.recommendation.source_files import BEHAVIORS, Location, table_schema
 
 FEATURES = Features(
     {

@@ -117,7 +117,7 @@ class Items:
     def encoded(
         cls, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, names: Names, data: RecommendationData
     ) -> "Items":
-        """Return a catalogue, `longspan.tasks.recommendation.reading.Recorded.catalogue`, in numbers."""
+        """Return a catalogue, `longspan.tasks.recommendation.recorded.Recorded.catalogue`, in numbers."""
         numbers = {}
         for argument, column, known in (
             ("category_ids", "category", names.categories),

@@ -37,7 +37,7 @@ class Impressions:
     """Impressions as flat arrays.
 
     Args:
-        rows: What `longspan.tasks.recommendation.reading.Recorded` has of a split.
+        rows: What `longspan.tasks.recommendation.recorded.Recorded` has of a split.
         users: Numbers of known users.
 
     Attributes:

@@ -30,15 +30,15 @@ from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.entities import EntityVectors, read_entity_vectors
-from longspan.tasks.recommendation.finding import find_recorded
 from longspan.tasks.recommendation.items import Items, Names, read_by
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
 from longspan.tasks.recommendation.processor import ItemProcessor, names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
-from longspan.tasks.recommendation.reading import Recorded, ragged, read
+from longspan.tasks.recommendation.recorded import Recorded, ragged, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
+from longspan.tasks.recommendation.source_files import find_recorded
 from longspan.tasks.recommendation.trainer import RecommendationTrainer
 from longspan.training.base import LongspanTrainer
 

@@ -13,8 +13,8 @@ from longspan.data.text.tokenization import map_once
 from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
+from longspan.tasks.token_classification.labelled_documents import by_sentence
 from longspan.tasks.token_classification.labels import Scheme, to_iob2
-from longspan.tasks.token_classification.reading import by_sentence
 
 #: Share of a window that is context of its words on either side.
 _CONTEXT = 4

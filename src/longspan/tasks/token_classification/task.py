@@ -28,7 +28,7 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
 from longspan.tasks.prepared import Prepared
-from longspan.tasks.token_classification import baselines, reading, report
+from longspan.tasks.token_classification import baselines, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
@@ -54,14 +54,14 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
     # What is read
 
     def columns(self, data: TokenData) -> Sequence[Column]:
-        return reading.columns(data)
+        return labelled_documents.columns(data)
 
     def inputs(self, data: TokenData) -> Sequence[Column]:
-        return [column for column in reading.columns(data, raw=True) if not column.target]
+        return [column for column in labelled_documents.columns(data, raw=True) if not column.target]
 
     def prepare(self, recipe: Recipe[TokenData, TrainingOptions]) -> Prepared:
         data = recipe.data
-        found = reading.read(data)
+        found = labelled_documents.read(data)
         loaded, names = found.loaded, found.names
         training = loaded.splits["train"]
         words = [word for row in training["tokens"][:] for word in row]
@@ -120,7 +120,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         self, run: Run[TokenData, TrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[TokenScores, dict[str, Any]]:
         config, data = run.model.config, run.recipe.data
-        loaded = reading.checked(Splits(DatasetDict({split: examples}), {}), config.head.label_scheme, data)
+        loaded = labelled_documents.checked(Splits(DatasetDict({split: examples}), {}), config.head.label_scheme, data)
         rows = loaded.splits[split]
         tokens = _reader(tokenizer_of(run.processor), config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
         lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")

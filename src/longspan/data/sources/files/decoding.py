@@ -2,13 +2,13 @@
 
 import codecs
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from encodings.aliases import aliases
 from typing import BinaryIO, TextIO
 
 from longspan.data.sources.files.encodings import AUTO, UNKNOWN, find_encoding_of
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, did_you_mean
 
 LONGEST_LINE = 1 << 30
 """Maximum number of characters in a line, so that a small compressed file cannot fill the memory."""
@@ -49,14 +49,8 @@ def check_encoding(name: str) -> None:
         "".encode(name)
     except (LookupError, ValueError):
         known = [alias.replace("_", "-") for pair in aliases.items() for alias in pair]
-        hint = nearest(name.lower(), known) or "try auto, utf-8, utf-16, latin-1 or cp1252."
+        hint = did_you_mean(name.lower(), known) or "try auto, utf-8, utf-16, latin-1 or cp1252."
         raise UserError(f"data.encoding must be the name of a text encoding, or 'auto', got {name!r}; {hint}") from None
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'x'?`, or nothing if no known name is similar."""
-    hint = suggestion(word, known)
-    return hint if hint.startswith("did") else ""
 
 
 def encoding_name(encoding: str) -> str:

@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from longspan.data.sources.files.decoding import decode, nearest
+from longspan.data.sources.files.decoding import decode
 from longspan.data.sources.files.encodings import AUTO, find_encoding
 from longspan.data.sources.files.html import SUFFIXES as HTML
 from longspan.data.sources.files.html import html_text
-from longspan.errors import UserError
+from longspan.errors import UserError, did_you_mean
 from longspan.machine.printing import printable
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
@@ -35,7 +35,7 @@ def missing(path: Path) -> str:
         siblings = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     except OSError:
         siblings = []
-    return f"there is no file or folder {str(path)!r}; {nearest(path.name, siblings) or 'check the path.'}"
+    return f"there is no file or folder {str(path)!r}; {did_you_mean(path.name, siblings) or 'check the path.'}"
 
 
 def expand(path: Path | str) -> Path:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.sources.files.decoding import NotText, nearest
+from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.opening import examine, read_document, suffix
 from longspan.data.sources.formats.schema import Row, Schema
-from longspan.errors import UserError
+from longspan.errors import UserError, did_you_mean
 from longspan.machine.printing import printable
 
 # fmt: off
@@ -195,7 +195,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
     if label_column not in ("label", "rating"):
         raise UserError(
             f"data.label_column must be 'label' or 'rating' for a folder of classes, got {label_column!r}; "
-            + (nearest(label_column, ["label", "rating"]) or "leave it out.")
+            + (did_you_mean(label_column, ["label", "rating"]) or "leave it out.")
         )
     classes = [entry for entry in visible(root) if is_folder(entry) and entry.name != "unsup"]
     if not classes:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from longspan.data.columns.kinds import RESERVED, Column, Label, Text, WordLabels, Words
 from longspan.data.columns.values import BadCell, WrongColumn, is_name, listed, shown
-from longspan.data.sources.files.decoding import broken, nearest
-from longspan.errors import UserError
+from longspan.data.sources.files.decoding import broken
+from longspan.errors import UserError, did_you_mean
 
 
 class Row(NamedTuple):
@@ -39,7 +39,7 @@ def check_delimiter(delimiter: str) -> None:
         words = ", ".join(word for word in DELIMITERS if word.isalpha())
         raise UserError(
             f"data.delimiter must be one character, or auto, {words}, got {delimiter!r}; "
-            + (nearest(delimiter, ["auto", *filter(str.isalpha, DELIMITERS)]) or "use what separates the fields.")
+            + (did_you_mean(delimiter, ["auto", *filter(str.isalpha, DELIMITERS)]) or "use what separates the fields.")
         )
 
 
@@ -100,7 +100,7 @@ class Schema:
         for column in self.columns:
             absent = column.absent(self.names[column.name], present)
             if absent:
-                near = nearest(absent[0], list(filter(is_name, present)))
+                near = did_you_mean(absent[0], list(filter(is_name, present)))
                 near = near or f"set data.{column.setting} to one of them."
                 raise UserError(
                     f"expected a column {shown(absent[0])} in {name}, got {listed(present)}; {hint() or near}"

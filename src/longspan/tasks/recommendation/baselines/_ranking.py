@@ -10,7 +10,7 @@ from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.prepared import check_validation
 from longspan.tasks.recommendation.options import RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.ranking import measured
-from longspan.tasks.recommendation.reading import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 

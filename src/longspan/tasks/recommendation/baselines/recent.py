@@ -3,7 +3,7 @@
 import numpy as np
 
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
-from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from longspan.data.columns.values import composed
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.ragged import Ragged
-from longspan.tasks.recommendation.reading import Recorded
+from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions
 
 #: How many impressions are scored together.

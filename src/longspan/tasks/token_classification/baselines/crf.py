@@ -8,9 +8,9 @@ from datasets import Dataset
 
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.prepared import check_validation
+from longspan.tasks.token_classification.labelled_documents import by_sentence, read
 from longspan.tasks.token_classification.labels import to_iob2
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
-from longspan.tasks.token_classification.reading import by_sentence, read
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
 
 #: Weights of the squared norm from which the validation split chooses.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.columns.kinds import Column
-from longspan.data.sources.files.decoding import nearest
 from longspan.data.sources.files.opening import examine, expand, packed_suffix
 from longspan.data.sources.formats.conll import list_splits
 from longspan.data.sources.formats.folders import SPLIT_NAMES, is_folder, sub_folders, visible
@@ -17,7 +16,7 @@ from longspan.data.sources.formats.schema import Schema, schema_of
 from longspan.data.sources.formats.tab_separated import first_fields
 from longspan.data.sources.formats.tables import FORMATS, PLAIN, column_names
 from longspan.data.sources.locating import SPLITS
-from longspan.errors import UserError
+from longspan.errors import UserError, did_you_mean
 from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns
 from longspan.tasks.recommendation.options import RecommendationData
@@ -131,7 +130,7 @@ def table_schema(
             if name not in present and (usual in present or column.required or not predicting):
                 raise UserError(
                     f"expected a column {name!r} in {printable(Path(path).name)}, got {', '.join(map(repr, present))}; "
-                    + (nearest(name, present) or f"set data.{column.setting} to one of them.")
+                    + (did_you_mean(name, present) or f"set data.{column.setting} to one of them.")
                 )
     return schema
 
@@ -162,7 +161,7 @@ def _kind(path: Path, data: RecommendationData) -> Kind:
     of_logs = (data.text_column, data.clicked_column, data.item_column)
     if names and {*names}.isdisjoint(of_logs):
         wanted = (data.history_column, data.candidates_column, *of_logs)
-        hints = (hint for name in names if (hint := nearest(name, wanted)))
+        hints = (hint for name in names if (hint := did_you_mean(name, wanted)))
         raise UserError(
             f"expected impressions, with a column {data.history_column!r} or {data.candidates_column!r}, or a click "
             f"log, with {data.text_column!r}, in {printable(path.name)}, got {', '.join(map(repr, names))}; "

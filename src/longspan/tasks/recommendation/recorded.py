@@ -19,10 +19,10 @@ from longspan.tasks.recommendation.catalogue import Counts, log_catalogue, read_
 from longspan.tasks.recommendation.clicks import impressions_of
 from longspan.tasks.recommendation.columns import log_columns
 from longspan.tasks.recommendation.copies import documents, draw, shares
-from longspan.tasks.recommendation.finding import HUB, Found, Kind, find_recorded, plain, table_schema
 from longspan.tasks.recommendation.impressions import read_impressions
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import Ragged, ragged
+from longspan.tasks.recommendation.source_files import HUB, Found, Kind, find_recorded, plain, table_schema
 
 __all__ = ["Kind", "Ragged", "Recorded", "ragged", "read"]
 

@@ -125,6 +125,18 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: change(run, "config.json", head={"kind": "evil.Evil"}),
         "the kind of head 'evil.Evil' (named in 'run/config.json') is code that has not been",
     ),
+    "a head that is none": (
+        lambda run: change(run, "config.json", head="evil"),
+        "expected head as settings or a dictionary with a 'kind', one of",
+    ),
+    "embeddings of no kind": (
+        lambda run: change(run, "config.json", embeddings={"ngrams": [2]}),
+        "expected embeddings as settings or a dictionary with a 'kind', one of",
+    ),
+    "embeddings of other settings": (
+        lambda run: change(run, "config.json", embeddings={"kind": "tokens", "ngrams": "x", "auto_map": {}}),
+        "ngrams must be",
+    ),
     "a head of Python's": (
         lambda run: change(run, "config.json", head={"kind": "subprocess.Popen", "args": "true"}),
         "derived from longspan.models.settings.HeadSettings, got another",

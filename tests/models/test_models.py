@@ -45,6 +45,20 @@ def test_a_new_head_on_a_saved_body_keeps_the_body(tmp_path: Path) -> None:
     assert model.classifier.weight.std() > 0
 
 
+def test_settings_of_parts_are_changed_by_their_names(tmp_path: Path) -> None:
+    LongspanForSequenceClassification(config()).save_pretrained(tmp_path)
+    kind = LongspanForSequenceClassification
+    assert kind.from_pretrained(tmp_path, pooling="max").pooling.name == "max"
+    nested = kind.from_pretrained(tmp_path, head={"pooling": "mean"}, embeddings={"ngrams": [2]})
+    assert (nested.pooling.name, nested.config.embeddings.ngrams) == ("mean", [2])
+    saved = AutoConfig.from_pretrained(tmp_path, classifier_dropout=0.5)
+    assert (saved.head.classifier_dropout, saved.head.pooling) == (0.5, "attention")
+    with pytest.raises(UserError, match="pooling is a setting of the head 'classification'"):
+        LongspanConfig(pooling="max")
+    with pytest.raises(UserError, match=r"the head 'classification' has no setting 'crf'; .* 'token_classification'"):
+        LongspanConfig(head={"kind": "classification", "crf": True})
+
+
 class Named(LongspanForSequenceClassification):
     """A head with a weight of the same name as one below it, which transformers would load in its place."""
 

@@ -123,6 +123,28 @@ def test_other_streams_go_through_every_verb(
     assert (code, "is finished" in errors) == (2, True), errors
 
 
+def test_a_run_of_recordings_is_started_from(folder: Path, command: Command, tmp_path: Path) -> None:
+    own = ["--allow-import", "sensors", "training.num_train_epochs=1"]
+    first = [
+        "train",
+        "sensors.toml",
+        "data.path=recordings.csv",
+        "model.kernel=7",
+        "--run",
+        str(tmp_path / "one"),
+        *own,
+    ]
+    assert command(folder, *first)[0] == 0
+    start = f"model.start_from={tmp_path / 'one'}"
+    second = ["train", "sensors.toml", "data.path=recordings.csv", start, "--run", str(tmp_path / "two"), *own]
+    code, _, errors = command(folder, *second)
+    assert code == 0, errors
+    assert "all embeddings and layers" in errors
+    assert "kernel = 7" in (tmp_path / "two" / "recipe.toml").read_text(encoding="utf-8")
+    code, _, errors = command(folder, "train", "quickstart", start, "--run", str(tmp_path / "three"), *own)
+    assert (code, "expected a run that reads texts to start from" in errors) == (2, True), errors
+
+
 def test_one_bad_recording_spoils_no_others(folder: Path, command: Command, tmp_path: Path) -> None:
     short = ["training.num_train_epochs=1", "--run", str(tmp_path / "run"), "--allow-import", "sensors"]
     assert command(folder, "train", "sensors.toml", "data.path=recordings.csv", *short)[0] == 0

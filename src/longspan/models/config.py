@@ -206,8 +206,11 @@ class LongspanConfig(PreTrainedConfig):
         """
         merged: dict[str, Any] = {}
         for part in _PARTS:
-            known = config_dict.get(part) or {}
-            names = settings.load(part, known["kind"]).settings() if known else {}
+            known = config_dict.get(part)
+            if not isinstance(known, Mapping):
+                continue
+            # What is wrong with the dictionary, the configuration says.
+            names = settings.load(part, known["kind"]).settings() if isinstance(known.get("kind"), str) else {}
             given = {name: kwargs.pop(name) for name in names if name in kwargs}
             if isinstance(kwargs.get(part), Mapping):
                 given |= kwargs.pop(part)

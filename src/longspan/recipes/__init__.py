@@ -71,7 +71,7 @@ def _load(
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
         shape: dict[str, Any] = {}
         if not tables.get("model", {}).get("start_from") and _given("model.start_from", overrides):
-            shape = _checked("model", starting.give_way(tables), task, name_or_path)
+            shape = _checked("model", starting.give_way(tables, task), task, name_or_path)
         if _given("model.encoder", overrides):
             encoders.give_way(tables)
         for override in overrides:

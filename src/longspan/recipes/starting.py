@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from longspan.data.config import DataConfig
 from longspan.errors import UserError, suggestion
 from longspan.models import config as backbone
 from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
-from longspan.models.embeddings.tokens import TokenSettings
 from longspan.tasks.base import Recipe, Task
-
-SHAPE = (*backbone.SHAPE, *(name for name in TokenSettings.settings() if name != "feature_neighbours"))
-"""The keys of `[model]` that say what the embeddings and the layers are; not so what data the former read."""
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
 """The keys of `[data]` that say what the tokens are."""
+
+_OF_COLUMNS = ("feature_neighbours",)
+"""Settings of embeddings that hold for a column of the data."""
 
 _PARTS = (("ngrams", "ngram_buckets"), ("word_characters", "word_buckets"))
 """The keys of parts that a model may have or not, and what else is said of them. New ones add nothing at first."""
@@ -29,10 +29,16 @@ _PARTS = (("ngrams", "ngram_buckets"), ("word_characters", "word_buckets"))
 Tables = MutableMapping[str, Any]
 
 
-def give_way(tables: Tables) -> dict[str, Any]:
+def shape_of(task: Task) -> tuple[str, ...]:
+    """Return the keys of `[model]` that say what embeddings and layers are; not so those of what others have read."""
+    own = (name for kind in task.embeddings if not kind.required() for name in kind.fields(from_data=False))
+    return (*backbone.SHAPE, *(name for name in own if name not in _OF_COLUMNS))
+
+
+def give_way(tables: Tables, task: Task) -> dict[str, Any]:
     """Take out of a recipe's tables what would be the shape and the tokens of a new model; return the former."""
-    shape = {key: value for key, value in tables.get("model", {}).items() if key in SHAPE}
-    for table, keys in (("model", SHAPE), ("data", (*TOKENS, "tokenizer_from"))):
+    shape = {key: value for key, value in tables.get("model", {}).items() if key in shape_of(task)}
+    for table, keys in (("model", shape_of(task)), ("data", (*TOKENS, "tokenizer_from"))):
         tables[table] = {key: value for key, value in tables.get(table, {}).items() if key not in keys}
     return shape
 
@@ -58,12 +64,16 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
             f"expected the tokenizer of the run in model.start_from, {start!r}, got data.tokenizer_from={source!r}; "
             "leave it out."
         )
-    if start:
+    if start and issubclass(task.data_config, DataConfig):
         data["tokenizer_from"] = source = start
     if source and any(key not in data for key in TOKENS):
         tokens = _recipe(source, load).data
+        if not isinstance(tokens, DataConfig):
+            raise UserError(
+                f"expected a run that reads texts to start from, got {source!r}, which does not; name another."
+            )
         tables["data"] = {key: getattr(tokens, key) for key in TOKENS} | data
-    if start and any(key not in model for key in _written()):
+    if start and any(key not in model for key in _written(task)):
         shape = _shape(_recipe(start, load), task, model.get("mixers"))
         for keys in _PARTS:
             if not shape.get(keys[0]):
@@ -71,16 +81,16 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
         tables["model"] = shape | model
 
 
-def _written() -> set[str]:
+def _written(task: Task) -> set[str]:
     """Return the keys that a resolved recipe has: TOML cannot say None, and mixers do not know all of the others."""
-    new = LongspanConfig()
-    return {key for key in SHAPE if new.setting(key) is not None and key not in WANTED} - {"causal"}
+    new = LongspanConfig(embeddings=task.embeddings[0]())
+    return {key for key in shape_of(task) if new.setting(key) is not None and key not in WANTED} - {"causal"}
 
 
 def _shape(run: Recipe, task: Task, mixers: list[str] | None) -> dict[str, Any]:
     """Return the `[model]` keys of a run that a model of `task` starts with, with other `mixers` if they are given."""
     config = run.task.configure(run.model, {})
-    shape = {key: config.setting(key) for key in SHAPE}
+    shape = {key: config.setting(key) for key in shape_of(task)}
     used = shape["mixers"] if mixers is None else mixers
     shape["mixer_options"] = {name: kept for name, kept in shape["mixer_options"].items() if name in used}
     if not shape["causal"]:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.models import LongspanModel
-from longspan.recipes.starting import SHAPE, TOKENS
+from longspan.recipes.starting import TOKENS, shape_of
 from longspan.tasks.base import Recipe, Run
 from longspan.tasks.prepared import Prepared
 from longspan.verbs.runs import load_run
@@ -75,7 +75,7 @@ def start_of(recipe: Recipe) -> Run | None:
         )
     for key in TOKENS:
         _agree(f"data.{key}", getattr(recipe.data, key, None), getattr(run.recipe.data, key, None), run)
-    for key in SHAPE:
+    for key in shape_of(recipe.task):
         if key not in _FREE:
             _agree(f"model.{key}", recipe.model.get(key), run.model.config.setting(key), run)
     return run

@@ -12,6 +12,7 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.tasks.base import Run
+from longspan.tasks.recommendation.impressions import FEATURES
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.mind import prediction_line, ranks_of, with_unknown
 from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits
@@ -72,22 +73,22 @@ def ranked(
 
     Args:
         run: The trained model.
-        rows: Rows with `examples`, impressions with their catalogue, and the `row` there; or with a problem.
+        rows: Impressions, as `FEATURES` have them, with the `catalogue` that their items are numbers of; or with a
+            problem.
         encode: Turns a catalogue into numbers.
         users: Numbers of known users.
         batch_size: See `impression_logits`.
         batch_clicks: As above.
     """
-    for _, group in groupby(rows, key=lambda row: id(row.values.get("examples"))):
+    for _, group in groupby(rows, key=lambda row: id(row.values.get("catalogue"))):
         first = next(group)
         if first.problem:
             yield from (RankedPrediction(row.where, row.problem) for row in chain([first], group))
             continue
-        examples = first.values["examples"]
-        catalogue = examples.recorded.catalogue
+        catalogue = first.values["catalogue"]
         with ItemVectors(run.model, encode(catalogue), progress=True) as vectors:
             for some in _batches(chain([first], group)):
-                yield from _ranked(run, some, examples.rows, catalogue, vectors, users, batch_size, batch_clicks)
+                yield from _ranked(run, some, catalogue, vectors, users, batch_size, batch_clicks)
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -98,14 +99,13 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 def _ranked(
     run: Run,
     rows: Sequence[Row],
-    impressions: Dataset,
     catalogue: Dataset,
     vectors: ItemVectors,
     users: dict[str, int],
     batch_size: int,
     batch_clicks: int,
 ) -> Iterator[RankedPrediction]:
-    chosen = impressions.select([row.values["row"] for row in rows])
+    chosen = Dataset.from_list([{name: row.values[name] for name in FEATURES} for row in rows], features=FEATURES)
     found = Impressions(chosen, users)
     sizes = found.candidates.sizes
     if not sizes.all() and run.model.personal:

@@ -58,6 +58,10 @@ class PreparedItems(Prepared):
     vectors: EntityVectors | None = field(kw_only=True)
 
 
+#: Impressions that are read together for predictions.
+_READ = 1000
+
+
 @dataclass(frozen=True)
 class Recommended:
     """Impressions of one split, and the catalogue that they speak of."""
@@ -112,9 +116,11 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
             found = read(own, training=False, candidates=False, catalogue=known)
             skipped.update(found.skipped)
             for rows in found.splits.values():
-                examples = Recommended(rows, found)
-                for number, where in enumerate(rows["where"][:]):
-                    yield Row({"examples": examples, "row": number}, where, "")
+                for some in rows.iter(_READ):
+                    for values in zip(*some.values(), strict=True):
+                        impression = dict(zip(some, values, strict=True))
+                        # Items are numbers of this catalogue.
+                        yield Row({**impression, "catalogue": found.catalogue}, impression["where"], "")
         if skipped:
             note(report.left_out(skipped).lower().removesuffix("."))
 

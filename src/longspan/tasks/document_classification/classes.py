@@ -1,5 +1,6 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -8,6 +9,7 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.data.columns.kept import Carried, class_number
+from longspan.data.columns.kinds import Column, Label
 from longspan.data.columns.values import in_order
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report.confusion import confusion
@@ -27,13 +29,16 @@ class ClassPrediction(Prediction):
 
 
 class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
-    """One label for each example, in the column `label`."""
+    """One label for each example: the processor's columns, and `label`, which `data.label_column` names."""
 
     scores = ClassificationScores
     prediction = ClassPrediction
     model_class = LongspanForSequenceClassification
     unused = ExampleTask.unused | {"wide", "wide_buckets", "wide_characters"}
     stratify = "label"
+
+    def columns(self, data: D) -> Sequence[Column]:
+        return [*self.processor.columns(data), Label("label", "label_column")]
 
     def head(self, training: Dataset, data: D) -> dict[str, Any]:
         names = in_order(set(training["label"][:]))

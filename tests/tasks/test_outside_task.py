@@ -1,13 +1,15 @@
 """A task defined outside the package, as docs/adding-a-task.md builds it, through every verb."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import outside
 import pytest
 
-from longspan import UserError, cli, train
+from longspan import UserError, cli, tasks, train
+from longspan.data.batches.encoding import encoded
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,22 @@ def test_a_run_of_recordings_is_started_from(folder: Path, command: Command, tmp
     assert "kernel = 7" in (tmp_path / "two" / "recipe.toml").read_text(encoding="utf-8")
     code, _, errors = command(folder, "train", "quickstart", start, "--run", str(tmp_path / "three"), *own)
     assert (code, "expected a run that reads texts to start from" in errors) == (2, True), errors
+
+
+def test_a_recording_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside.write(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = tasks.load("sensors.Sensors", ("sensors",))
+    data = task.data_config(path=str(tmp_path / "recordings.csv"))
+    split = task.splits(data).splits["train"]
+    processor = task.processor.learned(split, data)
+    first = encoded(split, processor, data, "Reading")["frames"][0]
+    assert encoded(split, processor, data, "Reading")["frames"][0] == first
+    file = Path(split["recording"][0])
+    assert file.suffix == ".csv"
+    file.write_text(file.read_text(encoding="utf-8").replace("1", "2"), encoding="utf-8")
+    os.utime(file, ns=(0, 0))
+    assert encoded(split, processor, data, "Reading")["frames"][0] != first
 
 
 def test_one_bad_recording_spoils_no_others(folder: Path, command: Command, tmp_path: Path) -> None:

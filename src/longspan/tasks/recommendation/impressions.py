@@ -111,7 +111,8 @@ def read_impressions(
         schema, facts = schema_of(impression_columns(data), data), ["mind", data.encoding, facts_of(path)]
         shown = partial(_mind_rows, path, data.encoding)
     else:
-        schema = table_schema(impression_columns(data, candidates=candidates), data, path, predicting=not candidates)
+        columns = impression_columns(data, candidates=candidates)
+        schema = table_schema(columns, data, path, names=location.names, predicting=not candidates)
         alone = replace(data, path="", train=str(path), validation="", test="")
         source = find(alone, schema, training=True)["train"]
         facts = [source.facts]

@@ -144,7 +144,7 @@ def _read_log(
             continue
         own = replace(data, path="", train=str(location.path), validation="", test="")
         own = plain(own) if packed_suffix(Path(location.path)) == PLAIN else own
-        schema = table_schema(log_columns(own, labels=labels), own, location.path)
+        schema = table_schema(log_columns(own, labels=labels), own, location.path, names=location.names)
         sources[split] = find(own, schema, training=True)["train"], schema
     logs: dict[str, Dataset] = {}
     for split, (source, schema) in sources.items():

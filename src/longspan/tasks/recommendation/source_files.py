@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,10 +39,12 @@ class Location:
     Attributes:
         path: The file, or the address of a data set of the Hub.
         kind: What they are.
+        names: The names of the file's columns, as far as they can be told.
     """
 
     path: Path | str
     kind: Kind
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
         path = expand(data.path)
         folder = stat.S_ISDIR(examine(path, "data.path").st_mode)
         files = _of_folder(path) if folder else {"train": path}
-        splits = {split: Location(file, _kind(file, data)) for split, file in files.items()}
+        splits = {split: _location(file, data) for split, file in files.items()}
     for split in SPLITS:
         if given := getattr(data, split):
             path = expand(given)
@@ -87,7 +89,7 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
                     f"data.{split} must be a file, or a folder with news.tsv and behaviors.tsv, got {given!r} without; "
                     "name another."
                 )
-            splits[split] = Location(file, _kind(file, data))
+            splits[split] = _location(file, data)
     splits = {split: splits[split] for split in SPLITS if split in splits}
     if "train" not in splits and (training or not splits):
         got = f"only {' and '.join(splits)} data" if splits else "none"
@@ -114,15 +116,22 @@ def is_headed(path: Path, data: RecommendationData, names: Iterable[str]) -> boo
 
 
 def table_schema(
-    columns: list[Column], data: RecommendationData, path: Path | str, *, predicting: bool = False
+    columns: list[Column],
+    data: RecommendationData,
+    path: Path | str,
+    *,
+    names: Sequence[str] = (),
+    predicting: bool = False,
 ) -> Schema:
     """Return how a table is read; for `predicting`, it may lack optional columns that training had by another name.
+
+    `names` are those of its columns, if they are known.
 
     Raises:
         UserError: The settings name a column that the table lacks.
     """
     schema = schema_of(columns, plain(data) if packed_suffix(Path(path)) == PLAIN else data)
-    present = [] if str(path).startswith(HUB) else column_names(Path(path), schema)
+    present = list(names) or ([] if str(path).startswith(HUB) else column_names(Path(path), schema))
     if present and schema.header:
         for name in chosen(columns, data):
             column = next(column for column in columns if getattr(data, column.setting) == name)
@@ -145,19 +154,20 @@ def plain(data: RecommendationData) -> RecommendationData:
     return dataclasses.replace(data, header=False, **changed)
 
 
-def _kind(path: Path, data: RecommendationData) -> Kind:
+def _location(path: Path, data: RecommendationData) -> Location:
+    """Return what a file is, after a look at its first line."""
     if packed_suffix(path) in (".tsv", PLAIN):
         fields = first_fields(path, data.encoding)
         shown = len(fields) == len(BEHAVIORS) and _SHOWN.fullmatch(fields[-1])
         named = path.name.startswith("behaviors.") and data.candidates_column not in fields
         if shown or named:
-            return "mind"
+            return Location(path, "mind")
     if packed_suffix(path) == PLAIN:
-        return "log"
+        return Location(path, "log")
     # Only the names count here: what else is wrong is said when it is read.
     names = column_names(path, schema_of(impression_columns(data), data))
     if data.candidates_column in names or (data.history_column in names and data.clicked_column not in names):
-        return "impressions"
+        return Location(path, "impressions", tuple(names))
     of_logs = (data.text_column, data.clicked_column, data.item_column)
     if names and {*names}.isdisjoint(of_logs):
         wanted = (data.history_column, data.candidates_column, *of_logs)
@@ -167,7 +177,7 @@ def _kind(path: Path, data: RecommendationData) -> Kind:
             f"log, with {data.text_column!r}, in {printable(path.name)}, got {', '.join(map(repr, names))}; "
             + next(hints, "rename columns, or set data.text_column, data.history_column and so on.")
         )
-    return "log"
+    return Location(path, "log", tuple(names))
 
 
 def _of_folder(path: Path) -> dict[str, Path]:

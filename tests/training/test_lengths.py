@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import TrainingArguments
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.data.batches.streams import Stream, pad
 from longspan.errors import UserError
+from longspan.models.losses import IGNORED
 from longspan.results.scores import Scores, score
 from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches
 
@@ -211,3 +213,30 @@ def test_more_processes_than_documents_are_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(TrainingArguments, "world_size", 8)
     with pytest.raises(UserError, match="a document for each of 8 processes, got 7 to train on; start fewer"):
         trainer(tmp_path)
+
+
+def test_outputs_of_several_sizes_end_with_ignored() -> None:
+    class Echo(torch.nn.Module):
+        """Gives back what it reads, as a model that writes sequences does."""
+
+        config = SimpleNamespace(num_labels=2)
+        device = torch.device("cpu")
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"said": input_ids.masked_fill(attention_mask == 0, IGNORED)}
+
+    rows = [{"input_ids": list(range(1, 1 + size))} for size in (2, 5, 1, 3)]
+    # Wider ones come later, too.
+    found = outputs(Echo(), rows, [[2], [0, 3], [1]], streams=STREAMS, name="said")
+    assert [[number for number in row if number != IGNORED] for row in found.tolist()] == [
+        row["input_ids"] for row in rows
+    ]
+    assert found.shape == (4, 5)
+
+
+def test_graphs_are_not_cut_to_plan_a_time_budget() -> None:
+    made = LengthTrainer.__new__(LengthTrainer)
+    made.streams = STREAMS
+    assert made.per_token_columns() == ["input_ids"]
+    made.streams = {**STREAMS, "edges": Stream(width=2, joined=True)}
+    assert not made.per_token_columns()

@@ -45,8 +45,8 @@ class Processor(ABC):
     to save and load it. Nothing in the files of one is executed.
     """
 
-    #: The file by which a folder is known to have one.
-    file: ClassVar[str] = "processor.json"
+    #: The files that a folder with one has.
+    files: ClassVar[tuple[str, ...]] = ("processor.json",)
     #: What progress bars call its work.
     work: ClassVar[str] = "Reading"
 
@@ -117,12 +117,12 @@ class Processor(ABC):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Save it in a folder."""
-        write_json(Path(folder, self.file), self._values())
+        write_json(Path(folder, self.files[0]), self._values())
 
     @classmethod
     def from_pretrained(cls: type[P], folder: str | Path) -> P:
         """Return the one that was saved in a folder. Raises UserError if its files are damaged or those of another."""
-        path = Path(folder, cls.file)
+        path = Path(folder, cls.files[0])
         fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         values, hints = json_object(path), typing.get_type_hints(cls)
         fits = values.keys() == fields and all(matches(value, hints[name]) for name, value in values.items())

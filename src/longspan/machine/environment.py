@@ -92,3 +92,8 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def cores() -> int:
+    """Return the number of cores this process may use: in a container, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -141,7 +141,8 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
         model = super().build_model(recipe, prepared)
         longest = max(max(split["length"][:]) for split in prepared.splits.values())
-        check_length(model, longest, self.example, "set data.max_length={most}, or {longer}")
+        shorter = "set data.max_length={most}, or " if hasattr(recipe.data, "max_length") else "shorten it, or set "
+        check_length(model, longest, self.example, shorter + "{longer}")
         if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
             EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
         return model
@@ -267,7 +268,7 @@ def windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
         if row is None:
             break
         window.append(row)
-        characters += sum(len(value) for value in row.values.values() if isinstance(value, str))
+        characters += sum(len(value) for value in row.values.values() if isinstance(value, str | list))
         if len(window) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0

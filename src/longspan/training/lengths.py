@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from datasets import Dataset
+from jaxtyping import Bool
 from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
@@ -97,7 +98,8 @@ class LengthTrainer(LongspanTrainer[S]):
         return self.measure(self.outputs(dataset), targets(dataset))
 
     def per_token_columns(self) -> Sequence[str]:
-        return list(self.streams)
+        # Cut, a graph would have edges to nodes that it lacks.
+        return () if any(stream.joined for stream in self.streams.values()) else list(self.streams)
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
@@ -219,25 +221,45 @@ def outputs(
         UserError: when another process stopped.
     """
 
-    def own() -> list[tuple[Sequence[int], Tensor]]:
-        computed = _computed(model, examples, batches, streams, progress, after_batch)
-        return [(batch, found[name].float().cpu()) for batch, found in computed]
+    def own() -> tuple[Tensor | None, Tensor]:
+        result, done = None, torch.zeros(len(examples), dtype=torch.bool)
+        for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
+            part = found[name].float().cpu()
+            result = _with_room(result, part.shape[1:], done)
+            result[torch.as_tensor(batch)] = _widened(part, result.shape[1:])
+            done[torch.as_tensor(batch)] = True
+        return result, done
 
-    parts = _in_evaluation(model, own)
-    shape = [2, model.config.num_labels] if name == "parts" else [model.config.num_labels]
+    result, done = _in_evaluation(model, own)
+    shape: tuple[int, ...] = (2, model.config.num_labels) if name == "parts" else (model.config.num_labels,)
     if batches:
-        mine = [max(sizes) for sizes in zip(*(part.shape[1:] for _, part in parts), strict=True)]
         # A process without a batch learns the sizes from the others.
-        dimensions = int(processes.largest(len(mine)))
-        mine = mine or [0] * dimensions
-        shape = [int(processes.largest(size)) for size in mine]
-    result = torch.zeros(len(examples), *shape)
-    for batch, part in parts:
-        missing = [size - own_size for own_size, size in zip(part.shape[1:], shape, strict=True)]
-        edges = [edge for size in reversed(missing) for edge in (0, size)]
-        result[torch.as_tensor(batch)] = torch.nn.functional.pad(part, edges, value=IGNORED)
+        dimensions = int(processes.largest(0 if result is None else result.ndim))
+        sizes = [0] * dimensions if result is None else list(result.shape)
+        shape = tuple(int(processes.largest(size)) for size in sizes[1:])
+    result = _with_room(result, shape, done)
     processes.sum_into(result.numpy())
     return result
+
+
+def _with_room(result: Tensor | None, shape: Sequence[int], done: Bool[Tensor, " n"]) -> Tensor:
+    """Return results, (n, ...), with room for ones of `shape`: rows that are done end with `IGNORED`, others are 0."""
+    if result is None:
+        return torch.zeros(len(done), *shape)
+    wanted = [max(sizes) for sizes in zip(result.shape[1:], shape, strict=True)]
+    if wanted == list(result.shape[1:]):
+        return result
+    wider = torch.zeros(len(done), *wanted)
+    wider[done] = _widened(result[done], wanted)
+    return wider
+
+
+def _widened(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return rows of `shape`, those of smaller ones ended with `IGNORED`."""
+    missing = [wanted - own for own, wanted in zip(rows.shape[1:], shape, strict=True)]
+    if not any(missing):
+        return rows
+    return torch.nn.functional.pad(rows, [edge for size in reversed(missing) for edge in (0, size)], value=IGNORED)
 
 
 @torch.no_grad()
@@ -338,7 +360,6 @@ class _Share:
 
     def __init__(self, collator: "Collator", spare: dict[str, Any]) -> None:
         self.collator = collator
-        # Not a token: of tables, a token would count as read (`longspan.training.tables`).
         self.spare = spare
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:

@@ -72,7 +72,8 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
         with named_in(source / "config.json"):
             config = _config(source)
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
-        _check_file(source, recipe.task.processor.file, what)
+        for name in recipe.task.processor.files:
+            _check_file(source, name, what)
         with named_in(source / "config.json"):
             model = _model(source, config, recipe.task.model_class)
     step = None if checkpoint is None else checkpoints.step(source)

@@ -13,7 +13,7 @@ from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor
 from longspan.data.sources.files.full_disk import needing_room
-from longspan.data.text.threads import cores
+from longspan.machine.environment import cores
 
 _SLOW_ROWS = 1000
 """Number of rows from which starting processes pays off."""
@@ -66,7 +66,7 @@ def _files(dataset: Dataset, processor: Processor, data: Any) -> str:
     """Return a hash of the sizes and times of the files that examples name: their content is no part of the table."""
     digest = hashlib.sha256()
     for column in processor.columns(data):
-        for path in dataset[column.name] if isinstance(column, File) else ():
+        for path in filter(None, dataset[column.name][:]) if isinstance(column, File) else ():
             status = Path(path).stat()
             digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

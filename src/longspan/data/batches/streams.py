@@ -1,4 +1,4 @@
-"""Named streams, the ragged arrays that a model reads, and batches of them: `Stream`, `pad` and `targets_of`."""
+"""Named streams, the ragged arrays that a model reads, and batches of them: `Stream`, `pad` and `nothing`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def pad(
     Args:
         examples: Each has the streams, those that the first one lacks excepted, and optionally `labels`, numbers of
             one type and shape, unless these are one of the streams.
-        streams: The streams to read, by name.
+        streams: The streams to read, by name, the main one first.
         side: The side to pad, "right" or "left".
 
     Returns:
@@ -73,16 +73,16 @@ def pad(
             batch[name] = _joined(rows, starts)
             continue
         longest = padded_length(max(map(len, rows)))
-        starts = starts or [longest - len(row) if side == "left" else 0 for row in rows]
+        begin = [longest - len(row) if side == "left" else 0 for row in rows]
+        starts = starts or begin
         values = np.full((len(rows), longest, *rows[0].shape[1:]), stream.fill, dtype=rows[0].dtype)
-        mask = np.zeros((len(rows), longest), dtype=np.int64)
-        for number, row in enumerate(rows):
-            start = longest - len(row) if side == "left" else 0
+        for number, (row, start) in enumerate(zip(rows, begin, strict=True)):
             values[number, start : start + len(row)] = row
-            mask[number, start : start + len(row)] = 1
         batch[name] = torch.from_numpy(values)
         if stream.mask:
-            batch[stream.mask] = torch.from_numpy(mask)
+            first, places = np.array(begin)[:, None], np.arange(longest)
+            real = (places >= first) & (places < first + np.array([[len(row)] for row in rows]))
+            batch[stream.mask] = torch.from_numpy(real.astype(np.int64))
     if "labels" in examples[0] and "labels" not in streams:
         batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
     return batch
@@ -96,7 +96,10 @@ def _joined(rows: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
 
 
 def nothing(example: Mapping[str, Any], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:
-    """Return a batch like that of an example, with one position of padding in each stream."""
+    """Return a batch like that of an example, with one position of padding in each stream.
+
+    It is no token: of tables, a token would count as read (`longspan.training.tables`).
+    """
     empty = {
         name: np.full((int(not stream.joined), *stream.array(example[name]).shape[1:]), stream.fill)
         for name, stream in streams.items()

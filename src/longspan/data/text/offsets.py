@@ -7,9 +7,10 @@ import numpy as np
 from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.text.threads import cores, no_rust_threads
+from longspan.data.text.threads import no_rust_threads
 from longspan.data.text.tokenization import backend_of
 from longspan.errors import UserError
+from longspan.machine.environment import cores
 
 
 def tokens_with_offsets(

@@ -28,7 +28,7 @@ class TextProcessor(Processor):
         tokenizer: What makes them.
     """
 
-    file: ClassVar[str] = "tokenizer_config.json"
+    files: ClassVar[tuple[str, ...]] = ("tokenizer_config.json",)
     work: ClassVar[str] = "Tokenising"
 
     tokenizer: PreTrainedTokenizerBase
@@ -98,7 +98,7 @@ class TextProcessor(Processor):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "TextProcessor":
-        path = Path(folder, cls.file)
+        path = Path(folder, cls.files[0])
         if "auto_map" in json_object(path):
             raise UserError(
                 f"expected a tokenizer of transformers in {str(path)!r}, got one with code of its own (auto_map), "

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer
 
+from longspan.machine.environment import cores
+
 _PIECE = 20_000
 """Characters that a thread encodes at a time: enough to keep it busy, few enough to give all threads work."""
 
@@ -46,8 +48,3 @@ def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
             piece, size = [], 0
     if piece:
         yield piece
-
-
-def cores() -> int:
-    """Return the number of cores this process may use: in a container, fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,10 +19,11 @@ from longspan.data.batches.encoding import mapped_once
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.text.pretrained import pretrained_tokenizer, tokenizer_of_run
-from longspan.data.text.threads import backend_ids, cores, no_rust_threads
+from longspan.data.text.threads import backend_ids, no_rust_threads
 from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.text.word_lookup import WordLookup, encodes_words_alone
 from longspan.errors import UserError
+from longspan.machine.environment import cores
 
 TOKENS_VERSION = 2
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""

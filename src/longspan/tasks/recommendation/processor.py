@@ -24,6 +24,8 @@ class ItemProcessor(TextProcessor):
         names: What the numbers stand for.
     """
 
+    files = ("tokenizer_config.json", _FILE)
+
     names: Names
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 from longspan import UserError, cli, tasks, train
 from longspan.data.batches.encoding import encoded
+from longspan.data.columns.files import File
+from longspan.data.sources.formats.rows import Row
+from longspan.tasks import examples
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +164,17 @@ def test_a_recording_that_has_changed_is_read_again(tmp_path: Path, monkeypatch:
     file.write_text(file.read_text(encoding="utf-8").replace("1", "2"), encoding="utf-8")
     os.utime(file, ns=(0, 0))
     assert encoded(split, processor, data, "Reading")["frames"][0] != first
+
+
+def test_large_recordings_are_read_one_by_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "WINDOW_CHARACTERS", 1)
+    column = File("recording", "recording_column")
+    rows = [Row({"recording": str(folder / f"waves/{number}.csv")}, f"row {number}") for number in (0, 2, 998)]
+    found = list(examples.windows(rows, lambda row: column.size(row.values["recording"])))
+    # The last one is not there, and weighs nothing.
+    assert [len(window) for window in found] == [1, 1, 1]
+    assert column.size(rows[0].values["recording"]) == (folder / "waves/0.csv").stat().st_size
+    assert column.size(rows[2].values["recording"]) == 0
 
 
 def test_one_bad_recording_spoils_no_others(folder: Path, command: Command, tmp_path: Path) -> None:

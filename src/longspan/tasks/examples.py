@@ -190,7 +190,8 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         }
 
     def predict(self, run: Run[D, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
-        for window in windows(rows):
+        columns = self.inputs(run.recipe.data)
+        for window in windows(rows, lambda row: sum(one.size(row.values.get(one.name)) for one in columns)):
             yield from self._answers(run, window)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
@@ -254,7 +255,11 @@ def _by_column(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dic
     return {name: [row.get(name) for row in rows] for name in columns}
 
 
-def windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _characters(row: Row) -> int:
+    return sum(len(value) for value in row.values.values() if isinstance(value, str | list))
+
+
+def windows(rows: Iterable[Row], size: Callable[[Row], int] = _characters) -> Iterator[list[Row]]:
     """Yield rows in windows of a limited size; if reading fails, yield what was read before, then raise the failure."""
     window: list[Row] = []
     characters = 0
@@ -268,7 +273,7 @@ def windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
         if row is None:
             break
         window.append(row)
-        characters += sum(len(value) for value in row.values.values() if isinstance(value, str | list))
+        characters += size(row)
         if len(window) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0

@@ -51,6 +51,10 @@ class Column(ABC):
     def kind(self) -> str:
         """What a cell should contain, in words, such as "a number"."""
 
+    def size(self, value: Any) -> int:
+        """Return about how many characters, words or bytes a value has, to read so many at a time."""
+        return len(value) if isinstance(value, str | list) else 1
+
     @property
     def identifies(self) -> bool:
         """Whether rows with the same values of all such columns hold the same document: by default, unless a target.

@@ -6,17 +6,16 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import TokenSettings, token_settings
 from longspan.models.generation import LongspanGenerationMixin
+from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares
-from longspan.models.states import MixerStates
 
 
 @strict
@@ -116,35 +115,18 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             return expanded
         return dict(self._tied_weights_keys)
 
-    @can_return_tuple
+    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         shift_labels: Tensor | None = None,
-        past_key_values: MixerStates | None = None,
-        use_cache: bool | None = None,
         logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **read: Any,
     ) -> LongspanCausalLMOutput:
-        body = self.longspan(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            document_ids=document_ids,
-            past_key_values=past_key_values,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
+        body = self.longspan(input_ids=input_ids, attention_mask=attention_mask, **read)
         hidden = self.transform(self.dropout(body.last_hidden_state))
         if shift_labels is not None:
             check_token_labels("shift_labels", shift_labels, hidden.shape[:2])

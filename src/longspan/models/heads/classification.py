@@ -9,10 +9,10 @@ from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_each, check_shares, check_sizes, from_data
@@ -224,19 +224,15 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
         return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
-    @can_return_tuple
+    @hands_on("inputs_embeds", "streams")
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        **streams: Tensor | None,
+        **read: Any,
     ) -> ClassifierOutput:
         if document_ids is not None:
             raise UserError(
@@ -255,14 +251,9 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         hidden = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
             use_cache=False,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             added_embeds=evidence,
-            return_dict=True,
-            **streams,
+            **read,
         )
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
         parts = None

@@ -1,17 +1,17 @@
 """A masked language model: masked tokens are predicted from both sides."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.backbone import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import token_settings
+from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings
@@ -55,30 +55,17 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
         self.post_init()
 
-    @can_return_tuple
+    @hands_on("inputs_embeds", "document_ids")
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **read: Any,
     ) -> MaskedLMOutput:
-        body = self.longspan(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            document_ids=document_ids,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
+        body = self.longspan(input_ids=input_ids, attention_mask=attention_mask, **read)
         hidden = body.last_hidden_state
         loss, logits = None, None
         if logits_to_keep is None and (labels is None or not self.training):

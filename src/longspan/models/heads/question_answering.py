@@ -8,10 +8,10 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
-from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.questions import check_question, settle_question
@@ -92,7 +92,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         self.match = nn.Linear(config.dim, 2 * config.dim, bias=False)
         self.post_init()
 
-    @can_return_tuple
+    @hands_on()
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -105,8 +105,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         end_positions: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **read: Any,
     ) -> QuestionAnsweringModelOutput:
         if document_ids is not None:
             raise UserError(
@@ -139,7 +138,6 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
                 position_ids=None if position_ids is None else position_ids[:, columns],
                 inputs_embeds=None if inputs_embeds is None else inputs_embeds[:, columns],
                 use_cache=False,
-                output_attentions=output_attentions,
                 return_dict=True,
             ).last_hidden_state
             attention_mask = allowed
@@ -149,11 +147,9 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             use_cache=False,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             context=asked,
             context_mask=None if asked is None else question,
-            return_dict=True,
+            **read,
         )
         x = self.dropout(body.last_hidden_state)
         logits = self.qa_outputs(x)

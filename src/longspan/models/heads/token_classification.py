@@ -8,9 +8,9 @@ from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
-from transformers.utils.generic import can_return_tuple
 
 from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
@@ -170,37 +170,24 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         self.begins = nn.functional.pad(self.begins[:tokens], (0, max(0, tokens - len(self.begins))), value=True)
         return resized
 
-    @can_return_tuple
+    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        document_ids: Tensor | None = None,
         sentence_ids: Tensor | None = None,
         feature_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        past_key_values: MixerStates | None = None,
         chain_state: Tensor | None = None,
-        use_cache: bool | None = None,
         num_items_in_batch: int | Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **read: Any,
     ) -> TokenLabels:
         body = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            document_ids=document_ids,
-            past_key_values=past_key_values,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             added_embeds=self._features(feature_ids),
             feature_ids=feature_ids if "feature_ids" in self.longspan.embeddings.streams else None,
-            return_dict=True,
+            **read,
         )
         hidden = body.last_hidden_state
         scores = self.classifier(self.dropout(hidden))

@@ -44,6 +44,6 @@ def hands_on(*names: str) -> Callable[[_Forward], _Forward]:
             return forward(self, *arguments, **options, return_dict=True)
 
         named.__signature__ = signature.replace(parameters=list(taken.values()))  # type: ignore[attr-defined]
-        return can_return_tuple(named)  # type: ignore[no-any-return]
+        return can_return_tuple(named)
 
     return decorate

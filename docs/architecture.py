@@ -20,7 +20,7 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     names = {path.name.removesuffix(".py") for path in SOURCE.iterdir()}
     for path in sorted(SOURCE.rglob("*.py")):
-        part = path.relative_to(SOURCE).parts[0]
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         if part.startswith("__"):
             continue
         used = found.setdefault(part, set())
@@ -56,7 +56,9 @@ def needed(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 def summary(part: str) -> str:
     """Return what the first line of a package says of it, up to a colon or a comma that ends a thought."""
-    text = ast.get_docstring(ast.parse((SOURCE / part / "__init__.py").read_text(encoding="utf-8"))) or ""
+    package = SOURCE / part / "__init__.py"
+    file = package if package.is_file() else SOURCE / f"{part}.py"
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0].split(":")[0].split(". ")[0].removesuffix(".")
 
 

@@ -15,8 +15,9 @@ SOURCES = sorted(Path(longspan.__file__).parent.rglob("*.py"))
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Everything that pip installs by itself, and what a user asks for by name.
 ALWAYS = PROJECT["dependencies"]
-# Comes with PyTorch where PyTorch can use it; the kernels in it are imported for tensors on a GPU alone.
-WITH_TORCH = {"triton"}
+# Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; the kernels in it
+# are imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
+NEED_MORE = {"triton.py": {"triton"}, "sklearn.py": {"scikit-learn"}}
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("dev", "rivals")}
 
 
@@ -69,7 +70,7 @@ def test_what_is_imported_is_declared() -> None:
     always, optional = declared(ALWAYS), declared([each for wanted in OPTIONAL.values() for each in wanted])
     for path in SOURCES:
         first, later = (distributions(modules) for modules in imported(path))
-        missing = first - always - (WITH_TORCH if path.name == "triton.py" else set())
+        missing = first - always - NEED_MORE.get(path.name, set())
         assert not missing, f"{path.name} imports {missing}, which pip does not install"
         undeclared = later - always - optional
         assert not undeclared, f"{path.name} imports {undeclared}, which pyproject.toml does not name"

@@ -82,9 +82,14 @@ def test_tables_leave_class_names_alone() -> None:
 
 def test_mixer_tables_and_pages() -> None:
     descriptions = [mixers.describe(name) for name in mixers.names()]
-    assert all(entry.cost in report.mixer_table(descriptions) for entry in descriptions)
-    narrow = report.mixer_table(descriptions, 100)
-    assert max(map(len, narrow.splitlines())) <= 100
+    for width in (60, 100):
+        listed = report.mixer_table(descriptions, width)
+        assert max(map(len, listed.splitlines())) <= width
+        unbroken = " ".join(listed.split())
+        for entry in descriptions:
+            assert f"{entry.summary} Cost: {entry.cost}" in unbroken
+    assert "additive            causal, streaming, context, packing\n" in listed
+    assert "fastformer (additive)" in listed
     assert "interaction" in report.mixer_page(mixers.describe("additive"))
 
 
@@ -167,10 +172,30 @@ def test_the_table_of_a_comparison() -> None:
     failed = ComparedRun("softmax", 1, "runs/softmax-1", "there is not enough memory.")
     result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [failed], [row])
     text = report.comparison_summary(result)
-    for part in ("a+b", "validation accuracy", "0.910 ± 0.010", "1,234", "10 min 3 s", "1,000", "1 MiB", "5,000"):
+    for part in ("a+b", "validation", "accuracy", "0.910 ± 0.010", "1,234", "10 min 3 s", "1,000", "1 MiB", "5,000"):
         assert part in text
     assert "test" not in text
     assert text.splitlines()[-1] == "softmax, seed 1, failed: there is not enough memory."
+
+
+def test_a_wide_comparison_has_a_table_for_each_split_and_one_for_costs() -> None:
+    scores = {
+        split: {name: Spread(value, 0.01) for name, value in SCORES.numbers().items()}
+        for split in ("validation", "test")
+    }
+    rows = [
+        MixerSummary(name, scores, Spread(1234.0, 5.0), Spread(603.0, 1.0), Spread(1000.0, None), 2**20, 5000, 2)
+        for name in ("additive+softmax", "relative")
+    ]
+    result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [], rows)
+    tables = report.comparison_summary(result).split("\n\n")
+    assert [word in table for table, word in zip(tables, ("validation", "test", "seeds"), strict=True)] == [True] * 3
+    for table in tables:
+        assert max(map(len, table.splitlines())) <= 100
+        assert "additive+softmax" in table
+        assert "relative" in table
+    # Markdown is wrapped where it is shown.
+    assert "\n\n" not in report.comparison_summary(result, "github")
 
 
 def test_results_flatten_into_json() -> None:

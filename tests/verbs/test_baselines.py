@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 
+import numpy as np
 import pytest
 
 from longspan import cli, compare
@@ -87,6 +89,73 @@ def test_baselines_alone(here, animals, tmp_path, capsys):
     assert not (tmp_path / "comparison.png").exists()
 
 
+def static(folder, words):
+    """Save a model of model2vec for these words."""
+    from model2vec import StaticModel
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokens = Tokenizer(models.WordLevel({word: number for number, word in enumerate([*words, "[UNK]"])}, "[UNK]"))
+    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
+    vectors = np.random.default_rng(0).normal(size=(len(words) + 1, 4)).astype(np.float32)
+    StaticModel(vectors, tokens, max_length=None).save_pretrained(folder)
+
+
+def test_embeddings_of_several_models(here, animals, tmp_path, capsys, monkeypatch):
+    static(tmp_path / "one" / "model", ["purr", "bark"])
+    static(tmp_path / "two" / "model", ["word1", "word2"])
+    monkeypatch.chdir(tmp_path)
+    names = ["embeddings:one/model", "embeddings:two/model", "nb"]
+    command = ["compare", "classify", f"data.path={animals}", "--baselines", ",".join(names), "--run", "run", "--json"]
+    assert cli.main(command) == 0
+    assert here == names
+    rows = json.loads(capsys.readouterr().out)["baselines"]
+    assert [row["baseline"] for row in rows] == names
+    # Only the first has words that tell cats from dogs.
+    assert rows[0]["validation"]["accuracy"] == 1
+    assert rows[1]["validation"]["accuracy"] < 0.9
+    assert rows[0]["chosen"].keys() == {"C"}
+    assert rows[0]["parameters"] == 5
+    assert rows[0]["does"] == "Frozen sentence embeddings with logistic regression."
+    folders = [row["folder"] for row in rows]
+    assert len({*folders}) == 3
+    assert all(re.fullmatch(r"run/baseline-embeddings-model-[0-9a-f]{8}", folder) for folder in folders[:2])
+    told = (tmp_path / "run" / "comparison.md").read_text()
+    assert "| embeddings:one/model (baseline) |" in told
+    assert "embeddings:one/model: Frozen sentence embeddings with logistic regression. Chosen on the validation" in told
+    # The same model from elsewhere, and another one that is there under the same name.
+    monkeypatch.chdir(tmp_path / "one")
+    given = [f"data.path={animals}"]
+    again = compare("classify", (), 1, given, tmp_path / "run", baselines=["embeddings:./model"])
+    assert here == names
+    assert again.baselines[0].scores["validation"].accuracy == 1
+    monkeypatch.chdir(tmp_path / "two")
+    compare("classify", (), 1, given, tmp_path / "run", baselines=["embeddings:model"])
+    assert here == names
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "embeddings",
+            "the baseline 'embeddings' expected the name or the folder of a model after a colon, got none; write, for "
+            "example, embeddings:minishlab/potion-base-8M.",
+        ),
+        ("embedings:model", "the task 'document_classification' has no baseline 'embedings'; did you mean 'embedd"),
+        ("tfidf:model", "the baseline 'tfidf' expected no model, got 'tfidf:model'; write tfidf."),
+        ("embeddings:someone/theirs", "is neither on this machine; check it, or download it with `hf download some"),
+    ],
+)
+def test_models_that_are_not_there(here, animals, tmp_path, capsys, name, message):
+    command = ["compare", "classify", f"data.path={animals}", "--baselines", name, "--run", str(tmp_path / "run")]
+    assert cli.main(command) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert not here
+    assert not (tmp_path / "run").exists()
+
+
 def test_baselines_alone_that_all_fail(here, animals, tmp_path, monkeypatch):
     monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
     with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: the machine ran out"):
@@ -118,7 +187,7 @@ def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys
     ("recipe", "name", "message"),
     [
         ("classify", "tfdif", "the task 'document_classification' has no baseline 'tfdif'; did you mean 'tfidf'?"),
-        ("classify", "ngram", "known names are nb, tfidf."),
+        ("classify", "ngram", "known names are embeddings, nb, tfidf."),
         ("shakespeare", "tfidf", "known names are ngram."),
     ],
 )

@@ -369,12 +369,11 @@ def test_error_rows_have_the_fields_of_the_task(run_dir, tmp_path):
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        (["some text that is no path"], "got the text 'some text that is no path'; write texts into a file"),
+        ("some text that is no path", "got the text 'some text that is no path'; give a list of texts"),
         ("some\ntext", "got the text"),
-        ([{"text": "good"}], r"got \{'text': 'good'\}; write the data into a file"),
-        ({"text": "good"}, r"got \{'text': 'good'\}; write the data into a file"),
-        (3, "got 3; write the data into a file"),
-        ((word for word in ["good"]), "got 'good'; write the data into a file"),
+        ({"text": "good"}, "expected a list of values for 'text', got text of 4 characters"),
+        (3, "expected a list of texts, a DataFrame or a Dataset, got a number"),
+        ([3], "row 1 of the list: expected text in column 'text', got a value of type int"),
     ],
 )
 def test_data_in_memory_are_refused_in_a_sentence(run_dir, source, told):

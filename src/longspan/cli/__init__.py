@@ -156,11 +156,16 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_flags(verb, GenerationOptions)
     verb.add_argument("--stats", action="store_true", help="print speed and memory at the end, on standard error")
 
-    verb = add("export", _export, "write a trained model as a program that runs without longspan")
+    verb = add("export", _export, "write a trained model as a program that runs without longspan, or for the Hub")
     flags.add_run(verb)
     flags.add_checkpoint(verb)
     verb.add_argument("out", metavar="OUT", nargs="?", type=Path, help="folder to write (default: RUN/export-FORMAT)")
-    verb.add_argument("--format", metavar="{torch,onnx}", default="torch", help="kind of program (default: torch)")
+    verb.add_argument(
+        "--format",
+        metavar="{torch,onnx,hub}",
+        default="torch",
+        help="kind of program, or hub: a folder that transformers loads with trust_remote_code=True (default: torch)",
+    )
     verb.add_argument("--int8", action="store_true", help="compute linear layers in 8 bits, and say what that costs")
     verb.add_argument("--data", metavar="PATH", help="other text to check it on, in any form `predict` takes")
     verb.add_argument("--split", metavar="NAME", help="split to check it on (default: test, or else validation)")
@@ -216,9 +221,10 @@ def _recipes(args: argparse.Namespace, out: TextIO) -> None:
 
 def _show(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.recipes import showing
+    from longspan.report.wrapping import wrapped
 
     found, page = showing.show(args.name, _width(out))
-    _emit(args, out, found, page)
+    _emit(args, out, found, wrapped(page, _width(out)))
 
 
 def _train(args: argparse.Namespace, out: TextIO) -> None:
@@ -318,12 +324,13 @@ def _read_text(path: str) -> str:
 def _export(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import export
     from longspan.programs.exported import summary
+    from longspan.programs.hub import HubExport
 
     quieten_transformers()
     use_fastest_exact_products()
     given = {name: getattr(args, name) for name in ("format", "int8", "data", "split", "overwrite")}
     result = export(args.run, args.out, **given, **_checkpoint(args))
-    _emit(args, out, result.to_dict(), summary(result))
+    _emit(args, out, result.to_dict(), result.summary() if isinstance(result, HubExport) else summary(result))
 
 
 def _convert(args: argparse.Namespace, out: TextIO) -> None:
@@ -349,8 +356,11 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
         raise UserError(f"{failed} of {len(errors)} runs failed; the same command tries them again.")
 
 
-def _width(out: TextIO) -> int | None:
-    return shutil.get_terminal_size().columns if out.isatty() else None
+def _width(out: TextIO) -> int:
+    """Return how many characters lines of lists and pages have: at most 100, and no more than a terminal shows."""
+    from longspan.report.wrapping import WIDTH
+
+    return min(WIDTH, shutil.get_terminal_size().columns) if out.isatty() else WIDTH
 
 
 def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:

@@ -9,6 +9,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from longspan import mixers, tasks
@@ -19,7 +20,7 @@ from longspan.machine import imports
 from longspan.recipes import encoders, keys, starting
 from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.recipe_files import DEFAULT_TASK, names, read
-from longspan.recipes.values import Raw, coerce, split_override
+from longspan.recipes.values import Raw, coerce, plain, split_override
 from longspan.tasks import options
 from longspan.tasks.base import Recipe, Task
 
@@ -28,8 +29,14 @@ __all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names"]
 _TOP_LEVEL = (*TABLES, "task", "description")
 
 
-def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_imports: Iterable[str] = ()) -> Recipe:
-    """Read a recipe and apply `overrides`.
+def load(
+    name_or_path: str,
+    overrides: typing.Sequence[str] = (),
+    *,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    allow_imports: Iterable[str] = (),
+) -> Recipe:
+    """Read a recipe and apply `overrides`, then `settings`.
 
     With `model.start_from`, what is open of the model's shape and the tokens is that of the run named there; the shape
     and the tokens in the recipe's file are, too, if `model.start_from` is one of the overrides.
@@ -39,6 +46,8 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
         overrides: Strings such as `training.learning_rate=1e-3` or `model.mixer_options.additive.bias=false`. The
             value is read as TOML, or taken literally where the key holds a string, and lists may be written without
             quotes (`model.mixers=softmax,additive`), which a shell would remove.
+        settings: Values of keys by their names, such as `{"learning_rate": 1e-3}`; by whole keys, or dicts by table
+            (`{"model": {"dim": 128}}`), where a name is in several tables.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
 
     Raises:
@@ -46,12 +55,13 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = (), *, allow_impor
             cannot be built, or no run to start from.
     """
     with imports.allow(*allow_imports):
-        return _load(name_or_path, overrides, starting.complete)
+        return _load(name_or_path, overrides, settings, starting.complete)
 
 
 def _load(
     name_or_path: str,
     overrides: typing.Sequence[str],
+    settings: Mapping[str, Any],
     complete: Callable[[starting.Tables, Task, Any, dict[str, Any]], None],
 ) -> Recipe:
     name, text = read(name_or_path)
@@ -69,18 +79,23 @@ def _load(
             if key not in _TOP_LEVEL:
                 hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
+        placed = keys.placed(settings, task, name_or_path)
+        given = [*overrides, *(f"{key}={value}" for key, value in placed.items())]
         shape: dict[str, Any] = {}
-        if not tables.get("model", {}).get("start_from") and _given("model.start_from", overrides):
+        if not tables.get("model", {}).get("start_from") and _given("model.start_from", given):
             shape = _checked("model", starting.give_way(tables, task), task, name_or_path)
-        if _given("model.encoder", overrides):
+        if _given("model.encoder", given):
             encoders.give_way(tables)
         for override in overrides:
-            _override(tables, override, task, name_or_path)
+            parts, raw = _split(override, task, name_or_path)
+            _set(tables, parts, Raw(raw), task, name_or_path)
+        for key, value in placed.items():
+            _set(tables, key.split("."), plain(value), task, name_or_path)
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
         encoders.complete(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
-        complete(tables, task, lambda folder: _load(folder, (), lambda *_: None), shape)
+        complete(tables, task, lambda folder: _load(folder, (), {}, lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")
         data = task.data_config(**tables["data"])
         # Two columns of one name are a mistake whatever the data are.
@@ -106,8 +121,8 @@ def _given(key: str, overrides: typing.Sequence[str]) -> bool:
     return any(name.strip() == key and value.strip().strip("\"'") for name, _, value in parts)
 
 
-def _override(tables: dict[str, Any], override: str, task: Task, recipe: str) -> None:
-    """Write one `table.key[.key...]=value` into `tables`."""
+def _split(override: str, task: Task, recipe: str) -> tuple[list[str], str]:
+    """Return the parts of the key in `table.key[.key...]=value`, and the text of the value."""
     if "=" not in override and Path(override).exists():
         raise UserError(
             f"expected an override such as training.seed=1, got the path {override!r}; did you mean "
@@ -116,6 +131,11 @@ def _override(tables: dict[str, Any], override: str, task: Task, recipe: str) ->
     parts, raw = split_override(override)
     if parts[0] not in TABLES or len(parts) < 2:
         raise UserError(f"override {override!r} expected TABLE.KEY=VALUE; {_place(parts, task, recipe)}")
+    return parts, raw
+
+
+def _set(tables: dict[str, Any], parts: list[str], value: Any, task: Task, recipe: str) -> None:
+    """Write a value under `table.key[.key...]` into `tables`."""
     _check_key(parts[0], parts[1], task, recipe)
     hint = known(parts[0], task)[parts[1]] if len(parts) == 2 else Any
     node = tables
@@ -123,9 +143,9 @@ def _override(tables: dict[str, Any], override: str, task: Task, recipe: str) ->
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
             raise UserError(
-                f"override {override!r} expected keys below {part!r}, got {node!r}, which has none; shorten it."
+                f"{'.'.join(parts)!r} expected keys below {part!r}, got {node!r}, which has none; shorten it."
             )
-    node[parts[-1]] = coerce(Raw(raw), hint)
+    node[parts[-1]] = coerce(value, hint) if isinstance(value, Raw) else value
 
 
 def _place(parts: list[str], task: Task, recipe: str) -> str:

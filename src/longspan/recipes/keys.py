@@ -204,6 +204,45 @@ def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str]
     return listing(key, every, f"`longspan show {recipe}`")
 
 
+def placed(settings: Mapping[str, Any], task: Task, recipe: str) -> dict[str, Any]:
+    """Return settings by their whole keys, such as "model.dim" for "dim".
+
+    Args:
+        settings: Values by the names of keys, whole or without their table, or dicts of these by table.
+        task: Of the recipe.
+        recipe: Its name, for messages.
+
+    Raises:
+        UserError: There is no such key, or it is one of two tables.
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in TABLES:
+            if not isinstance(value, Mapping):
+                raise UserError(f"expected {name} to be a dict of its keys, got {value!r}; write {name}={{...}}.")
+            found |= {f"{name}.{key}": own for key, own in value.items()}
+            continue
+        if "." in name:
+            found[name] = value
+            continue
+        having = [table for table in TABLES if name in known(table, task)]
+        if len(having) > 1:
+            both = " and ".join(f"{table}.{name}" for table in having)
+            raise UserError(
+                f"expected the name of one key, got {name!r}, which is {both}; write {having[0]}={{{name!r}: ...}}."
+            )
+        if not having and set_by_data(name, task):
+            raise UserError(f"model.{name} is set from the data; leave it out.")
+        if not having and (other := elsewhere("model", name, task)):
+            raise UserError(
+                f"{name} is not for the task {task.name!r} but for {', '.join(map(repr, other[1]))}; leave it out."
+            )
+        if not having:
+            raise UserError(f"there is no setting {name!r}; {hint(name, task, recipe)}")
+        found[f"{having[0]}.{name}"] = value
+    return found
+
+
 def _key(table: str, name: str, task: Task) -> Key:
     kind, part = _declared_by(table, name, task)
     field = next(field for field in dataclasses.fields(kind) if field.name == name)

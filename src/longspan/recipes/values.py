@@ -1,6 +1,8 @@
-"""Values of recipes: reading overrides."""
+"""Values of recipes: reading overrides, and settings given in Python."""
 
+import os
 import tomllib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from longspan.errors import UserError
@@ -58,3 +60,14 @@ def _toml(text: str) -> Any:
         return None
     # A line break inside the text could have started a second key.
     return document["value"] if len(document) == 1 else None
+
+
+def plain(value: Any) -> Any:
+    """Return a value from Python as TOML would hold it: a path as text, a tuple as a list, a scalar of NumPy as its."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(own) for key, own in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value

@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from longspan.machine.printing import markdown_cell, printable
 from longspan.mixers import Description
+from longspan.report.wrapping import WIDTH, fitted
 from longspan.results import ComparedBaseline, Comparison, Spread, TrainingResult
 from longspan.results.scores import Scores
 
@@ -22,37 +23,56 @@ SPLITS = ("validation", "test")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: str = "simple") -> str:
-    """Return a table of cells that are already text, names left and numbers right; `style` is one of tabulate's."""
+    """Return a table of cells that are already text, names left and numbers right; `style` is one of tabulate's.
+
+    In style "simple", lines have at most 100 characters (`longspan.report.wrapping`).
+    """
     body = [list(row) for row in rows]
     if not body:
         return "(nothing)"
     escape = markdown_cell if style == "github" else printable
     body = [[escape(cell) for cell in row] for row in body]
-    align = ("left",) + ("right",) * (len(headers) - 1)
-    return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=align)
+    if style == "simple":
+        parts = fitted(headers, body)
+    else:
+        parts = [(list(headers), body, ["left", *["right"] * (len(headers) - 1)])]
+    return "\n\n".join(
+        tabulate(cells, names, tablefmt=style, disable_numparse=True, colalign=aligned)
+        for names, cells, aligned in parts
+    )
 
 
-def mixer_table(descriptions: Sequence[Description], width: int | None = None) -> str:
-    """Return what `longspan list` prints, its long columns wrapped to fit into `width` characters if that is given."""
-    rows = []
-    for entry in descriptions:
-        flags = (entry.causal, entry.streaming, entry.context, entry.packing)
-        rows.append([entry.name, *("yes" if flag else "-" for flag in flags), entry.cost, entry.summary])
-    headers = ["mixer", "causal", "streaming", "context", "packing", "cost", "what it is"]
-    # Two spaces separate the columns, and two more widen each header.
-    taken = max((len(row[0]) for row in rows), default=0) + sum(len(header) + 4 for header in headers[1:5]) + 4
-    folded = None if width is None else [None] * 5 + [max(12, (width - taken) // 2)] * 2
-    listed = tabulate(rows, headers, tablefmt="simple", disable_numparse=True, maxcolwidths=folded)
+def mixer_table(descriptions: Sequence[Description], width: int = WIDTH) -> str:
+    """Return what `longspan list` prints: for each mixer what it can do, what it is, and its cost."""
+    longest = max((len(entry.name) for entry in descriptions), default=0) + 2
+
+    def line(name: str, text: str) -> str:
+        indent = " " * longest
+        return textwrap.fill(
+            text,
+            width,
+            initial_indent=name.ljust(longest),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    listed = [
+        "\n".join([line(entry.name, _abilities(entry)), line("", entry.summary), line("", f"Cost: {entry.cost}")])
+        for entry in descriptions
+    ]
     others = [f"{alias} ({entry.name})" for entry in descriptions for alias in entry.aliases]
-    if not others:
-        return listed
-    told = f"Other names: {', '.join(sorted(others))}"
-    return f"{listed}\n\n{told if width is None else textwrap.fill(told, width)}"
+    told = [textwrap.fill(f"Other names: {', '.join(sorted(others))}", width)] if others else []
+    return "\n\n".join([*listed, *told])
+
+
+def _abilities(description: Description) -> str:
+    can = [name for name in ("causal", "streaming", "context", "packing") if getattr(description, name)]
+    return ", ".join(can) or "plain"
 
 
 def mixer_page(description: Description) -> str:
     """Return what `longspan show MIXER` prints."""
-    can = [name for name in ("causal", "streaming", "context", "packing") if getattr(description, name)]
     known_as = "" if description.alias_of is None else f", another name for {description.alias_of}"
     options = [
         [name, "(required)" if value is inspect.Parameter.empty else repr(value)]
@@ -60,7 +80,7 @@ def mixer_page(description: Description) -> str:
     ]
     return "\n\n".join(
         [
-            f"{description.name}{known_as}: {', '.join(can) or 'plain'}",
+            f"{description.name}{known_as}: {_abilities(description)}",
             description.docstring,
             tabulate(options, ["option", "default"], tablefmt="simple", disable_numparse=True),
         ]
@@ -161,7 +181,17 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
     told = [_baseline(row) for row in counted] + _verdicts(result)
     failed = [f"{run.mixer}, seed {run.seed}, failed: {run.error}" for run in result.runs if run.error is not None]
     failed += [f"{row.baseline} (baseline) failed: {row.error}" for row in result.baselines if row.error is not None]
-    return "\n\n".join([table(headers, rows, style), *told, *failed])
+    listed = table(headers, rows, style)
+    if "\n\n" in listed:
+        # Too wide for one table: the scores of each split, then what the runs cost.
+        splits = [split for split, *_ in keys]
+        groups = [[place for place, name in enumerate(splits, 1) if name == split] for split in dict.fromkeys(splits)]
+        groups.append([*range(len(keys) + 1, len(headers))])
+        listed = "\n\n".join(
+            table([headers[place] for place in (0, *group)], [[row[place] for place in (0, *group)] for row in rows])
+            for group in groups
+        )
+    return "\n\n".join([listed, *told, *failed])
 
 
 def _baseline(row: ComparedBaseline) -> str:

@@ -5,9 +5,13 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal
+from pathlib import Path
+from typing import Any, Generic, Literal, Self
 
+from longspan.results import html
 from longspan.results.scores import S, Scores
+
+_SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -40,18 +44,18 @@ class TrainingResult(Generic[S]):
 
     task: str
     folder: str
-    scores: dict[str, S]
-    history: list[dict[str, float]]
-    kept_epoch: float | None
-    steps: int
-    processes: int
-    tokens_per_second: float
-    padding_fraction: float
-    peak_memory_bytes: int
-    parameters: int
-    seconds: float
-    word_vectors_found: int | None
-    data: dict[str, Any]
+    scores: dict[str, S] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+    kept_epoch: float | None = None
+    steps: int = 0
+    processes: int = 1
+    tokens_per_second: float = 0.0
+    padding_fraction: float = 0.0
+    peak_memory_bytes: int = 0
+    parameters: int = 0
+    seconds: float = 0.0
+    word_vectors_found: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     epochs: float = 0.0
     planned_steps: int = 0
@@ -60,6 +64,19 @@ class TrainingResult(Generic[S]):
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, with the scores of each split under its name and the details beside them."""
         return flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], kind: type[S]) -> Self:
+        """Return the result that `to_dict` turned into these `values`, with scores of `kind`.
+
+        Raises:
+            UserError: Scores are damaged.
+        """
+        known = {field.name for field in dataclasses.fields(cls)} - {"scores", "details"}
+        scores = {split: kind.from_dict(values[split]) for split in _SPLITS if isinstance(values.get(split), dict)}
+        details = {name: value for name, value in values.items() if name not in known | scores.keys()}
+        own = {name: values[name] for name in known if name in values}
+        return cls(scores=scores, details=details, **own)
 
 
 @dataclass(frozen=True)
@@ -89,6 +106,10 @@ class Evaluation(Generic[S]):
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, scores and details beside the rest."""
         return flat(self, self.details, self.scores.to_dict())
+
+    def _repr_html_(self) -> str:
+        pictures = sorted(Path(self.folder).glob("*.png"))
+        return html.scores({self.split: self.scores}) + "".join(map(html.figure, pictures))
 
 
 @dataclass(frozen=True)
@@ -296,6 +317,18 @@ class Comparison:
             "summary": [row.to_dict() for row in self.summary],
             "baselines": [row.to_dict() for row in self.baselines],
         }
+
+    def _repr_html_(self) -> str:
+        rows = [row.to_dict() for row in self.summary] + [row.to_dict() for row in self.baselines]
+        means = [{name: _mean(value) for name, value in row.items() if name not in _APART} for row in rows]
+        return html.records(means) + html.figure(Path(self.folder, "comparison.png"))
+
+
+_APART = ("folder", "does", "chosen")
+
+
+def _mean(value: Any) -> Any:
+    return value["mean"] if isinstance(value, dict) and value.keys() == {"mean", "spread"} else value
 
 
 def flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:

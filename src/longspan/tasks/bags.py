@@ -1,4 +1,4 @@
-"""Bags of n-grams with linear models, through scikit-learn: what baselines of document tasks share."""
+"""Linear models of whole documents, such as of bags of n-grams: what baselines of document tasks share."""
 
 import abc
 import math
@@ -25,7 +25,7 @@ MOST_CHARACTERS = 10_000_000
 STRENGTHS = (1.0, 4.0, 16.0, 64.0)
 
 Matrices = Mapping[str, Any]
-"""By split, a sparse matrix with a row for each document."""
+"""By split, a matrix with a row for each document: sparse for n-grams."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Candidate:
 
 
 class BagBaseline(Baseline[S]):
-    """A linear model over the n-grams of documents, with settings chosen by the validation split."""
+    """A linear model over features of documents, such as n-grams, with settings chosen by the validation split."""
 
     packages: ClassVar[tuple[str, ...]] = ("sklearn",)
 
@@ -151,7 +151,9 @@ def _features(vectorizer: Any, texts: Mapping[str, Sequence[str]]) -> Matrices:
 # Linear models
 
 
-def log_odds(features: Matrices, truth: np.ndarray, strength: float, seed: int) -> dict[str, np.ndarray]:
+def log_odds(
+    features: Matrices, truth: np.ndarray, strength: float, seed: int, *, dense: bool = False
+) -> dict[str, np.ndarray]:
     """Fit a logistic regression, and return its log-odds on the splits that are held out.
 
     Args:
@@ -159,21 +161,27 @@ def log_odds(features: Matrices, truth: np.ndarray, strength: float, seed: int) 
         truth: `(n,)` bool, for the training documents.
         strength: The inverse of the weight of the squared norm, scikit-learn's C.
         seed: For the solver's order of documents.
+        dense: Whether the features are few and not sparse, for which another solver is faster.
 
     Returns:
         By split, `(n,)` float64.
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    held_out = [name for name in features if name != "train"]
     if truth.all() or not truth.any():
         # Nothing to tell apart: the share that is certain, but for half a document.
         odds = math.log((truth.sum() + 0.5) / ((~truth).sum() + 0.5))
-        return {name: np.full(features[name].shape[0], odds) for name in held_out}
-    model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=1000, random_state=seed)
+        return {name: np.full(matrix.shape[0], odds) for name, matrix in features.items() if name != "train"}
+    solver = {} if dense else {"solver": "liblinear", "dual": True}
+    return decisions(LogisticRegression(C=strength, max_iter=1000, random_state=seed, **solver), features, truth)
+
+
+def decisions(model: Any, features: Matrices, truth: np.ndarray) -> dict[str, np.ndarray]:
+    """Fit a classifier of scikit-learn, and return its decision function on the splits that are held out."""
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         # Almost solved is good enough: validation chooses among what there is.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features["train"], truth)
-    return {name: model.decision_function(features[name]) for name in held_out}
+    return {name: model.decision_function(matrix) for name, matrix in features.items() if name != "train"}

@@ -17,6 +17,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
 from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.in_memory import rows_of, with_data
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.processor import TextProcessor
@@ -80,6 +81,10 @@ class Recipe(Generic[D, O]):
             "training": self.training | dataclasses.asdict(self.options),
         }
         return tomli_w.dumps(_without_none(tables))
+
+    def reading(self, data: Any) -> "Recipe[D, O]":
+        """Return the recipe with other data: see `in_memory.with_data`."""
+        return dataclasses.replace(self, data=with_data(self.data, self.task.columns(self.data), data))
 
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""
@@ -163,8 +168,7 @@ class Baseline(abc.ABC, Generic[S]):
 class Task(abc.ABC, Generic[S, D, O]):
     """One thing that models learn, with everything specific to it; instances hold nothing but their name.
 
-    The class says what the task reads, which options it has, and what it measures; `longspan.train`, `evaluate`,
-    `predict`, `generate` and `compare` do the rest. The docstring says what is learned.
+    The class says what the task reads and measures, and which options it has; the verbs do the rest.
 
     Args:
         name: What recipes call it: the folder's name, or the dotted path of the class.
@@ -233,6 +237,10 @@ class Task(abc.ABC, Generic[S, D, O]):
             UserError: See `longspan.data.sources.paths.read_paths`.
         """
         return read_paths(paths, self.inputs(data), data, stdin=stdin)
+
+    def inputs_in_memory(self, run: "Run[D, O]", given: Any, data: D) -> Iterator[Row]:
+        """Do for data in memory what `inputs_of` does for files: see `in_memory.rows_of`."""
+        return rows_of(given, self.inputs(data), data)
 
     @abc.abstractmethod
     def prepare(self, recipe: Recipe[D, O]) -> Prepared:

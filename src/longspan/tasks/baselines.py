@@ -1,10 +1,41 @@
-"""Baselines of a package, found by their files: `baselines_in`."""
+"""Baselines of a package, found by their files: `baselines_in`; those over a model of others: `ModelBaseline`."""
 
+import hashlib
 import importlib
 import pkgutil
+import re
 from types import ModuleType
+from typing import ClassVar
 
-from longspan.tasks.base import Baseline
+from longspan.tasks.base import Baseline, S
+
+
+class ModelBaseline(Baseline[S]):
+    """A baseline over a pretrained model, which `--baselines` names after a colon: "embeddings:MODEL".
+
+    Subclasses check in `__init__` that the model can be used, and read it in `fit`.
+
+    Args:
+        model: What is after the colon.
+
+    Attributes:
+        source: What tells its model from others, whatever the current directory is; by default `model`.
+
+    Raises:
+        UserError: There is no such model on this machine, or a package that it needs is not installed.
+    """
+
+    #: A model that messages name.
+    example: ClassVar[str] = "MODEL"
+
+    def __init__(self, model: str) -> None:
+        self.model = self.source = model
+
+    def label(self) -> str:
+        """Return a short name of the model for files, with a digest that tells it from others."""
+        last = re.split(r"[/\\]", self.source.rstrip("/\\"))[-1]
+        readable = re.sub(r"[^\w.-]", "_", last, flags=re.ASCII)[:40]
+        return f"{readable}-{hashlib.sha256(self.source.encode()).hexdigest()[:8]}"
 
 
 def baselines_in(package: ModuleType) -> dict[str, type[Baseline]]:

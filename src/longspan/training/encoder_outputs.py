@@ -16,8 +16,8 @@ import datasets
 import numpy as np
 import torch
 from datasets import Dataset
+from datasets.utils import tqdm
 from filelock import FileLock
-from tqdm import tqdm
 
 from longspan.data.batches.streams import Stream, pad
 from longspan.data.sources.announcements import note

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from datasets import Dataset
+from datasets.utils import tqdm
 from jaxtyping import Bool
 from torch import Tensor
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from longspan.data.batches.by_length import LengthBatches, padded_length, padding_fraction
@@ -314,12 +314,14 @@ def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> 
 
 def _in_evaluation(model: PreTrainedModel, compute: Callable[[], T]) -> T:
     """Return what `compute` does in each process, with the model in evaluation mode."""
-    was_training = model.training
+    if not model.training:
+        # Switching all modules takes as long as a short text, and other threads may use them.
+        return processes.in_each(compute)
     model.eval()
     try:
         return processes.in_each(compute)
     finally:
-        model.train(was_training)
+        model.train()
 
 
 def _computed(

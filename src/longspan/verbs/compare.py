@@ -16,11 +16,12 @@ from longspan import mixers, recipes, report
 from longspan.errors import UserError
 from longspan.machine import imports, locks
 from longspan.models.backbone import known_to
+from longspan.recipes.keys import placed
 from longspan.report import SPLITS, pictures
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.results.scores import Scores
-from longspan.tasks.base import Baseline, Recipe
+from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.verbs import budget, fitting, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
@@ -37,9 +38,11 @@ def compare(
     overrides: Sequence[str] = (),
     run: Path | str | None = None,
     *,
+    data: Any = None,
     baselines: Sequence[str] = (),
     minutes: float = 0.0,
     allow_imports: Iterable[str] = (),
+    **settings: Any,
 ) -> Comparison:
     """Train each mixer with seeds 0 to `seeds - 1`, one process after another, and summarise the runs.
 
@@ -52,26 +55,48 @@ def compare(
         seeds: Runs of each mixer.
         overrides: As for `longspan.recipes.load`.
         run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
+        data: A path, or data in memory, as for `longspan.train`; by default, the recipe's.
         baselines: What else to set beside the mixers: names of the task's baselines (`Task.baselines`), such as
-            "tfidf" and "nb" for documents with one class, "ngram" for language models. Each is fitted once, to the
-            same splits; settings of model and training do not matter to it.
+            "tfidf" and "nb" for documents with one class, "ngram" for language models; "embeddings:MODEL" with the name
+            or the folder of a model of sentence embeddings. Each is fitted once, to the same splits; settings of model
+            and training do not matter to it.
         minutes: Time for the training of each run, validations included, instead of a number of epochs or steps: see
             `training.max_minutes`. Only `training.num_train_epochs` among `overrides` still is a limit. 0 is no limit.
         allow_imports: Packages or modules that dotted paths may import.
+        settings: Keys of the recipe by their names, as for `longspan.train`.
 
     Returns:
         The runs, those that failed with their errors, and a summary by mixer: also written to `comparison.json`,
         `comparison.md` and, with mixers, `comparison.png`.
 
     Raises:
-        UserError: An unknown mixer, baseline or recipe, or a package that a baseline needs and that is missing, before
-            anything is trained; a folder that holds a run of another recipe; or no run succeeded.
+        UserError: An unknown mixer, baseline or recipe, or a package or model that a baseline needs and that is
+            missing, before anything is trained; a folder that holds a run of another recipe; or no run succeeded.
     """
     for what, names in (("mixers", mixers), ("baselines", baselines)):
         if isinstance(names, str):
             raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
     with imports.allow(*allow_imports):
-        return _compare(str(recipe), _once(mixers), _once(baselines), seeds, overrides, run, minutes)
+        changed = _Changes(overrides, settings, data)
+        return _compare(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Changes:
+    """What is other than in the recipe."""
+
+    overrides: Sequence[str]
+    settings: Mapping[str, Any]
+    data: Any
+
+    def applied(self, recipe: str, before: Sequence[str] = ()) -> Recipe:
+        """Return the recipe with these changes, after those of `before`."""
+        changed = recipes.load(recipe, [*before, *self.overrides], settings=self.settings)
+        return changed if self.data is None else changed.reading(self.data)
+
+    def told(self, recipe: str, task: Task) -> list[str]:
+        """Return them as overrides, but for the data."""
+        return [*self.overrides, *(f"{key}={value}" for key, value in placed(self.settings, task, recipe).items())]
 
 
 def _once(names: Sequence[str]) -> list[str]:
@@ -83,7 +108,7 @@ def _compare(
     names: Sequence[str],
     others: Sequence[str],
     seeds: int,
-    overrides: Sequence[str],
+    changes: _Changes,
     run: Path | str | None,
     minutes: float,
 ) -> Comparison:
@@ -94,7 +119,8 @@ def _compare(
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)
-    base = _base(recipe, names, overrides)
+    base = _base(recipe, names, changes)
+    overrides = changes.told(recipe, base.task)
     if minutes:
         base = _with_budget(base, minutes, overrides)
     budget.check(base)
@@ -114,19 +140,20 @@ def _compare_in(
     recipe: str,
     base: Recipe,
     plan: Sequence[tuple[str, int, Recipe]],
-    kinds: Mapping[str, type[Baseline]],
+    kinds: Mapping[str, Baseline],
     overrides: Sequence[str],
 ) -> Comparison:
     """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
-    for name in kinds:
-        _check_settings(folder / f"baseline-{name}", fitting.recipe_of(base))
+    places = {name: folder / fitting.folder_name(name, found) for name, found in kinds.items()}
+    for place in places.values():
+        _check_settings(place, fitting.recipe_of(base))
     for name, seed, wanted in plan:
         run_dir = folder / f"{name}-{seed}"
         _check_settings(run_dir, budget.recorded(wanted, run_dir))
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
-        made = ComparedBaseline(name, does, str(folder / f"baseline-{name}"))
+        made = ComparedBaseline(name, does, str(places[name]))
         counted.append(_fitted(made, fitting.recipe_of(base), f"[{number}/{total}]", kind))
     runs = []
     for number, (name, seed, wanted) in enumerate(plan, 1 + len(kinds)):
@@ -149,13 +176,13 @@ def _compare_in(
     return result
 
 
-def _base(recipe: str, names: Sequence[str], overrides: Sequence[str]) -> Recipe:
+def _base(recipe: str, names: Sequence[str], changes: _Changes) -> Recipe:
     """Return the recipe with all options that it or the overrides hold for any of the compared mixers."""
     if not names:
-        return recipes.load(recipe, overrides)
+        return changes.applied(recipe)
     own = recipes.load(recipe).model.get("mixers", ["additive"])
     used = dict.fromkeys([*own, *(mixer for name in names for mixer in name.split("+"))])
-    return recipes.load(recipe, [f"model.mixers={json.dumps(list(used))}", *overrides])
+    return changes.applied(recipe, [f"model.mixers={json.dumps(list(used))}"])
 
 
 def _with_budget(base: Recipe, minutes: float, overrides: Sequence[str]) -> Recipe:

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from longspan import recipes
+from longspan.data.config import SourceData
 from longspan.data.sources.announcements import note
+from longspan.data.sources.files.addresses import is_copy, named
+from longspan.data.sources.in_memory import with_data
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.results.outputs import folder_in, write_json
@@ -19,7 +22,7 @@ _OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 
 def evaluate(
     run: Run | Path | str,
-    data: str | None = None,
+    data: Any = None,
     split: str | None = None,
     overrides: Sequence[str] = (),
     *,
@@ -31,8 +34,8 @@ def evaluate(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
-        data: A file or folder in any form a recipe's `data.path` takes; all of it is scored unless it has its own
-            splits. None means the run's own data.
+        data: A file or folder in any form a recipe's `data.path` takes, or data in memory, as for `longspan.train`;
+            all of it is scored unless it has its own splits. None means the run's own data.
         split: Which split to score; by default test, or validation where there is no test split, which is then told.
         overrides: How the data are read where that differs from training, as for `longspan.recipes.load`, such as
             ["data.encoding=auto", "data.label_column=stars"].
@@ -84,33 +87,30 @@ def with_data_settings(run: Run, overrides: Sequence[str]) -> Run:
     return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=recipe.data))
 
 
-def load_split(run: Run, data: str | None, split: str | None) -> tuple[Any, dict[str, int], str, str]:
+def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, int], str, str]:
     """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from.
 
     Without a `split` it is the test split, or the validation split where there is no other.
     """
     config, task = run.recipe.data, run.task
     if data is not None:
-        config = dataclasses.replace(
-            config,
-            path=str(data),
-            train="",
-            validation="",
-            test="",
-            validation_fraction=0.0,
-            test_fraction=0.0,
-            classes=0,
-            files_per_class=0,
-        )
+        config = with_data(config, task.columns(config), data)
+        config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0)
     loaded = task.splits(config)
     if data is not None and set(loaded.splits) == {"train"}:
-        return loaded.splits["train"], loaded.skipped, "all", data
+        return loaded.splits["train"], loaded.skipped, "all", _source(config, "train")
     if split is None:
         split = "validation" if "test" not in loaded.splits and "validation" in loaded.splits else "test"
     if split not in loaded.splits:
         found = ", ".join(loaded.splits)
         raise UserError(
-            f"expected a split {split!r} in {data or config.path or 'the data of this run'!r}, got only {found}; name "
-            "one with --split, or other data with --data."
+            f"expected a split {split!r} in {_source(config, split) or 'the data of this run'!r}, got only {found}; "
+            "name one with --split, or other data with --data."
         )
-    return loaded.splits[split], loaded.skipped, split, data or getattr(config, split) or config.path
+    return loaded.splits[split], loaded.skipped, split, _source(config, split)
+
+
+def _source(config: SourceData, split: str) -> str:
+    """Return what results say a split is from."""
+    path = getattr(config, split) or config.path
+    return named(path) if is_copy(path) else str(path)

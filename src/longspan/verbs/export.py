@@ -1,12 +1,13 @@
-"""Write a trained model as a program that runs without longspan: `export`."""
+"""Write a trained model for others: as a program that runs without longspan, or for the Hub: `export`."""
 
+import contextlib
 import copy
 import dataclasses
 import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
-from longspan.programs import making, onnx
+from longspan.programs import hub, making, onnx
 from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
@@ -38,6 +39,8 @@ TOLERANCE = 1e-4
 #: With 8 bits, a number that lies between two steps of 1/127 may fall to either.
 INT8_TOLERANCE = 2e-2
 _MARK = "export.json"
+#: What every export of one kind has: nothing else is replaced.
+_MARKS = (_MARK, hub.FILE)
 #: Texts that a program is checked and timed on, and their longest; documents that 8 bits are scored on.
 _TEXTS, _TOKENS, _SCORED = 32, 4096, 1000
 #: Positions of a batch of several texts: attention to all positions stores the square of its length for each text.
@@ -59,11 +62,15 @@ def export(
 ) -> Export:
     """Write a run's model as a program for rows of any number and length, and check it on real text.
 
+    The format "hub" writes the model itself, for whoever loads it with `trust_remote_code=True` and has longspan
+    installed: see `longspan.programs.hub`. It reads no data.
+
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         out: The folder to write, complete or not at all: the program, the processor, the labels and a README with the
             lines that load and run it. By default `export-FORMAT` in the run folder.
-        format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx).
+        format: "torch" for a file of torch.export (model.pt2), "onnx" for onnxruntime and others (model.onnx), "hub"
+            for a folder that transformers loads without importing longspan.
         int8: Whether linear layers compute in 8 bits. Then the program is also timed against the one in float32, and
             both models are scored.
         data: A file or folder with other text to check on, as `longspan.predict` reads it; with `int8` it needs what
@@ -77,12 +84,24 @@ def export(
         UserError: An unknown format, packages that are missing, `out` exists, no such run, no text to check on, a model
             that cannot be exported, or a program whose outputs are not the model's.
     """
-    check_choice("format", format, FORMATS)
+    check_choice("format", format, [*FORMATS, "hub"])
+    if format == "hub":
+        for name, given in (("int8", int8), ("data", data), ("split", split)):
+            if given:
+                raise UserError(
+                    f"expected --{name} with a program (--format {' or '.join(FORMATS)}), got it with --format hub, "
+                    "which writes the model as it is; leave it out."
+                )
     if format == "onnx":
         onnx.require_packages()
     if out is not None:
         _check_out(Path(out), overwrite)
     loaded = as_run(run, checkpoint, allow_imports)
+    folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
+    if format == "hub":
+        hub.check(loaded)
+        with _replacing(folder, overwrite) as (fresh, _):
+            return hub.write(fresh, loaded, folder, TOLERANCE)
     if encoder := loaded.model.config.embeddings.pretrained:
         raise UserError(
             f"expected a model that reads tokens by itself to export, got one with the pretrained encoder "
@@ -91,7 +110,6 @@ def export(
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.
         loaded.task.token_rows(loaded, Dataset.from_dict({}))
-    folder = Path(out) if out is not None else loaded.folder / f"export-{format}{'-int8' if int8 else ''}"
     _check_out(folder, overwrite)
     if data is None or int8:
         examples, _, split, source = load_split(loaded, data, split)
@@ -105,16 +123,13 @@ def export(
     texts = [ids[:longest] for ids in _texts(loaded, examples)]
     batches = _batches(texts, int(next(iter(loaded.processor.streams.values())).fill))
     file, save, load = FORMATS[format]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
-        fresh = Path(beside, "fresh")
-        fresh.mkdir()
+    with _replacing(folder, overwrite) as (fresh, beside):
         save(making.export_program(model, longest), fresh / file)
         program = load(fresh / file)
         difference = _check(program, model, batches, TOLERANCE)
         told = None
         if int8:
-            plain = Path(beside, file)
+            plain = beside / file
             (fresh / file).rename(plain)
             small, layers = quantized(model, lambda other: other(**_named(batches[-1])))
             if not layers:
@@ -141,12 +156,24 @@ def export(
             int8=told,
         )
         _write_rest(fresh, loaded, model, result)
+    return result
+
+
+@contextlib.contextmanager
+def _replacing(folder: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
+    """Yield a new folder, which takes the place of `folder` at the end, and one that goes away; see `_check_out`."""
+    _check_out(folder, overwrite)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        beside = Path(temporary)
+        fresh = beside / "fresh"
+        fresh.mkdir()
+        yield fresh, beside
         # Something may have come there meanwhile.
         _check_out(folder, overwrite)
         if folder.exists():
-            folder.rename(Path(beside, "old"))
+            folder.rename(beside / "old")
         fresh.rename(folder)
-    return result
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -155,7 +182,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise UserError(f"{str(out)!r} exists; choose another folder, or replace it with --overwrite.")
     # Nothing else is ever deleted, as at a mistyped path.
-    if out.is_symlink() or not (out / _MARK).is_file():
+    if out.is_symlink() or not any((out / mark).is_file() for mark in _MARKS):
         raise UserError(f"expected an exported model in {str(out)!r} to replace, got something else; choose another.")
 
 

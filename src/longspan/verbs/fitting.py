@@ -18,21 +18,44 @@ from longspan.machine.environment import peak_memory
 from longspan.machine.session import quieten_transformers
 from longspan.results.outputs import write_json
 from longspan.tasks.base import Baseline, Recipe, Task
+from longspan.tasks.baselines import ModelBaseline
 
 
-def find(task: Task, name: str) -> type[Baseline]:
+def find(task: Task, name: str) -> Baseline:
     """Return a task's baseline.
 
+    Args:
+        task: The task.
+        name: The baseline's name; for a `ModelBaseline`, with its model after a colon.
+
     Raises:
-        UserError: There is none of that name, or a package that it needs is not installed.
+        UserError: There is none of that name, its model is not on this machine, or a package that it needs is not
+            installed.
     """
     known = task.baselines()
-    if name not in known:
-        hint = suggestion(name, known) if known else "leave --baselines out, as it has none."
-        raise UserError(f"the task {task.name!r} has no baseline {name!r}; {hint}")
-    for package in known[name].packages:
-        imports.require(package, f"the baseline {name!r}", "'longspan[baselines]'")
-    return known[name]
+    plain, colon, model = name.partition(":")
+    if plain not in known:
+        hint = suggestion(plain, known) if known else "leave --baselines out, as it has none."
+        raise UserError(f"the task {task.name!r} has no baseline {plain!r}; {hint}")
+    kind = known[plain]
+    for package in kind.packages:
+        imports.require(package, f"the baseline {plain!r}", "'longspan[baselines]'")
+    if issubclass(kind, ModelBaseline):
+        if not model:
+            raise UserError(
+                f"the baseline {plain!r} expected the name or the folder of a model after a colon, got none; write, "
+                f"for example, {plain}:{kind.example}."
+            )
+        return kind(model)
+    if colon:
+        raise UserError(f"the baseline {plain!r} expected no model, got {name!r}; write {plain}.")
+    return kind()
+
+
+def folder_name(name: str, baseline: Baseline) -> str:
+    """Return the name of a baseline's folder in a comparison; each model has its own."""
+    model = f"-{baseline.label()}" if isinstance(baseline, ModelBaseline) else ""
+    return f"baseline-{name.partition(':')[0]}{model}"
 
 
 def recipe_of(recipe: Recipe) -> Recipe:
@@ -55,7 +78,7 @@ def fit(recipe: Recipe, name: str, folder: Path) -> None:
             f"expected a folder without results for the baseline {name!r}, got {str(folder / 'metrics.json')!r}; fit "
             f"it with `longspan compare RECIPE --baselines {name}`."
         )
-    found = find(recipe.task, name)().fit(recipe)
+    found = find(recipe.task, name).fit(recipe)
     metrics = {
         "baseline": name,
         "task": recipe.task.name,

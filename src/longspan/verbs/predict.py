@@ -1,12 +1,14 @@
 """Apply a trained model to examples, in order and in constant memory: `predict`."""
 
 import dataclasses
+import itertools
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from longspan.data.columns.values import described
 from longspan.data.sources.announcements import note
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
@@ -20,7 +22,7 @@ from longspan.verbs.runs import as_run
 
 def predict(
     run: Run | Path | str,
-    source: Path | str | Sequence[Path | str] | Iterable[Row],
+    source: Any,
     *,
     overrides: Sequence[str] = (),
     text_column: str | None = None,
@@ -37,8 +39,9 @@ def predict(
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         source: What training reads, without its labels: a table, a text file or HTML page, a folder of these with
             any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
-            `longspan.data.sources.paths.read_paths`, which reads them. Rows from there may be given instead. A limited
-            number of them is read ahead.
+            `longspan.data.sources.paths.read_paths`, which reads them. Or data in memory: a DataFrame, a
+            `datasets.Dataset`, a dict of columns, or a list or iterator of texts, of dicts, or of rows from
+            `read_paths`. A limited number of rows is read ahead.
         overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
         text_column: The column with the documents; by default, as in training, and so on:
         encoding: The encoding of files, or "auto".
@@ -56,32 +59,47 @@ def predict(
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
     loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
-    paths = _paths(source)
-    if paths is None:
-        return _noting_truncation(loaded, loaded.task.predict(loaded, _rows(source)))
-    given: dict[str, Any] = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
-    return _noting_truncation(loaded, loaded.task.predict(loaded, loaded.task.inputs_of(loaded, paths, data, stdin)))
+    paths = _paths(source)
+    task = loaded.task
+    rows = _in_memory(loaded, source, data) if paths is None else task.inputs_of(loaded, paths, data, stdin)
+    return _noting_truncation(loaded, loaded.task.predict(loaded, rows))
+
+
+def predict_given(run: Run, given: Any) -> Iterator[Prediction]:
+    """Yield what a model says about data in memory: as `predict`, but texts are never paths.
+
+    Raises:
+        UserError: The data cannot be used.
+    """
+    return _noting_truncation(run, run.task.predict(run, _in_memory(run, given, run.recipe.data)))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
-    """Return the paths that a source consists of; None if it consists of rows.
+    """Return the paths that a source consists of; None if it is in memory.
 
     Raises:
-        UserError: It is a text, or several.
+        UserError: It is a text, or texts and paths.
     """
     if isinstance(source, Path | str):
-        source = [source]
-    elif not isinstance(source, Sequence) or not all(isinstance(path, Path | str) for path in source):
-        return None
-    for path in source:
-        if _is_text(str(path)):
+        if _is_text(str(source)):
             raise UserError(
-                f"expected paths of files or folders, got the text {reprlib.repr(str(path))}; write texts into a file, "
-                "one in each line, and give its path."
+                f"expected the path of a file or folder, got the text {reprlib.repr(str(source))}; give a list of "
+                "texts."
             )
-    return list(source)
+        return [source]
+    if not isinstance(source, list | tuple) or not all(isinstance(path, Path | str) for path in source):
+        return None
+    texts = [path for path in source if isinstance(path, str) and _is_text(path)]
+    if texts and len(texts) < len(source):
+        other = next(path for path in source if path not in texts)
+        raise UserError(
+            f"expected either texts or paths of files and folders, got the text {reprlib.repr(texts[0])} and what "
+            f"looks like the path {reprlib.repr(str(other))}; give only one kind, or texts as {{column: texts}}."
+        )
+    return None if texts else list(source)
 
 
 def _is_text(path: str) -> bool:
@@ -94,25 +112,24 @@ def _is_text(path: str) -> bool:
     return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
 
 
-def _rows(source: Any) -> Iterator[Row]:
-    """Yield the rows of a source, which must have no others.
+def _in_memory(run: Run, given: Any, data: Any) -> Iterator[Row]:
+    """Return the rows of data in memory, or those that were read before.
 
     Raises:
-        UserError: Something is no row.
+        UserError: It is neither, or lacks a column.
     """
-    if isinstance(source, Mapping) or not isinstance(source, Iterable):
-        raise _no_rows(source)
-    for row in source:
-        if not isinstance(row, Row):
-            raise _no_rows(row)
-        yield row
-
-
-def _no_rows(found: Any) -> UserError:
-    return UserError(
-        "expected paths of files or folders, or rows from `longspan.data.sources.paths.read_paths`, got "
-        f"{reprlib.repr(found)}; write the data into a file, such as one of JSON lines, and give its path."
-    )
+    if isinstance(given, Iterator):
+        first = list(itertools.islice(given, 1))
+        given = itertools.chain(first, given)
+        if first and isinstance(first[0], Row):
+            return given
+    elif isinstance(given, list) and given and isinstance(given[0], Row):
+        return iter(given)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UserError(
+            f"expected a list of texts, a DataFrame or a Dataset, got {described(given)}; give one of them."
+        )
+    return run.task.inputs_in_memory(run, given, data)
 
 
 def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[Prediction]:

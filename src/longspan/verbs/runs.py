@@ -19,6 +19,7 @@ from longspan import recipes
 from longspan.data.processor import json_object
 from longspan.errors import UserError, nearest, suggestion
 from longspan.errors.hints import expectation, matches
+from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
@@ -80,12 +81,13 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
     return Run(folder, model.to(_device()).eval(), recipe.task.processor.from_pretrained(source), recipe, step)
 
 
-def as_run(run: Run | Path | str, checkpoint: int | str | None, allow_imports: Iterable[str]) -> Run:
-    """Return a run that is loaded, or load it; see `load_run`.
+def as_run(run: Any, checkpoint: int | str | None, allow_imports: Iterable[str]) -> Run:
+    """Return a run that is loaded, or load it: a `Run`, a `longspan.TrainedRun` or the path of a run folder.
 
     Raises:
         UserError: It is loaded, and a checkpoint is asked for; or from `load_run`.
     """
+    run = getattr(run, "loaded", run)
     if not isinstance(run, Run):
         return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports)
     if checkpoint is not None:
@@ -289,15 +291,13 @@ def _first_line(error: Exception) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress transformers' loading report and progress bar: `_model` reports problems in one sentence."""
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        yield
+        with hidden_bars():
+            yield
     finally:
         logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
 
 
 def _device() -> torch.device:

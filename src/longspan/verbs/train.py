@@ -17,6 +17,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from longspan import recipes
 from longspan.errors import UserError, check_choice
 from longspan.machine import imports
+from longspan.machine.bars import hidden_bars
 from longspan.machine.environment import peak_memory
 from longspan.machine.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
@@ -35,6 +36,7 @@ from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
 from longspan.verbs import budget, run_folders, starting
 from longspan.verbs.run_folders import CHECKPOINTS, UNFINISHED, Start
+from longspan.verbs.trained import TrainedRun, trained
 
 
 class Interrupted(KeyboardInterrupt):
@@ -49,9 +51,11 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     finish: bool = False,
+    data: Any = None,
     allow_imports: Iterable[str] = (),
     progress: bool = True,
-) -> TrainingResult:
+    **settings: Any,
+) -> TrainedRun:
     """Train a recipe and fill a run folder with the trained model, its scores, and all that is needed to repeat it.
 
     The model kept is that of the best epoch on the validation split, or the last with `load_best_model_at_end=false`;
@@ -69,24 +73,29 @@ def train(
         overwrite: Replace a `run` that exists.
         finish: Make a complete run of the last checkpoint in `run`, without further training steps. With
             `load_best_model_at_end` the model where training was stopped is scored, too, and the best so far is kept.
+        data: What to learn from instead: a path, a DataFrame of pandas or polars, a `datasets.Dataset`, a dict of
+            columns, a pair of inputs and targets, a list of dicts, or a dict of splits with any of these.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
         progress: Whether to show progress bars on standard error.
+        settings: Keys of the recipe by their names, such as `dim=128, num_train_epochs=3`: see `longspan.recipes.load`.
 
     Raises:
         UserError: when `run` exists and none of `resume`, `overwrite` and `finish` is set, or more than one, when
             there is nothing to resume or to finish, or when recipe or data are invalid.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
-    with imports.allow(*allow_imports):
+    with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
         start = run_folders.how(resume=resume, overwrite=overwrite, finish=finish)
-        loaded = recipe if isinstance(recipe, Recipe) else recipes.load(str(recipe), overrides)
-        if overrides and isinstance(recipe, Recipe):
+        loaded = recipe if isinstance(recipe, Recipe) else recipes.load(str(recipe), overrides, settings=settings)
+        if (overrides or settings) and isinstance(recipe, Recipe):
             raise UserError(
                 "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
             )
+        if data is not None:
+            loaded = loaded.reading(data)
         loaded.require_data()
         run = run or run_folders.named(recipe, start) or Path("runs", loaded.name)
-        return _train(loaded, Path(run), start, progress)
+        return trained(_train(loaded, Path(run), start, progress))
 
 
 def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def test_evaluate_and_predict(run: Path, tmp_path: Path, command: Command) -> No
     code, out, _ = command("evaluate", str(run))
     assert code == 0
     assert "the training mean" in out
-    assert "MAE of the training mean" in out
+    # Headers may be wrapped.
+    assert re.search(r"MAE of\b", out)
     width, height = drawn(run / "evaluation" / "predicted.png")
     assert width > height
     (tmp_path / "new.jsonl").write_text('{"text": "great film w1"}\n{"text": "awful film w1"}\n', encoding="utf-8")

@@ -148,7 +148,7 @@ def test_any_recipe_starts_from_it(trained, animals, tmp_path):
 
 def test_neighbours_against_counts_written_out(texts):
     recipe = recipes.load("masked-words", [f"data.path={texts}", *SMALL, *ROWS, "training.masked_share=0.3"])
-    fitted = fitting.find(recipe.task, "neighbours")().fit(recipe)
+    fitted = fitting.find(recipe.task, "neighbours").fit(recipe)
     assert fitted.chosen["discount"] in (0.5, 0.75, 0.9)
     assert fitted.scores["validation"].accuracy > 0.7
     documents = [np.array(ids) for ids in ([5, 6, 7], [5, 8, 7], [5, 6, 9], [], [7])]

@@ -14,6 +14,7 @@ from datasets.exceptions import DatasetsError
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Words
+from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import encoding_name, mend
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.full_disk import needing_room
@@ -137,8 +138,8 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         file = document_file(path.resolve(), printable(path.name))
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
     rows = partial(read_table, path, schema)
-    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
-    source = Source(printable(path.name), table, rows)
+    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _filesclass_names(schema, rows)]
+    source = Source(named(path), table, rows)
     return _joined(source, schema) if schema.joined else source
 
 
@@ -166,7 +167,7 @@ def _facts(files: Sequence[DocumentFile]) -> list[Any]:
     return [list(file) for file in files]
 
 
-def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
+def _filesclass_names(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
     """Return a hash of the files that a table names, missing ones included; empty if it names none.
 
     Files may change, appear or disappear while the table stays the same.
@@ -259,16 +260,16 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(dataset.select_columns(used), 1):
-            cells = {column: _named(row[column], kind) for column, kind in kinds.items()}
+            cells = {column: class_names(row[column], kind) for column, kind in kinds.items()}
             yield schema.row(cells, f"{name}, row {number}", folder)
 
-    return Source(name, [dataset._fingerprint, schema.facts, _files_named(schema, rows)], rows)
+    return Source(name, [dataset._fingerprint, schema.facts, _filesclass_names(schema, rows)], rows)
 
 
-def _named(value: Any, kind: Any) -> Any:
-    """Replace class numbers by class names, if the data set has them."""
+def class_names(value: Any, kind: Any) -> Any:
+    """Return a cell with the names of classes in place of their numbers, if the data set has them."""
     if isinstance(kind, List) and isinstance(value, list):
-        return [_named(item, kind.feature) for item in value]
+        return [class_names(item, kind.feature) for item in value]
     if isinstance(kind, ClassLabel):
         # The Hub's convention for test sets with secret labels is -1.
         return None if value is None or value < 0 else kind.int2str(value)

@@ -209,9 +209,13 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """Return the Rust tokenizer, without the truncation and padding set by its file or an earlier call."""
     backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
+    # Only where needed: a change while another thread encodes is an error.
+    if backend.truncation is not None:
+        backend.no_truncation()
+    if backend.padding is not None:
+        backend.no_padding()
+    if backend.encode_special_tokens != tokenizer.split_special_tokens:
+        backend.encode_special_tokens = tokenizer.split_special_tokens
     return backend
 
 

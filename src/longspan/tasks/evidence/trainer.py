@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from tqdm import tqdm
+from datasets.utils import tqdm
 from transformers import PreTrainedModel
 
 from longspan.data.batches.streams import Stream

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from datasets.utils import tqdm
 from transformers import PreTrainedModel
 
 from longspan.errors import UserError, check_choice

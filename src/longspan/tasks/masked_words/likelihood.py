@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from datasets.utils import tqdm
 from torch import Tensor
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from longspan.models.losses import CHUNK, IGNORED

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
+from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import other
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of
@@ -19,7 +20,6 @@ from longspan.data.sources.formats.schema import Schema, schema_of
 from longspan.data.sources.formats.tab_separated import read_unquoted
 from longspan.data.sources.locating import Source, find
 from longspan.errors import UserError
-from longspan.machine.printing import printable
 from longspan.tasks.recommendation.catalogue import (
     PACKAGE,
     UNKNOWN_CANDIDATES,
@@ -126,7 +126,7 @@ def read_impressions(
     )
     if data.encoding == AUTO and path.suffix != ".parquet" and (found := other(encoding_of(path, AUTO))):
         counts.encodings[found] += len(rows)
-    return _checked(rows, Source(printable(path.name), facts, lambda: iter(())), schema, data, counts, news, clicks)
+    return _checked(rows, Source(named(path), facts, lambda: iter(())), schema, data, counts, news, clicks)
 
 
 def _mind_rows(path: Path, encoding: str) -> Iterator[Shown]:

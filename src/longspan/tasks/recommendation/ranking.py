@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from datasets.utils import tqdm
 from torch import Tensor
-from tqdm import tqdm
 
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.columns.kinds import Column
+from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.opening import examine, expand, packed_suffix
 from longspan.data.sources.formats.conll import list_splits
 from longspan.data.sources.formats.folders import SPLIT_NAMES, is_folder, sub_folders, visible
@@ -17,7 +18,6 @@ from longspan.data.sources.formats.tab_separated import first_fields
 from longspan.data.sources.formats.tables import FORMATS, PLAIN, column_names
 from longspan.data.sources.locating import SPLITS
 from longspan.errors import UserError, did_you_mean
-from longspan.machine.printing import printable
 from longspan.tasks.recommendation.columns import chosen, impression_columns, news_columns
 from longspan.tasks.recommendation.options import RecommendationData
 
@@ -138,7 +138,7 @@ def table_schema(
             usual = getattr(RecommendationData, column.setting)
             if name not in present and (usual in present or column.required or not predicting):
                 raise UserError(
-                    f"expected a column {name!r} in {printable(Path(path).name)}, got {', '.join(map(repr, present))}; "
+                    f"expected a column {name!r} in {named(path)}, got {', '.join(map(repr, present))}; "
                     + (did_you_mean(name, present) or f"set data.{column.setting} to one of them.")
                 )
     return schema
@@ -159,8 +159,8 @@ def _location(path: Path, data: RecommendationData) -> Location:
     if packed_suffix(path) in (".tsv", PLAIN):
         fields = first_fields(path, data.encoding)
         shown = len(fields) == len(BEHAVIORS) and _SHOWN.fullmatch(fields[-1])
-        named = path.name.startswith("behaviors.") and data.candidates_column not in fields
-        if shown or named:
+        as_mind = path.name.startswith("behaviors.") and data.candidates_column not in fields
+        if shown or as_mind:
             return Location(path, "mind")
     if packed_suffix(path) == PLAIN:
         return Location(path, "log")
@@ -174,7 +174,7 @@ def _location(path: Path, data: RecommendationData) -> Location:
         hints = (hint for name in names if (hint := did_you_mean(name, wanted)))
         raise UserError(
             f"expected impressions, with a column {data.history_column!r} or {data.candidates_column!r}, or a click "
-            f"log, with {data.text_column!r}, in {printable(path.name)}, got {', '.join(map(repr, names))}; "
+            f"log, with {data.text_column!r}, in {named(path)}, got {', '.join(map(repr, names))}; "
             + next(hints, "rename columns, or set data.text_column, data.history_column and so on.")
         )
     return Location(path, "log", tuple(names))

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
@@ -123,6 +124,12 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
                         yield Row({**impression, "catalogue": found.catalogue}, impression["where"], "")
         if skipped:
             note(report.left_out(skipped).lower().removesuffix("."))
+
+    def inputs_in_memory(
+        self, run: Run[RecommendationData, TrainingOptions], given: Any, data: RecommendationData
+    ) -> Iterator[Row]:
+        # A user's clicks are found among all rows.
+        return self.inputs_of(run, list(settings_for(given, self.inputs(data), data).values()), data, None)
 
     def prepare(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> PreparedItems:
         data = recipe.data

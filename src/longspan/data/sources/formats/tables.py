@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longspan.data.columns.kinds import Words
+from longspan.data.sources.files.addresses import is_copy, named, row_of
 from longspan.data.sources.files.decoding import broken, is_damaged, open_text, other
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
@@ -157,19 +158,21 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
         raise UserError(
             f"expected a parquet file, got an error for {str(path)!r} ({problem}); write it again."
         ) from None
-    name = printable(path.name)
+    name = named(path)
     with file:
         present = file.schema_arrow.names
         schema.check_present(name, present)
         names = [source for source in schema.sources if source in present]
         number = 0
+        # Data in memory are in no folder.
+        folder = Path.cwd() if is_copy(path) else path.parent
         try:
             for batch in file.iter_batches(batch_size=64, columns=names):
                 values = [_undecoded(batch.column(source)).to_pylist() for source in names]
                 for cells in zip(*values, strict=True):
                     number += 1
                     cells_by_name = dict(zip(names, cells, strict=True))
-                    yield schema.row(cells_by_name, f"{name}, row {number}", path.parent)
+                    yield schema.row(cells_by_name, row_of(path, number), folder)
         except (pa.ArrowException, OSError) as error:
             problem = str(error).splitlines()[0]
             raise UserError(f"{name} is damaged after row {number} ({problem}); write it again.") from None

@@ -1,0 +1,351 @@
+"""Data that are in memory: frames, data sets of `datasets`, lists and iterators.
+
+To train on, they are copied into a file in the cache of data sets, named after its contents (`settings_for`). So they
+are read, split, checked and cached like any other file, by other processes too, and a run that is continued finds them.
+To predict from, they are read row by row (`rows_of`).
+"""
+
+import dataclasses
+import hashlib
+import os
+import sys
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import ClassLabel, Dataset, DatasetDict, List, config
+
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.values import described, listed, shown
+from longspan.data.sources.files.addresses import IN_MEMORY
+from longspan.data.sources.files.full_disk import needing_room
+from longspan.data.sources.formats.folders import SPLIT_NAMES
+from longspan.data.sources.formats.schema import Row, Schema, schema_of
+from longspan.data.sources.locating import class_names
+from longspan.errors import UserError
+
+_ROWS = 256
+"""Rows of a table that become Python objects together."""
+
+
+def is_path(data: Any) -> bool:
+    """Return whether data are named, by a path or an address, rather than given."""
+    return isinstance(data, str | os.PathLike)
+
+
+def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[str, str]:
+    """Return the settings that name data: `path`, or `train`, `validation` and `test`.
+
+    Args:
+        data: A path; or a table: a DataFrame of pandas or polars (anything with Arrow's C stream interface), a
+            `datasets.Dataset`, a dict of columns, a list or iterator of rows (dicts, pairs of input and target, or
+            inputs alone), a pair of inputs and targets; or a dict of splits, or `DatasetDict`, of these.
+        columns: What the task reads.
+        settings: The names of the columns: see `longspan.data.sources.formats.schema.schema_of`.
+
+    Raises:
+        UserError: It is none of these, has no rows, or its columns differ in length, mix types, or have one name. Which
+            columns there must be is for those to say who read the copy.
+    """
+    if is_path(data):
+        return {"path": os.fspath(data)}
+    if not isinstance(data, Mapping) or SPLIT_NAMES.keys().isdisjoint(data):
+        return {"path": str(_kept(data, columns, settings))}
+    if not isinstance(data, DatasetDict) and (others := [name for name in data if name not in SPLIT_NAMES]):
+        raise UserError(f"expected splits called {', '.join(SPLIT_NAMES)}, got {others[0]!r} among them; rename it.")
+    found: dict[str, str] = {}
+    for name, part in data.items():
+        if name not in SPLIT_NAMES:
+            # As of a data set of the Hub.
+            continue
+        split = SPLIT_NAMES[name]
+        if split in found:
+            raise UserError(f"expected one {split} split, got two, the second called {name!r}; join them.")
+        found[split] = os.fspath(part) if is_path(part) else str(_kept(part, columns, settings, split))
+    return found
+
+
+def with_data(settings: Any, columns: Sequence[Column], data: Any) -> Any:
+    """Return settings with other data in place of all that they name.
+
+    Args:
+        settings: A `longspan.data.config.SourceData`.
+        columns: What the task reads.
+        data: A path, or data in memory, as for `settings_for`.
+
+    Raises:
+        UserError: See `settings_for`.
+    """
+    nothing: dict[str, Any] = dict.fromkeys(("path", "train", "validation", "test"), "")
+    nothing |= {"classes": 0, "files_per_class": 0}
+    return dataclasses.replace(settings, **{**nothing, **settings_for(data, columns, settings)})
+
+
+def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row]:
+    """Read data row by row; of an iterator, only as many rows as are asked for.
+
+    Args:
+        data: A table, as for `settings_for`.
+        columns: What is read.
+        settings: The names of the columns.
+
+    Raises:
+        UserError: It is no table, or lacks a column: at once where that can be told.
+    """
+    schema, what = schema_of(columns, settings), _what(data)
+    if _is_rows(data):
+        found: Iterator[Mapping[str, Any]] = _cells(data, what, schema)
+        first = list(islice(found, 1))
+        if first:
+            schema.check_present(f"the {what}", list(first[0]))
+        found = chain(first, found)
+    else:
+        table = _table(data, what, schema)
+        schema.check_present(f"the {what}", table.column_names)
+        names = [name for name in schema.sources if name in table.column_names]
+        found = (row for batch in table.select(names).to_batches(_ROWS) for row in batch.to_pylist())
+    return (
+        schema.row({name: _plain(cell) for name, cell in cells.items()}, named_row(f"the {what}", number), Path.cwd())
+        for number, cells in enumerate(found, 1)
+    )
+
+
+def named_row(name: str, number: int) -> str:
+    """Return the address of a row of data in memory, such as "row 17 of the DataFrame"."""
+    return f"row {number} of {name}"
+
+
+def _kept(data: Any, columns: Sequence[Column], settings: Any, split: str = "") -> Path:
+    """Return the file with a copy of a table, writing it unless it is there."""
+    what = _what(data)
+    title = f"{split} {what}".strip()
+    schema = schema_of(columns, settings)
+    table = _table(data, title, schema)
+    if not table.num_rows:
+        raise UserError(f"expected rows in the {title}, got none; give some.")
+    folder = Path(config.HF_DATASETS_CACHE, IN_MEMORY)
+    part = folder / f"{uuid.uuid4().hex}.part"
+    try:
+        with needing_room():
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(table, part)
+            with part.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            # In a folder of its own, so that its name can say what it is.
+            path = folder / digest / f"{title}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            # Written again, it would count as changed.
+            if not path.exists():
+                part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _what(data: Any) -> str:
+    """Return what messages call data."""
+    kind = type(data).__name__
+    return "pair" if _is_pair(data) else kind if kind in ("DataFrame", "Dataset", "Table", "list", "dict") else "data"
+
+
+def _is_rows(data: Any) -> bool:
+    """Return whether data are rows, one after the other, rather than columns."""
+    if isinstance(data, Mapping | str | bytes) or _is_pair(data) or _is_table(data):
+        return False
+    return isinstance(data, Iterable)
+
+
+def _is_table(data: Any) -> bool:
+    return isinstance(data, Dataset) or hasattr(data, "columns")
+
+
+def _is_pair(data: Any) -> bool:
+    """Return whether data are inputs and their targets, two columns in a tuple."""
+    return isinstance(data, tuple) and len(data) == 2 and not any(isinstance(one, str | Mapping) for one in data)
+
+
+def _table(data: Any, what: str, schema: Schema) -> pa.Table:
+    if isinstance(data, Dataset):
+        return _of_dataset(data)
+    if _is_of(data, "pandas", "DataFrame"):
+        return _joined(_of_pandas(data, what), what, schema.sources)
+    if _is_table(data) and hasattr(data, "__arrow_c_stream__"):
+        return _readable(pa.table(data))
+    if isinstance(data, Mapping):
+        return _joined({str(name): values for name, values in data.items()}, what, schema.sources)
+    if _is_pair(data):
+        _check_same_index(*data)
+        return _joined(dict(zip(_two_names(schema, what), data, strict=True)), what, schema.sources)
+    if not _is_rows(data) or isinstance(data, bytes):
+        raise UserError(
+            "expected a path, a DataFrame, a Dataset, lists, or a dict of splits of these, got a value of type "
+            f"{type(data).__name__}; give one of them."
+        )
+    rows = list(_cells(data, what, schema))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _joined({name: [row.get(name) for row in rows] for name in names}, what, schema.sources)
+
+
+def _is_of(data: Any, package: str, kind: str) -> bool:
+    """Return whether data are of a class of a package, which need not be installed."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(data, getattr(module, kind))
+
+
+def _of_dataset(data: Dataset) -> pa.Table:
+    table = data.with_format("arrow")[:]
+    for number, (name, kind) in enumerate(data.features.items()):
+        if _has_classes(kind):
+            named_cells = [class_names(cell, kind) for cell in table.column(name).to_pylist()]
+            table = table.set_column(number, name, pa.array(named_cells))
+    return _readable(table)
+
+
+def _has_classes(kind: Any) -> bool:
+    return isinstance(kind, ClassLabel) or (isinstance(kind, List) and _has_classes(kind.feature))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """Return a table without the metadata and the types that only some libraries write."""
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [pa.field(field.name, views.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _of_pandas(data: Any, what: str) -> dict[str, Any]:
+    names = [str(name) for name in data.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"expected one column of each name in the {what}, got {shown(twice[0])} twice; rename one.")
+    if not data.index.is_unique:
+        place = data.index[data.index.duplicated()][0]
+        raise UserError(
+            f"expected an index that names each row of the {what} once, got {_plain(place)!r} more than once, as after "
+            "pandas.concat; call reset_index(drop=True) if the rows are right."
+        )
+    return {name: data.iloc[:, number] for number, name in enumerate(names)}
+
+
+def _check_same_index(inputs: Any, targets: Any) -> None:
+    """Raise UserError for two Series of different rows, which pandas would join by their index."""
+    if all(_is_of(one, "pandas", "Series") for one in (inputs, targets)) and not inputs.index.equals(targets.index):
+        raise UserError(
+            "expected inputs and targets with the same index, got two that differ; join them into one DataFrame, or "
+            "call reset_index(drop=True) on both if their rows are in the same order."
+        )
+
+
+def _two_names(schema: Schema, what: str) -> tuple[str, str]:
+    """Return the columns that the two parts of a pair are: the only input that is needed, and the only target."""
+    return _only_name(schema, what, target=False), _only_name(schema, what, target=True)
+
+
+def _only_name(schema: Schema, what: str, *, target: bool) -> str:
+    found = [column for column in schema.columns if column.target == target and (target or column.required)]
+    if len(found) != 1 or len(schema.sources_of(found[0])) != 1:
+        raise UserError(
+            f"expected a table with the columns {listed(schema.needed)}, got a {what} without names; give a DataFrame "
+            "or a dict of columns."
+        )
+    return schema.names[found[0].name]
+
+
+def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str, Any]]:
+    """Yield the cells of rows: dicts, pairs of input and target, or inputs."""
+    kind: type | None = None
+    for number, row in enumerate(rows, 1):
+        own = Mapping if isinstance(row, Mapping) else tuple if _is_two(row) else object
+        kind = kind or own
+        if own is not kind:
+            raise UserError(f"expected rows of one kind, got {described(row)} in {named_row(f'the {what}', number)}.")
+        if isinstance(row, Mapping):
+            yield {str(name): cell for name, cell in row.items()}
+        elif own is tuple:
+            yield dict(zip(_two_names(schema, what), row, strict=True))
+        else:
+            yield {_only_name(schema, what, target=False): row}
+
+
+def _is_two(row: Any) -> bool:
+    return isinstance(row, tuple) and len(row) == 2
+
+
+def _joined(columns: Mapping[str, Any], what: str, needed: Collection[str]) -> pa.Table:
+    """Return columns as a table.
+
+    Raises:
+        UserError: They differ in length, or one of those that are `needed` holds different types.
+    """
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = _array(values, name, what)
+        except UserError:
+            # A column that nobody reads may hold anything.
+            if name in needed or len(columns) == 1:
+                raise
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        short, long = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
+        raise UserError(
+            f"expected as many values in each column of the {what}, got {lengths[short]:,} of {shown(short)} and "
+            f"{lengths[long]:,} of {shown(long)}; give one value per row."
+        )
+    return pa.table(arrays)
+
+
+def _array(values: Any, name: str, what: str) -> pa.Array:
+    if isinstance(values, str | bytes | Mapping) or _is_table(values) or not isinstance(values, Iterable):
+        raise UserError(f"expected a list of values for {shown(name)}, got {described(values)}; give one per row.")
+    try:
+        if _is_of(values, "pandas", "Series") and str(getattr(values, "dtype", "")) != "object":
+            made = pa.Array.from_pandas(values)
+        else:
+            values = [_plain(cell) for cell in values]
+            made = pa.array(values)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"expected text in column {shown(name)} of the {what}, got half a character ({error})."
+        ) from None
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise UserError(_mixed(list(values), name, what, str(error))) from None
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    return made.dictionary_decode() if pa.types.is_dictionary(made.type) else made
+
+
+def _mixed(values: list[Any], name: str, what: str, error: str) -> str:
+    """Return the message for values that have no common type."""
+    first: tuple[int, str] | None = None
+    for number, value in enumerate(map(_plain, values), 1):
+        if value is None:
+            continue
+        kind = type(value).__name__
+        if first is None:
+            first = number, kind
+        elif kind != first[1]:
+            return (
+                f"expected values of one type in column {shown(name)} of the {what}, got {first[1]} in row {first[0]} "
+                f"and {kind} in row {number}; convert them to one."
+            )
+    told = error.splitlines()[0].rstrip(".")
+    return f"expected text, numbers or lists in column {shown(name)} of the {what}, got others ({told}); convert them."
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as a Python object; None if it is missing."""
+    if cell is None or isinstance(cell, str | int | bool):
+        return cell
+    if isinstance(cell, float):
+        return None if cell != cell else cell
+    if isinstance(cell, os.PathLike):
+        return os.fspath(cell)
+    convert: Callable[[], Any] | None = getattr(cell, "tolist", None)
+    if convert is not None:
+        return _plain(convert()) if getattr(cell, "ndim", 1) == 0 else convert()
+    if isinstance(cell, tuple | list):
+        return [_plain(item) for item in cell]
+    return None if cell is getattr(sys.modules.get("pandas"), "NA", ...) else cell

@@ -1,0 +1,48 @@
+"""Results as HTML, for notebooks: tables and figures without scripts or files beside them."""
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.results.scores import Scores
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table; numbers have four digits, and what is missing is empty."""
+    head = "".join(f"<th>{html.escape(header)}</th>" for header in headers)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def records(found: Sequence[Mapping[str, Any]], most: int = 20) -> str:
+    """Return a table with a row for each of the first `most` records."""
+    headers = list(dict.fromkeys(name for record in found[:most] for name in record))
+    more = f"<p>{len(found) - most:,} more</p>" if len(found) > most else ""
+    return table(headers, ([record.get(name) for name in headers] for record in found[:most])) + more
+
+
+def scores(splits: Mapping[str, Scores]) -> str:
+    """Return a table with a row for each split."""
+    words = {name: told for found in splits.values() for name, told in found.shown().items()}
+    rows = ([split, *map(found.numbers().get, words)] for split, found in splits.items())
+    return table(["split", *words.values()], rows)
+
+
+def figure(path: Path) -> str:
+    """Return a PNG picture as part of the page; nothing where there is no such file."""
+    if not path.is_file():
+        return ""
+    encoded = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{html.escape(path.stem)}" src="data:image/png;base64,{encoded}">'
+
+
+def _cell(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    if isinstance(cell, Mapping):
+        return "<br>".join(f"{html.escape(str(name))}: {_cell(value)}" for name, value in list(cell.items())[:5])
+    return html.escape(str(cell))

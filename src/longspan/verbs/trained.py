@@ -1,0 +1,129 @@
+"""A run that has been trained, with all that can be done with it: `TrainedRun` and `load`."""
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Iterable, Iterator, Sized
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from longspan.data.processor import Processor, json_object
+from longspan.results import Evaluation, Prediction, TrainingResult, html
+from longspan.results.scores import S
+from longspan.tasks.base import Recipe, Run
+from longspan.training.uploading import push_run
+from longspan.verbs import evaluate, export, generate, predict
+from longspan.verbs.runs import load_run
+
+#: Loading changes what transformers prints, for all threads.
+_LOADING = threading.Lock()
+
+
+class Predictions(list[Prediction]):
+    """Predictions, one for each example; a notebook shows them as a table."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return what each one says, as JSON: the rows of a DataFrame."""
+        return [one.to_dict() for one in self]
+
+    def _repr_html_(self) -> str:
+        return html.records(self.to_dicts())
+
+
+class TrainedRun(TrainingResult[S]):
+    """What `longspan.train` and `longspan.load` return: the results of a run, its model, and what it can do.
+
+    Several threads may use one at once.
+    """
+
+    @functools.cached_property
+    def loaded(self) -> Run:
+        """The model with everything needed to use it, read from the run folder when it is first asked for."""
+        with _LOADING:
+            # Another thread may have been first.
+            return self.__dict__.get("loaded") or load_run(self.folder)
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model, in evaluation mode, on the accelerator if there is one."""
+        return self.loaded.model
+
+    @property
+    def processor(self) -> Processor:
+        """What turns examples into its inputs."""
+        return self.loaded.processor
+
+    @property
+    def recipe(self) -> Recipe:
+        """What it was trained with."""
+        return self.loaded.recipe
+
+    def predict(self, data: Any) -> Predictions | Iterator[Prediction]:
+        """Return what the model says about each example.
+
+        Args:
+            data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, a dict of columns; or
+                an iterator of texts or dicts, of which a limited number is read ahead. Texts are never paths: for
+                files, see `longspan.predict`.
+
+        Returns:
+            The predictions in order; an iterator of them where data are one. A row that cannot be read has an `error`.
+
+        Raises:
+            UserError: The data cannot be used, or lack a column.
+        """
+        found = predict.predict_given(self.loaded, data)
+        return Predictions(found) if isinstance(data, Sized) else found
+
+    def evaluate(self, data: Any = None, split: str | None = None, **options: Any) -> Evaluation[S]:
+        """Score the model on a split of its own data, or on other data; see `longspan.evaluate`."""
+        return evaluate.evaluate(self.loaded, data, split, **options)
+
+    def generate(self, prompt: str = "", **options: Any) -> Iterator[str]:
+        """Continue a text; see `longspan.generate`."""
+        return generate.generate(self.loaded, prompt, **options)
+
+    def export(self, out: Path | str, **options: Any) -> Any:
+        """Write the model for use without longspan's trainer; see `longspan.export`."""
+        return export.export(self.loaded, out, **options)
+
+    def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
+        """Upload the run, but for its checkpoints, to a repository of the Hugging Face Hub, and return its address.
+
+        Raises:
+            UserError: The run is unfinished, or the Hub refuses or cannot be reached.
+        """
+        pushed = push_run(Path(self.folder), repository, message="A run of longspan", private=private, token=token)
+        return pushed.repo_url.url
+
+    def _repr_html_(self) -> str:
+        folder = html.table(["task", "run folder"], [[self.task, self.folder]])
+        return folder + html.scores(self.scores) + html.figure(Path(self.folder, "learning_curve.png"))
+
+
+def load(folder: Path | str, *, checkpoint: int | str | None = None, allow_imports: Iterable[str] = ()) -> TrainedRun:
+    """Load a run, as `train` returned it. Nothing in the folder is executed.
+
+    Args:
+        folder: The run folder.
+        checkpoint: The model saved after this step, or "last", also of a run that is unfinished, whose results are
+            then empty; by default, the final model.
+        allow_imports: Packages or modules that may be imported for classes that the run names.
+
+    Raises:
+        UserError: It is missing, not a run folder, unfinished or damaged, has no such checkpoint, or it names code that
+            has not been imported and may not be.
+    """
+    loaded = load_run(folder, checkpoint=checkpoint, allow_imports=allow_imports)
+    path = Path(folder, "metrics.json")
+    values = json_object(path) if checkpoint is None else {}
+    run = TrainedRun.from_dict({**values, "task": loaded.task.name, "folder": str(folder)}, loaded.task.scores)
+    run.__dict__["loaded"] = loaded
+    return run
+
+
+def trained(result: TrainingResult[S]) -> TrainedRun[S]:
+    """Return the run that training made."""
+    return TrainedRun(**{field.name: getattr(result, field.name) for field in dataclasses.fields(result)})

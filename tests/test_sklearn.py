@@ -1,0 +1,156 @@
+"""The estimators for scikit-learn, with scikit-learn's own tools."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from longspan import UserError
+from longspan.sklearn import LongspanClassifier, LongspanRegressor, LongspanTagger
+
+SMALL: dict[str, Any] = {"dim": 8, "heads": 2, "depth": 1, "learning_rate": 0.05}
+DOCUMENTS: dict[str, Any] = {**SMALL, "tokens": "words", "num_train_epochs": 3, "min_steps": 0, "wide": False}
+ESTIMATORS = [LongspanClassifier(), LongspanRegressor(), LongspanTagger()]
+
+#: Checks that scikit-learn leaves out for estimators of texts, but whose inputs do not matter. Those left out feed
+#: numbers as documents, which are refused: check_fit_score_takes_y, check_positive_only_tag_during_fit,
+#: check_readonly_memmap_input, and all that compare fits of arrays.
+CHECKS = (
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_estimators_unfitted",
+    "check_get_params_invariance",
+    "check_mixin_order",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_requires_y_none",
+    "check_set_params",
+    "check_valid_tag_types",
+)
+
+
+@pytest.fixture(scope="module")
+def documents(animals: Path) -> tuple[list[str], list[str]]:
+    rows = pd.read_csv(animals)
+    return rows["text"].tolist(), rows["label"].tolist()
+
+
+@pytest.fixture(scope="module")
+def fitted(documents: tuple[list[str], list[str]]) -> LongspanClassifier:
+    return LongspanClassifier(**DOCUMENTS).fit(*documents)
+
+
+# It says that it leaves checks out.
+@pytest.mark.filterwarnings("ignore:Can't test estimator:sklearn.exceptions.SkipTestWarning")
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+def test_what_scikit_learn_checks(estimator: Any) -> None:
+    checks = list(estimator_checks_generator(estimator))
+    assert checks
+    for own, check in checks:
+        check(own)
+
+
+# Some checks fit with numbers on the way to what they ask.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+def test_what_it_could_check(estimator: Any, check: str) -> None:
+    getattr(estimator_checks, check)(type(estimator).__name__, clone(estimator))
+
+
+def test_cross_validation_and_grids_find_what_is_easy(documents: tuple[list[str], list[str]]) -> None:
+    estimator = LongspanClassifier(**DOCUMENTS)
+    assert (cross_val_score(estimator, *documents, cv=2) > 0.95).all()
+    search = GridSearchCV(estimator, {"dim": [8, 4]}, cv=2).fit(*documents)
+    assert {row["dim"] for row in search.cv_results_["params"]} == {8, 4}
+    assert search.best_estimator_.run_.model.config.dim == search.best_params_["dim"]
+
+
+def test_a_pipeline_and_columns_of_frames(documents: tuple[list[str], list[str]]) -> None:
+    texts, labels = documents
+    pipeline = make_pipeline(FunctionTransformer(lambda texts: texts.str.lower()), LongspanClassifier(**DOCUMENTS))
+    pipeline.fit(pd.Series(texts), labels)
+    assert pipeline.score(pd.Series(texts).str.upper(), labels) > 0.95
+    estimator = pipeline[-1]
+    wanted = estimator.predict(texts[:5]).tolist()
+    for inputs in (pd.DataFrame({"any": texts[:5]}), np.array(texts[:5], dtype=object)[:, None], tuple(texts[:5])):
+        assert estimator.predict(inputs).tolist() == wanted
+
+
+def test_classes_keep_their_type_and_order(documents: tuple[list[str], list[str]]) -> None:
+    texts, labels = documents
+    numbers = np.array([10 if label == "cat" else 9 for label in labels])
+    estimator = LongspanClassifier(**DOCUMENTS).fit(texts, numbers)
+    assert estimator.classes_.tolist() == [9, 10]
+    shares = estimator.predict_proba(texts)
+    assert shares.shape == (240, 2)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
+    assert (estimator.predict(texts) == estimator.classes_[shares.argmax(1)]).all()
+    assert estimator.predict(texts).dtype == numbers.dtype
+
+
+def test_a_pickle_is_the_same_model_without_the_folder(
+    fitted: LongspanClassifier, documents: tuple[list[str], list[str]]
+) -> None:
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert copy.run_.folder != fitted.run_.folder
+    assert (copy.predict_proba(documents[0]) == fitted.predict_proba(documents[0])).all()
+    assert copy.get_params() == fitted.get_params()
+    assert not hasattr(pickle.loads(pickle.dumps(LongspanClassifier())), "run_")
+
+
+def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[str]]) -> None:
+    estimator = LongspanClassifier(**DOCUMENTS).fit(*documents)
+    folder = Path(estimator.run_.folder)
+    assert folder.is_dir()
+    del estimator
+    assert not folder.parent.exists()
+
+
+def test_seeds_repeat_a_fit(documents: tuple[list[str], list[str]], fitted: LongspanClassifier) -> None:
+    first, second = (LongspanClassifier(random_state=3, **DOCUMENTS).fit(*documents) for _ in range(2))
+    assert (first.predict_proba(documents[0]) == second.predict_proba(documents[0])).all()
+    assert not (first.predict_proba(documents[0]) == fitted.predict_proba(documents[0])).all()
+
+
+def test_numbers(documents: tuple[list[str], list[str]]) -> None:
+    texts, labels = documents
+    stars = np.array([4.5 if label == "cat" else 1.5 for label in labels])
+    estimator = LongspanRegressor(**DOCUMENTS).fit(texts, stars)
+    assert estimator.predict(texts).shape == (240,)
+    assert estimator.score(texts, stars) > 0.5
+
+
+def test_words() -> None:
+    sentences = [["the", "cat" if number % 2 else "dog", f"word{number % 7}"] for number in range(120)]
+    tags = [["O", "B-CAT" if words[1] == "cat" else "B-DOG", "O"] for words in sentences]
+    estimator = LongspanTagger(**SMALL, num_train_epochs=8).fit(sentences, tags)
+    assert estimator.predict(sentences[:2]) == tags[:2]
+    assert estimator.score(sentences, tags) > 0.95
+
+
+def test_mistakes_are_one_sentence(fitted: LongspanClassifier, documents: tuple[list[str], list[str]]) -> None:
+    texts, labels = documents
+    with pytest.raises(UserError, match="row 2 of the list: expected an input to predict for, got no text"):
+        fitted.predict(["a text", ""])
+    with pytest.raises(UserError, match="expected one column of documents, got 2"):
+        fitted.predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
+    with pytest.raises(UserError, match=r"there is no setting 'dimm'; did you mean 'model.dim'"):
+        LongspanClassifier(dimm=3).fit(texts, labels)
+    with pytest.raises(UserError, match="expected classes with different names, got '1', '1 '"):
+        LongspanClassifier(**DOCUMENTS).fit(["a", "b"], ["1", "1 "])
+    with pytest.raises(UserError, match="expected at least two classes in the training data, got only 'cat'"):
+        LongspanClassifier(**DOCUMENTS).fit(texts, ["cat"] * 240)
+    with pytest.raises(NotFittedError):
+        LongspanTagger().score([["a"]], [["O"]])

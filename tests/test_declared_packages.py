@@ -15,8 +15,8 @@ SOURCES = sorted(Path(longspan.__file__).parent.rglob("*.py"))
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Everything that pip installs by itself, and what a user asks for by name.
 ALWAYS = PROJECT["dependencies"]
-# Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; the kernels in it
-# are imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
+# Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
+# imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
 NEED_MORE = {"triton.py": {"triton"}, "sklearn.py": {"scikit-learn"}}
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("dev", "rivals")}
 

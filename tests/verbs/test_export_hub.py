@@ -19,6 +19,7 @@ from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.mixers import Mixer
 from longspan.models import LongspanConfig
+from longspan.programs import hub
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
 from longspan.tasks.base import Recipe, Run
@@ -93,7 +94,7 @@ for name, auto in TASKS.items():
 from longspan.models import LongspanConfig
 assert LongspanConfig._auto_class is model._auto_class is None
 model.save_pretrained(f"{FOLDER}/again")
-assert not os.path.exists(f"{FOLDER}/again/config.py")
+assert sorted(os.listdir(f"{FOLDER}/again")) == ["config.json", "model.safetensors", "modeling_longspan.py"]
 print(json.dumps(said))
 """
 
@@ -113,6 +114,18 @@ def test_each_head_loads_by_its_auto_class_where_nothing_imports_longspan(tmp_pa
         with torch.no_grad():
             expected: Tensor = model(torch.tensor([[3, 4, 5]]))[0]
         torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_saved_copy_loads_as_the_export_does(exported: Path, tmp_path: Path) -> None:
+    loading = "AutoModelForCausalLM.from_pretrained(NAME, trust_remote_code=True)"
+    code = "from transformers import AutoModelForCausalLM\nprint(type(MODEL).__name__)".replace("MODEL", loading)
+    model = AutoModelForCausalLM.from_pretrained(exported)
+    model.save_pretrained(tmp_path / "again")
+    assert fresh_process(code.replace("NAME", repr(str(tmp_path / "again")))).split() == ["LongspanForCausalLM"]
+    # From a repository of the Hub, `auto_map` names that one.
+    model.config.auto_map = {key: f"OWNER/NAME--{name}" for key, name in model.config.auto_map.items()}
+    model.save_pretrained(tmp_path / "named")
+    assert not (tmp_path / "named" / "modeling_longspan.py").exists()
 
 
 def test_a_run_folder_has_no_code_and_an_export_nothing_else(run_dir: Path, exported: Path) -> None:

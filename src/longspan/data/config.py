@@ -42,7 +42,8 @@ class SourceData:
         test_fraction: The same for the test split.
         split_seed: Seed of those splits.
         skip_bad_rows: Whether to drop and count bad rows instead of stopping: rows without a label, empty documents,
-            broken text, lines that are not a JSON object, and csv rows with the wrong number of fields.
+            broken text, lines that are not a JSON object, csv rows with the wrong number of fields, and files such as
+            recordings that cannot be read.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
         files_per_class: For "packages" only: maximum number of files per package; 0 means all.
     """

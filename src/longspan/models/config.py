@@ -3,13 +3,14 @@
 import copy
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from longspan.errors import UserError, check_choice
-from longspan.models import settings
+from longspan.models import remote_code, settings
 from longspan.models.backbone import ACTIVATIONS
 from longspan.models.settings import HeadSettings, PartSettings, check_shares, check_sizes
 
@@ -192,6 +193,16 @@ class LongspanConfig(PreTrainedConfig):
     def setting(self, name: str) -> Any:
         """Return the setting of this name, whichever part has it; None if none has."""
         return next((getattr(part, name) for part in (self, *self._parts()) if hasattr(part, name)), None)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Do nothing: transformers would copy this file into folders; `modeling_longspan.py` imports it there."""
+
+    def save_pretrained(self, save_directory: str | Path, *arguments: Any, **options: Any) -> None:
+        """Save it to a folder; see transformers. From an export for the Hub, it takes `modeling_longspan.py` along."""
+        if remote_code.is_named_in(getattr(self, "auto_map", None)):
+            remote_code.write(Path(save_directory))
+        super().save_pretrained(save_directory, *arguments, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON, the parts nested; see transformers."""

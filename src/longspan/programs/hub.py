@@ -25,14 +25,15 @@ from longspan.models import (
     LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
+    remote_code,
 )
 from longspan.models.limits import limits
 from longspan.models.publishing import LIBRARY, NAME, is_ours
+from longspan.models.remote_code import FILE
 from longspan.programs.exported import Export
 from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base import Run
 
-FILE = "modeling_longspan.py"
 #: The class of transformers that loads each model with its head.
 AUTO_MODELS: dict[type[PreTrainedModel], str] = {
     LongspanForCausalLM: "AutoModelForCausalLM",
@@ -41,45 +42,6 @@ AUTO_MODELS: dict[type[PreTrainedModel], str] = {
     LongspanForSequenceClassification: "AutoModelForSequenceClassification",
     LongspanForTokenClassification: "AutoModelForTokenClassification",
 }
-#: What `modeling_longspan.py` has, the same for every model.
-MODELING = '''\
-"""Classes of longspan models for transformers: this file imports them, and has no other code."""
-
-try:
-    from longspan.models import LongspanConfig as _LongspanConfig
-    from longspan.models import (
-        LongspanForCausalLM,
-        LongspanForMaskedLM,
-        LongspanForQuestionAnswering,
-        LongspanForSequenceClassification,
-        LongspanForTokenClassification,
-        LongspanModel,
-    )
-except ModuleNotFoundError as error:
-    if error.name != "longspan":
-        raise
-    raise ImportError(
-        "This model expected the package 'longspan', which is not installed: `pip install longspan`."
-    ) from None
-
-__all__ = [
-    "LongspanConfig",
-    "LongspanForCausalLM",
-    "LongspanForMaskedLM",
-    "LongspanForQuestionAnswering",
-    "LongspanForSequenceClassification",
-    "LongspanForTokenClassification",
-    "LongspanModel",
-]
-
-
-class LongspanConfig(_LongspanConfig):
-    """Loads longspan's own configuration. transformers marks this class, not that one, as code of this folder."""
-
-    @classmethod
-    def from_pretrained(cls, *arguments, **options):
-        return _LongspanConfig.from_pretrained(*arguments, **options)
-'''
 _TOKENS = 64
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
 
@@ -107,7 +69,7 @@ def check(run: Run) -> None:
     """Raise UserError if transformers cannot load a run's model by an Auto class, or only with code of others."""
     config, kind = run.model.config, type(run.model)
     parts = [("mixer", name) for name in dict.fromkeys([*config.mixers, *(config.cross_mixers or [])])]
-    parts += [("kind of embeddings", config.embeddings.kind()), ("kind of head", config.head.kind())]
+    parts += [(f"kind of {each.part}", each.kind()) for each in (config.embeddings, config.head) if each is not None]
     if not kind.__module__.startswith(f"{LIBRARY}."):
         parts.append(("model", f"{kind.__module__}.{kind.__qualname__}"))
     for what, name in parts:
@@ -141,7 +103,7 @@ def write(fresh: Path, run: Run, folder: Path, tolerance: float) -> HubExport:
         model.save_pretrained(fresh)
         config = json_object(fresh / "config.json")
         write_json(fresh / "config.json", {**config, "auto_map": _auto_map(auto_model, type(model))})
-        write_text(fresh / FILE, MODELING)
+        remote_code.write(fresh)
         read = _save_tokenizer(fresh, run, longest)
         rows = _rows(model, longest)
         auto = getattr(transformers, auto_model)

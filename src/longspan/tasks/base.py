@@ -319,7 +319,7 @@ class Task(abc.ABC, Generic[S, D, O]):
             folder: Where pictures go.
 
         Returns:
-            The scores, and what else the result should contain, by names that neither it nor the scores have.
+            The scores, and what else the result should contain, by names of its own, or more rows that were "skipped".
 
         Raises:
             UserError: For examples that the model cannot score, or options that do not fit it.

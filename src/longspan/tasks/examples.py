@@ -15,12 +15,13 @@ from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
-from longspan.data.batches.encoding import encoded, truncation_table
+from longspan.data.batches.encoding import each_encoded, encoded, or_skip, truncation_table
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kept import Carried
-from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
+from longspan.errors import UserError
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
@@ -123,7 +124,7 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         loaded = self.load(recipe.data)
         training = loaded.splits["train"]
         head = self.head(training, recipe.data)
-        processor = self.learned(training, recipe.data)
+        processor = self._learned(training, recipe.data)
         config = {**processor.settings({}), **head}
         # Labels depend on no settings but those that depend on the data.
         made = self.configure(recipe.model, config)
@@ -131,7 +132,8 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
         }
         data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
-        data |= loaded.notices()
+        left_out = sum(len(loaded.splits[name]) - len(split) for name, split in splits.items())
+        data |= replace(loaded, skipped=_with_unreadable(loaded.skipped, left_out)).notices()
         return Prepared(splits, processor, config, data, self.details(made))
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
@@ -184,6 +186,7 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         return scores, {
             "documents": len(tokens),
             **self.details(config),
+            **({"skipped": skipped} if (skipped := _with_unreadable({}, len(examples) - len(tokens))) else {}),
             "truncation": self.describe(tokens, config),
             "padding_fraction": padding_fraction(batches, lengths),
             **more,
@@ -201,6 +204,30 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         )
         return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
+    def _learned(self, training: Dataset, data: D) -> Processor:
+        """Return the processor for those examples of a training split that can be read, if others are to be skipped."""
+        try:
+            return self.learned(training, data)
+        except Unreadable as error:
+            if not data.skip_bad_rows:
+                raise UserError(or_skip(str(error))) from None
+        first = next(filter(None, (self._of_one(training, number, data) for number in range(len(training)))), None)
+        if first is None:
+            raise UserError(
+                f"expected {self.example} that can be read in the training data, got none among {len(training):,}; "
+                "restore their files, or use other data."
+            )
+        rows = {column.name: training[column.name][:] for column in first.columns(data)}
+        read = [number for number, (_, problem) in enumerate(each_encoded(first, rows, data)) if not problem]
+        return self.learned(training.select(read), data)
+
+    def _of_one(self, training: Dataset, number: int, data: D) -> Processor | None:
+        """Return the processor for one example; None if it cannot be read."""
+        try:
+            return self.learned(training.select([number]), data)
+        except Unreadable:
+            return None
+
     def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
         return encoded(examples, processor, data, f"{processor.work} {name}", keep={"labels": self.target(config)})
 
@@ -213,7 +240,7 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         processor, data = run.processor, run.recipe.data
         problems = [row.problem or processor.problem(row.values) for row in window]
         good = [row.values for row, problem in zip(window, problems, strict=True) if not problem]
-        read = iter(_encoded_rows(processor, good, data))
+        read = each_encoded(processor, _by_column(good, [column.name for column in processor.columns(data)]), data)
         both = [(None, problem) if problem else next(read) for problem in problems]
         found, problems = [one for one, _ in both], [problem for _, problem in both]
         main = next(iter(processor.streams))
@@ -233,22 +260,9 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             yield replace(answer, tokens_read=length, tokens_total=length + lost) if lost else answer
 
 
-def _encoded_rows(
-    processor: Processor, rows: Sequence[Mapping[str, Any]], data: Any
-) -> Iterator[tuple[Encoded | None, str]]:
-    """Yield each row's streams, or why it cannot be read."""
-    columns = [column.name for column in processor.columns(data)]
-    try:
-        together = processor.encode(_by_column(rows, columns), data)
-    except Unreadable:
-        together = None
-    for number, row in enumerate(rows):
-        try:
-            one = processor.encode(_by_column([row], columns), data)[0] if together is None else together[number]
-        except Unreadable as error:
-            yield None, str(error)
-        else:
-            yield one, ""
+def _with_unreadable(skipped: Mapping[str, int], count: int) -> dict[str, int]:
+    """Return the numbers of rows left out, by reason, with those of examples that could not be read."""
+    return {**skipped, "unreadable": count} if count else dict(skipped)
 
 
 def _by_column(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, list[Any]]:

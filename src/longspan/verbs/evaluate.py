@@ -62,6 +62,8 @@ def evaluate(
     below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
     folder = folder_in(loaded.folder, "evaluation", *below)
     scores, details = task.evaluate(loaded, examples, split, chosen, folder)
+    # Of examples with files of their own, reading shows which are bad.
+    skipped = {**skipped, **details.pop("skipped", {})}
     result = Evaluation(task.name, split, source, scores, details, skipped, str(folder), loaded.checkpoint)
     write_json(folder / "metrics.json", result.to_dict())
     return result
@@ -112,5 +114,5 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
 
 def _source(config: SourceData, split: str) -> str:
     """Return what results say a split is from."""
-    path = getattr(config, split) or config.path
+    path = getattr(config, split, "") or config.path
     return named(path) if is_copy(path) else str(path)

@@ -20,6 +20,7 @@ from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification
 from longspan.models.limits import limits
+from longspan.models.remote_code import FILE
 from longspan.programs import hub, making, onnx
 from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
@@ -40,7 +41,7 @@ TOLERANCE = 1e-4
 INT8_TOLERANCE = 2e-2
 _MARK = "export.json"
 #: What every export of one kind has: nothing else is replaced.
-_MARKS = (_MARK, hub.FILE)
+_MARKS = (_MARK, FILE)
 #: Texts that a program is checked and timed on, and their longest; documents that 8 bits are scored on.
 _TEXTS, _TOKENS, _SCORED = 32, 4096, 1000
 #: Positions of a batch of several texts: attention to all positions stores the square of its length for each text.
@@ -87,7 +88,7 @@ def export(
     check_choice("format", format, [*FORMATS, "hub"])
     if format == "hub":
         for name, given in (("int8", int8), ("data", data), ("split", split)):
-            if given:
+            if given is not None and given is not False:
                 raise UserError(
                     f"expected --{name} with a program (--format {' or '.join(FORMATS)}), got it with --format hub, "
                     "which writes the model as it is; leave it out."

@@ -1,4 +1,4 @@
-"""Every example of the README runs: commands as a user types them, at a small size, and Python as it stands."""
+"""Every example of the README and of the tour runs: commands as a user types them, at a small size, and Python as it stands."""
 
 import json
 import re
@@ -13,6 +13,8 @@ from longspan.cli import build_parser, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: Pages whose examples run one after the other in one folder.
+PAGES = [README, *((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("tour.md", "adding-a-mechanism.md"))]
 SMALL = [
     "model.dim=16",
     "model.heads=2",
@@ -28,7 +30,7 @@ TICKETS: dict[str, list[str]] = {"refund": ["money"], "crash": ["bug"], "charged
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [one for page in PAGES for one in re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
 
 
 def commands() -> list[str]:
@@ -135,6 +137,10 @@ def test_the_quickstart_commands_run(
     for trained in given[:2]:
         assert recipes.load(trained.recipe, trained.overrides).data.path == "FOLDER"
     assert set(given[1].mixers.split(",")) <= set(mixers.names())
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 120
 
 
 def test_files_named_in_the_readme_exist() -> None:

@@ -22,7 +22,7 @@ P = TypeVar("P", bound="Processor")
 
 
 class Unreadable(UserError):
-    """An example that cannot be read: its prediction says why, and the others are made."""
+    """An example that cannot be read: its prediction says why, and the others are made; in training it is a bad row."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Processor(ABC):
     files: ClassVar[tuple[str, ...]] = ("processor.json",)
     #: What progress bars call its work.
     work: ClassVar[str] = "Reading"
+    #: Whether it reads whatever its columns contain, so that it never raises `Unreadable`.
+    reads_all: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -62,7 +64,12 @@ class Processor(ABC):
 
     @classmethod
     def learned(cls: type[P], training: Dataset, data: Any) -> P:
-        """Return one for the examples of a training split. Raises UserError for what is wrong with them."""
+        """Return one for the examples of a training split.
+
+        Raises:
+            Unreadable: An example cannot be read.
+            UserError: For what else is wrong with them.
+        """
         return cls()
 
     @abstractmethod

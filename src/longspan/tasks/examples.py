@@ -15,8 +15,17 @@ from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
-from longspan.data.batches.encoding import each_encoded, encoded, or_skip, truncation_table
+from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.batches.streams import Stream
+from longspan.data.batches.unreadable import (
+    UNREADABLE,
+    each_encoded,
+    good_rows,
+    misfits,
+    readable,
+    refusal,
+    unreadable,
+)
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.formats.rows import Row
@@ -121,7 +130,16 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     # The rest is the same for all of them.
 
     def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
-        loaded = self.load(recipe.data)
+        data, loaded = recipe.data, self.load(recipe.data)
+        try:
+            return self._prepared(recipe, loaded)
+        except Unreadable:
+            if not data.skip_bad_rows:
+                raise
+        good = readable(loaded, lambda rows: self.learned(rows, data), data, self.columns(data))
+        return self._prepared(recipe, good)
+
+    def _prepared(self, recipe: Recipe[D, LengthTrainingOptions], loaded: Splits) -> Prepared:
         training = loaded.splits["train"]
         head = self.head(training, recipe.data)
         processor = self._learned(training, recipe.data)
@@ -132,8 +150,7 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
         }
         data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
-        left_out = sum(len(loaded.splits[name]) - len(split) for name, split in splits.items())
-        data |= replace(loaded, skipped=_with_unreadable(loaded.skipped, left_out)).notices()
+        data |= loaded.notices()
         return Prepared(splits, processor, config, data, self.details(made))
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
@@ -171,7 +188,11 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
         config = self.told(run.model.config, options)
-        tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
+        data, bad = run.recipe.data, {}
+        if data.skip_bad_rows and not run.processor.reads_all:
+            bad = dict(unreadable(run.processor, examples, data))
+            examples = good_rows(examples, bad, "all")
+        tokens = self._encoded(examples, run.processor, data, config, split)
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), self.example, "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)
@@ -186,7 +207,7 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         return scores, {
             "documents": len(tokens),
             **self.details(config),
-            **({"skipped": skipped} if (skipped := _with_unreadable({}, len(examples) - len(tokens))) else {}),
+            **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
             "truncation": self.describe(tokens, config),
             "padding_fraction": padding_fraction(batches, lengths),
             **more,
@@ -205,28 +226,18 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
     def _learned(self, training: Dataset, data: D) -> Processor:
-        """Return the processor for those examples of a training split that can be read, if others are to be skipped."""
+        """Return the processor for a training split. Raises Unreadable for the first row that it cannot read."""
         try:
             return self.learned(training, data)
-        except Unreadable as error:
-            if not data.skip_bad_rows:
-                raise UserError(or_skip(str(error))) from None
-        first = next(filter(None, (self._of_one(training, number, data) for number in range(len(training)))), None)
-        if first is None:
-            raise UserError(
-                f"expected {self.example} that can be read in the training data, got none among {len(training):,}; "
-                "restore their files, or use other data."
-            )
-        rows = {column.name: training[column.name][:] for column in first.columns(data)}
-        read = [number for number, (_, problem) in enumerate(each_encoded(first, rows, data)) if not problem]
-        return self.learned(training.select(read), data)
-
-    def _of_one(self, training: Dataset, number: int, data: D) -> Processor | None:
-        """Return the processor for one example; None if it cannot be read."""
-        try:
-            return self.learned(training.select([number]), data)
-        except Unreadable:
-            return None
+        except Exception as error:
+            # Recordings of other sensors can lead to any error.
+            if self.processor.reads_all or (isinstance(error, UserError) and not isinstance(error, Unreadable)):
+                raise
+            bad = next(misfits(lambda rows: self.learned(rows, data), training, data), None)
+            if bad is None:
+                raise
+            number, problem = bad
+            raise refusal(training[number]["where"], problem) from None
 
     def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
         return encoded(examples, processor, data, f"{processor.work} {name}", keep={"labels": self.target(config)})
@@ -258,11 +269,6 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             answer = self.answer(row.where, next(results), run.model.config)
             lost = one.removed
             yield replace(answer, tokens_read=length, tokens_total=length + lost) if lost else answer
-
-
-def _with_unreadable(skipped: Mapping[str, int], count: int) -> dict[str, int]:
-    """Return the numbers of rows left out, by reason, with those of examples that could not be read."""
-    return {**skipped, "unreadable": count} if count else dict(skipped)
 
 
 def _by_column(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, list[Any]]:

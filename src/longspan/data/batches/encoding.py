@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, Features, Value
 
+from longspan.data.batches.unreadable import each_encoded, refusal
 from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
-from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.files.full_disk import needing_room
-from longspan.errors import UserError
 from longspan.machine.environment import cores
 
 _SLOW_ROWS = 1000
@@ -34,12 +34,11 @@ def encoded(
         keep: The columns to keep, by their names in the result.
 
     Returns:
-        The streams, `length` (positions of the main one), `removed` (positions left out) and the columns of `keep`;
-        with `data.skip_bad_rows`, without the examples that the processor cannot read.
+        The streams, `length` (positions of the main one), `removed` (positions left out) and the columns of `keep`.
 
     Raises:
-        UserError: A value cannot be converted, the processor refuses its settings, or it cannot read an example, or
-            any with `data.skip_bad_rows`.
+        Unreadable: The processor cannot read an example.
+        UserError: A value cannot be converted, or the processor refuses its settings.
     """
     carried, streams = dict(keep or {}), processor.streams
     features = {name: stream.feature for name, stream in streams.items() if name not in carried}
@@ -49,58 +48,27 @@ def encoded(
     main, columns = next(iter(streams)), [column.name for column in processor.columns(data)]
 
     def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        both = list(each_encoded(processor, {name: batch[name] for name in columns}, data))
-        for where, (_, problem) in zip(batch["where"], both, strict=True):
-            if problem and not data.skip_bad_rows:
-                raise UserError(or_skip(f"{where}: {problem}"))
-        found = [one for one, _ in both if one is not None]
+        rows = {name: batch[name] for name in columns}
+        try:
+            found = processor.encode(rows, data)
+        except Unreadable:
+            for where, (_, problem) in zip(batch["where"], each_encoded(processor, rows, data), strict=True):
+                if problem:
+                    raise refusal(where, problem) from None
+            raise
         result: dict[str, list[Any]] = {
             name: [one.streams[name] for one in found] for name in streams if name not in carried
         }
         result["length"] = [len(one.streams[main]) for one in found]
         result["removed"] = [one.removed for one in found]
         for name, column in carried.items():
-            rows = zip(batch[column.column], batch["where"], both, strict=True)
-            convert = column.convert or _as_it_is
-            result[name] = [convert(value, where) for value, where, (one, _) in rows if one is not None]
+            values, convert = batch[column.column], column.convert
+            result[name] = values if convert is None else list(map(convert, values, batch["where"]))
         return result
 
     kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
     facts = [processor.fingerprint(), processor.facts(data), kept, _files(dataset, processor, data)]
-    facts.append(data.skip_bad_rows)
-    result = mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
-    if len(dataset) and not len(result):
-        raise UserError(
-            f"expected examples that can be read, got none among {len(dataset):,} (first: {dataset[0]['where']}); "
-            "restore their files, or use other data."
-        )
-    return result
-
-
-def each_encoded(
-    processor: Processor, rows: Mapping[str, Sequence[Any]], data: Any
-) -> Iterator[tuple[Encoded | None, str]]:
-    """Yield each row's streams, or None and why it cannot be read; `rows` has a list for each column."""
-    count = len(next(iter(rows.values())))
-    try:
-        together = processor.encode(rows, data) if count else []
-    except Unreadable:
-        together = None
-    for number in range(count):
-        try:
-            one = {name: [values[number]] for name, values in rows.items()}
-            yield (processor.encode(one, data) if together is None else together[number : number + 1])[0], ""
-        except Unreadable as error:
-            yield None, str(error)
-
-
-def or_skip(problem: str) -> str:
-    """Return the message about an example that cannot be read, with how to go on without it."""
-    return f"{problem.removesuffix('.')}, or set data.skip_bad_rows=true to drop and count such rows."
-
-
-def _as_it_is(value: Any, where: str) -> Any:
-    return value
+    return mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
 
 
 def _files(dataset: Dataset, processor: Processor, data: Any) -> str:

@@ -1,7 +1,7 @@
 """Loading data from any source, checked and split: `load`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,7 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     fractions: dict[str, float] = {}
     cut_up = False
     if "train" in splits:
-        _check_labels(splits, columns, training)
+        check_labels(splits, columns, training)
         wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
         fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
         cut_up = bool(fractions) and splits_one(splits["train"], columns)
@@ -97,7 +97,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
 
 
-def _check_labels(splits: dict[str, Dataset], columns: Sequence[Column], training: bool) -> None:
+def check_labels(splits: Mapping[str, Dataset], columns: Sequence[Column], training: bool) -> None:
+    """Raise UserError for labels that the training split lacks, and for a single class if `training`."""
     for column in columns:
         if not isinstance(column, Label | Labels | Flags | WordLabels):
             continue

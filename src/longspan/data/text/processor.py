@@ -30,6 +30,7 @@ class TextProcessor(Processor):
 
     files: ClassVar[tuple[str, ...]] = ("tokenizer_config.json",)
     work: ClassVar[str] = "Tokenising"
+    reads_all: ClassVar[bool] = True
 
     tokenizer: PreTrainedTokenizerBase
 

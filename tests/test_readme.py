@@ -1,4 +1,4 @@
-"""Every example of the README and of the tour runs: commands as a user types them, at a small size, and Python as it stands."""
+"""Every example of the README and the tour runs: commands as a user types them, at a small size, and Python."""
 
 import json
 import re

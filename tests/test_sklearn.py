@@ -19,7 +19,10 @@ from longspan import UserError
 from longspan.sklearn import LongspanClassifier, LongspanRegressor, LongspanTagger
 
 SMALL: dict[str, Any] = {"dim": 8, "heads": 2, "depth": 1, "learning_rate": 0.05}
-DOCUMENTS: dict[str, Any] = {**SMALL, "tokens": "words", "num_train_epochs": 3, "min_steps": 0, "wide": False}
+DOCUMENTS: dict[str, Any] = {**SMALL, "tokens": "words", "num_train_epochs": 6, "min_steps": 0, "max_minutes": 0}
+# Without checkpoints, which take most of the time here.
+DOCUMENTS |= {"eval_strategy": "no", "load_best_model_at_end": False}
+CLASSES = {**DOCUMENTS, "wide": False}
 ESTIMATORS = [LongspanClassifier(), LongspanRegressor(), LongspanTagger()]
 
 #: Checks that scikit-learn leaves out for estimators of texts, but whose inputs do not matter. Those left out feed
@@ -48,7 +51,7 @@ def documents(animals: Path) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def fitted(documents: tuple[list[str], list[str]]) -> LongspanClassifier:
-    return LongspanClassifier(**DOCUMENTS).fit(*documents)
+    return LongspanClassifier(**CLASSES).fit(*documents)
 
 
 # It says that it leaves checks out.
@@ -70,7 +73,7 @@ def test_what_it_could_check(estimator: Any, check: str) -> None:
 
 
 def test_cross_validation_and_grids_find_what_is_easy(documents: tuple[list[str], list[str]]) -> None:
-    estimator = LongspanClassifier(**DOCUMENTS)
+    estimator = LongspanClassifier(**CLASSES)
     assert (cross_val_score(estimator, *documents, cv=2) > 0.95).all()
     search = GridSearchCV(estimator, {"dim": [8, 4]}, cv=2).fit(*documents)
     assert {row["dim"] for row in search.cv_results_["params"]} == {8, 4}
@@ -79,7 +82,7 @@ def test_cross_validation_and_grids_find_what_is_easy(documents: tuple[list[str]
 
 def test_a_pipeline_and_columns_of_frames(documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
-    pipeline = make_pipeline(FunctionTransformer(lambda texts: texts.str.lower()), LongspanClassifier(**DOCUMENTS))
+    pipeline = make_pipeline(FunctionTransformer(lambda texts: texts.str.lower()), LongspanClassifier(**CLASSES))
     pipeline.fit(pd.Series(texts), labels)
     assert pipeline.score(pd.Series(texts).str.upper(), labels) > 0.95
     estimator = pipeline[-1]
@@ -91,7 +94,7 @@ def test_a_pipeline_and_columns_of_frames(documents: tuple[list[str], list[str]]
 def test_classes_keep_their_type_and_order(documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
     numbers = np.array([10 if label == "cat" else 9 for label in labels])
-    estimator = LongspanClassifier(**DOCUMENTS).fit(texts, numbers)
+    estimator = LongspanClassifier(**CLASSES).fit(texts, numbers)
     assert estimator.classes_.tolist() == [9, 10]
     shares = estimator.predict_proba(texts)
     assert shares.shape == (240, 2)
@@ -111,7 +114,7 @@ def test_a_pickle_is_the_same_model_without_the_folder(
 
 
 def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[str]]) -> None:
-    estimator = LongspanClassifier(**DOCUMENTS).fit(*documents)
+    estimator = LongspanClassifier(**CLASSES).fit(*documents)
     folder = Path(estimator.run_.folder)
     assert folder.is_dir()
     del estimator
@@ -119,7 +122,7 @@ def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[s
 
 
 def test_seeds_repeat_a_fit(documents: tuple[list[str], list[str]], fitted: LongspanClassifier) -> None:
-    first, second = (LongspanClassifier(random_state=3, **DOCUMENTS).fit(*documents) for _ in range(2))
+    first, second = (LongspanClassifier(random_state=3, **CLASSES).fit(*documents) for _ in range(2))
     assert (first.predict_proba(documents[0]) == second.predict_proba(documents[0])).all()
     assert not (first.predict_proba(documents[0]) == fitted.predict_proba(documents[0])).all()
 
@@ -149,8 +152,8 @@ def test_mistakes_are_one_sentence(fitted: LongspanClassifier, documents: tuple[
     with pytest.raises(UserError, match=r"there is no setting 'dimm'; did you mean 'model.dim'"):
         LongspanClassifier(dimm=3).fit(texts, labels)
     with pytest.raises(UserError, match="expected classes with different names, got '1', '1 '"):
-        LongspanClassifier(**DOCUMENTS).fit(["a", "b"], ["1", "1 "])
+        LongspanClassifier(**CLASSES).fit(["a", "b"], ["1", "1 "])
     with pytest.raises(UserError, match="expected at least two classes in the training data, got only 'cat'"):
-        LongspanClassifier(**DOCUMENTS).fit(texts, ["cat"] * 240)
+        LongspanClassifier(**CLASSES).fit(texts, ["cat"] * 240)
     with pytest.raises(NotFittedError):
         LongspanTagger().score([["a"]], [["O"]])

@@ -188,7 +188,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "--baselines",
         metavar="A,B,C",
         default="",
-        help="what people would use instead, on the same splits: "
+        help="baselines on the same splits (embeddings as embeddings:MODEL, a folder or a model in the Hub's cache): "
         + "; ".join(
             f"{' or '.join(found)} for {task}" for task in tasks.names() if (found := tasks.baseline_names(task))
         ),

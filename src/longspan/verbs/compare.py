@@ -1,7 +1,6 @@
 """Train several mixers on one recipe, several seeds each, and compare quality with cost: `compare`.
 
-Baselines, what people would use instead, are fitted to the same splits, also in a process of their own, with mixers or
-without any.
+Baselines are fitted to the same splits, also in a process of their own, with mixers or without any.
 """
 
 import dataclasses
@@ -56,10 +55,10 @@ def compare(
         overrides: As for `longspan.recipes.load`.
         run: Where the runs, as MIXER-SEED, their recipes and the results go; default `runs/compare-RECIPE`.
         data: A path, or data in memory, as for `longspan.train`; by default, the recipe's.
-        baselines: What else to set beside the mixers: names of the task's baselines (`Task.baselines`), such as
-            "tfidf" and "nb" for documents with one class, "ngram" for language models; "embeddings:MODEL" with the name
-            or the folder of a model of sentence embeddings. Each is fitted once, to the same splits; settings of model
-            and training do not matter to it.
+        baselines: Training-free baselines to add: names of the task's baselines (`Task.baselines`), such as "tfidf" and
+            "nb" for documents with one class, "ngram" for language models. For a model of sentence embeddings,
+            "embeddings:MODEL" with its name or folder. Each is fitted once, to the same splits; settings of model and
+            training do not matter to it.
         minutes: Time for the training of each run, validations included, instead of a number of epochs or steps: see
             `training.max_minutes`. Only `training.num_train_epochs` among `overrides` still is a limit. 0 is no limit.
         allow_imports: Packages or modules that dotted paths may import.
@@ -70,8 +69,8 @@ def compare(
         `comparison.md` and, with mixers, `comparison.png`.
 
     Raises:
-        UserError: An unknown mixer, baseline or recipe, or a package or model that a baseline needs and that is
-            missing, before anything is trained; a folder that holds a run of another recipe; or no run succeeded.
+        UserError: An unknown mixer, baseline or recipe, or a missing package or model that a baseline needs, before any
+            training starts. Also a folder that holds a run of another recipe, and no run that succeeded.
     """
     for what, names in (("mixers", mixers), ("baselines", baselines)):
         if isinstance(names, str):
@@ -257,7 +256,7 @@ def _train(wanted: Recipe, run_dir: Path) -> str | None:
 
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
-    """Return the run with the scores and costs of its metrics.json, or with the error that there are none."""
+    """Return the run with the scores and costs of its metrics.json, or with the error that these are missing."""
     if run.error is not None:
         return run
     try:

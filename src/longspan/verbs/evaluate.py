@@ -34,8 +34,8 @@ def evaluate(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
-        data: A file or folder in any form a recipe's `data.path` takes, or data in memory, as for `longspan.train`;
-            all of it is scored unless it has its own splits. None means the run's own data.
+        data: A file or folder in any form a recipe's `data.path` takes, or data in memory, as for `longspan.train`. All
+            of it is scored unless it has its own splits. None means the run's own data.
         split: Which split to score; by default test, or validation where there is no test split, which is then told.
         overrides: How the data are read where that differs from training, as for `longspan.recipes.load`, such as
             ["data.encoding=auto", "data.label_column=stars"].
@@ -50,7 +50,7 @@ def evaluate(
 
     Raises:
         UserError: No such run or split, options that the task does not have, data that do not fit the model, or
-            overrides of what is not data, or of tokens.
+            overrides of tokens or of model and training.
     """
     loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
     task = loaded.task

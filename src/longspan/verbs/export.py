@@ -82,8 +82,8 @@ def export(
         allow_imports: Packages or modules that dotted paths in the run folder may import.
 
     Raises:
-        UserError: An unknown format, packages that are missing, `out` exists, no such run, no text to check on, a model
-            that cannot be exported, or a program whose outputs are not the model's.
+        UserError: Unknown format, missing packages, `out` exists, no such run, or no text to check on. Also a model
+            that cannot be exported, and a program whose outputs differ from the model's.
     """
     check_choice("format", format, [*FORMATS, "hub"])
     if format == "hub":
@@ -268,7 +268,7 @@ def _int8(
 
 
 def _timed(programs: Sequence[making.Runner], batch: tuple[Tensor, Tensor]) -> list[float]:
-    """Return the median seconds that each of `programs` takes, in turns, after one to warm up."""
+    """Return the median seconds that each of `programs` takes, in alternating measurements, after one to warm up."""
     seconds: list[list[float]] = [[] for _ in programs]
     with torch.no_grad():
         for number in range(1 + _ROUNDS):

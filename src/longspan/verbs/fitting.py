@@ -1,7 +1,7 @@
 """Fitting one baseline of a comparison, as a program of its own: `python -m longspan.verbs.fitting RECIPE NAME`.
 
-The scores and what they cost go into metrics.json beside the recipe. It is a process of its own so that its peak memory
-can be measured as that of training is.
+The scores and what they cost go into metrics.json next to the recipe. It is a process of its own so that its peak
+memory can be measured as that of training is.
 """
 
 import argparse
@@ -29,8 +29,7 @@ def find(task: Task, name: str) -> Baseline:
         name: The baseline's name; for a `ModelBaseline`, with its model after a colon.
 
     Raises:
-        UserError: There is none of that name, its model is not on this machine, or a package that it needs is not
-            installed.
+        UserError: Unknown baseline, its model is not on this machine, or a package that it needs is not installed.
     """
     known = task.baselines()
     plain, colon, model = name.partition(":")

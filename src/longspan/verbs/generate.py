@@ -34,8 +34,8 @@ def generate(
         The text that follows the prompt, in pieces of whole characters, as soon as they are certain.
 
     Raises:
-        UserError: A run whose models make no text, options out of range, a text longer than learned positions reach,
-            or a prompt with characters that a model of characters does not know.
+        UserError: A run whose models generate no text, options out of range, or a text longer than learned positions
+            reach. Also a prompt with characters that a model of characters does not know.
     """
     loaded = as_run(run, checkpoint, allow_imports)
     chosen = make(GenerationOptions, options, "generating")

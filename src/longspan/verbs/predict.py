@@ -37,11 +37,11 @@ def predict(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
-        source: What training reads, without its labels: a table, a text file or HTML page, a folder of these with
-            any folders in it, "hub:NAME" or "packages"; or "-" for `stdin`; or a list of such: see
-            `longspan.data.sources.paths.read_paths`, which reads them. Or data in memory: a DataFrame, a
-            `datasets.Dataset`, a dict of columns, or a list or iterator of texts, of dicts, or of rows from
-            `read_paths`. A limited number of rows is read ahead.
+        source: The input of training, without its labels: a table, a text file or HTML page, a folder of these with any
+            folders in it, "hub:NAME", "packages", or "-" for `stdin`. Or a list of such.
+            `longspan.data.sources.paths.read_paths` reads them. Or data in memory: a DataFrame, a `datasets.Dataset`, a
+            dict of columns, or a list or iterator of texts, of dicts, or of rows from `read_paths`. A limited number of
+            rows is read ahead.
         overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
         text_column: The column with the documents; by default, as in training, and so on:
         encoding: The encoding of files, or "auto".
@@ -52,7 +52,7 @@ def predict(
         allow_imports: Packages or modules that dotted paths in the run folder may import.
 
     Yields:
-        For each row, in order, its prediction, or the `error` that says why there is none. Of truncated documents it
+        For each row, in order, its prediction, or the `error` that says why it is missing. Of truncated documents it
         says how many tokens were read, and at the end a sentence on standard error says how many documents these are.
 
     Raises:
@@ -119,17 +119,21 @@ def _in_memory(run: Run, given: Any, data: Any) -> Iterator[Row]:
         UserError: It is neither, or lacks a column.
     """
     if isinstance(given, Iterator):
-        first = list(itertools.islice(given, 1))
-        given = itertools.chain(first, given)
-        if first and isinstance(first[0], Row):
-            return given
-    elif isinstance(given, list) and given and isinstance(given[0], Row):
+        return _of_iterator(run, given, data)
+    if isinstance(given, list) and given and isinstance(given[0], Row):
         return iter(given)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise UserError(
             f"expected a list of texts, a DataFrame or a Dataset, got {described(given)}; give one of them."
         )
     return run.task.inputs_in_memory(run, given, data)
+
+
+def _of_iterator(run: Run, given: Iterator[Any], data: Any) -> Iterator[Row]:
+    """Yield the rows of an iterator, of which nothing is read before the first is asked for."""
+    first = list(itertools.islice(given, 1))
+    given = itertools.chain(first, given)
+    yield from given if first and isinstance(first[0], Row) else run.task.inputs_in_memory(run, given, data)
 
 
 def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
@@ -164,7 +168,7 @@ def print_predictions(
     `given` are more arguments of `predict`.
 
     Raises:
-        UserError: See `predict`; what to set is told as flags. Or the task has no such format, or there are examples
+        UserError: See `predict`; options are named as flags. Or the task has no such format, or there are examples
             without a prediction.
     """
     loaded = as_run(run, checkpoint, ())

@@ -61,8 +61,8 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
             of `longspan.machine.imports.allow`.
 
     Raises:
-        UserError: It is missing, not a run folder, unfinished or damaged, its weights do not fit its configuration, it
-            has no such checkpoint, or it names code that has not been imported and may not be.
+        UserError: The run is missing, not a run folder, unfinished or damaged. Its weights do not fit its
+            configuration, or it has no such checkpoint. It names code that has not been imported and may not be.
     """
     folder = Path(folder)
     _check_files(folder, unfinished=checkpoint is not None)

@@ -16,7 +16,7 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 def run(module: str, *arguments: str) -> str | None:
-    """Run a module as a program and show what it says; return None, or why it failed in one sentence.
+    """Run a module as a program and show its output; return None, or why it failed in one sentence.
 
     Raises:
         KeyboardInterrupt: It was interrupted.

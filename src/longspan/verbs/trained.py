@@ -64,8 +64,8 @@ class TrainedRun(TrainingResult[S]):
         """Return what the model says about each example.
 
         Args:
-            data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, a dict of columns; or
-                an iterator of texts or dicts, of which a limited number is read ahead. Texts are never paths: for
+            data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, or a dict of columns.
+                Also an iterator of texts or dicts, of which a limited number is read ahead. Texts are never paths: for
                 files, see `longspan.predict`.
 
         Returns:

@@ -138,7 +138,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         file = document_file(path.resolve(), printable(path.name))
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
     rows = partial(read_table, path, schema)
-    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _filesclass_names(schema, rows)]
+    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
     source = Source(named(path), table, rows)
     return _joined(source, schema) if schema.joined else source
 
@@ -167,7 +167,7 @@ def _facts(files: Sequence[DocumentFile]) -> list[Any]:
     return [list(file) for file in files]
 
 
-def _filesclass_names(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
+def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
     """Return a hash of the files that a table names, missing ones included; empty if it names none.
 
     Files may change, appear or disappear while the table stays the same.
@@ -263,7 +263,7 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
             cells = {column: class_names(row[column], kind) for column, kind in kinds.items()}
             yield schema.row(cells, f"{name}, row {number}", folder)
 
-    return Source(name, [dataset._fingerprint, schema.facts, _filesclass_names(schema, rows)], rows)
+    return Source(name, [dataset._fingerprint, schema.facts, _files_named(schema, rows)], rows)
 
 
 def class_names(value: Any, kind: Any) -> Any:

@@ -43,7 +43,7 @@ def predict(
             dict of columns, or a list or iterator of texts, of dicts, or of rows from `read_paths`. A limited number of
             rows is read ahead.
         overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
-        text_column: The column with the documents; by default, as in training, and so on:
+        text_column: The column with the documents. By default, this and the next three are as in training.
         encoding: The encoding of files, or "auto".
         delimiter: What separates the fields of csv and tsv files.
         header: Whether their first row has the names of the columns.

@@ -48,87 +48,225 @@ def named(recipe: Recipe | Path | str, start: Start) -> Path | None:
     return None
 
 
-@contextlib.contextmanager
-def claimed(recipe: Recipe, run_dir: Path, start: Start) -> Iterator[None]:
-    """Keep the run folder for this process during the `with` block; a folder made for it goes if it stays empty.
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """The folder of a training run, and how the run starts in it.
 
-    Raises:
-        UserError: Another training run is at work in it, or from `check`.
+    Attributes:
+        path: The folder.
+        start: How the run starts.
     """
-    check(recipe, run_dir, start)
-    made = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
-    run_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with locks.held(run_dir, "one training run"):
-            # Another one may have ended since.
-            check(recipe, run_dir, start)
-            yield
-    finally:
-        # The Trainer makes its folder at once.
-        for folder in (run_dir / CHECKPOINTS, *made):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
+    path: Path
+    start: Start
 
-def _found(run_dir: Path) -> list[Path]:
-    """Return what is in a folder besides the file of a lock."""
-    return [path for path in run_dir.iterdir() if path.name != locks.FILE]
+    @property
+    def checkpoints(self) -> Path:
+        """The folder with its checkpoints."""
+        return self.path / CHECKPOINTS
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run goes on, or ends, with a checkpoint."""
+        return self.start in ("resume", "finish")
 
-def check(recipe: Recipe, run_dir: Path, start: Start) -> None:
-    """Raise UserError unless a run of `recipe` may `start` in `run_dir`."""
-    written = run_dir / "recipe.toml"
-    if start in ("resume", "finish"):
-        if not written.exists():
-            raise UserError(f"expected a run to {start} in {run_dir}, got none; leave out --{start} to start it.")
-        _check_links(run_dir)
-        before = recipes.load(str(written))
-        _check_same(before, recipe, run_dir, start)
-        result = _result(run_dir)
-        if result is not None:
-            _check_goes_on(before, recipe, run_dir, start, result)
-    elif run_dir.is_symlink() and not run_dir.exists():
-        raise UserError(f"expected a folder at {run_dir}, got a link that leads nowhere; name another with --run.")
-    elif run_dir.exists() and (not run_dir.is_dir() or _found(run_dir)):
-        if start == "new":
+    @contextlib.contextmanager
+    def claimed(self, recipe: Recipe) -> Iterator[None]:
+        """Keep the run folder for this process during the `with` block; a folder made for it goes if it stays empty.
+
+        Raises:
+            UserError: Another training run is at work in it, or from `check`.
+        """
+        self.check(recipe)
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with locks.held(self.path, "one training run"):
+                # Another one may have ended since.
+                self.check(recipe)
+                yield
+        finally:
+            # The Trainer makes its folder at once.
+            for folder in (self.checkpoints, *made):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+    def check(self, recipe: Recipe) -> None:
+        """Raise UserError unless a run of `recipe` may start so in this folder."""
+        written = self.path / "recipe.toml"
+        if self.goes_on:
+            if not written.exists():
+                raise UserError(
+                    f"expected a run to {self.start} in {self.path}, got none; leave out --{self.start} to start it."
+                )
+            self._check_links()
+            before = recipes.load(str(written))
+            self._check_same(before, recipe)
+            result = self._result()
+            if result is not None:
+                self._check_goes_on(before, recipe, result)
+        elif self.path.is_symlink() and not self.path.exists():
             raise UserError(
-                f"the run folder {run_dir} exists; --resume continues it, --finish ends it where it was stopped, "
-                "--overwrite replaces it, and --run names another."
+                f"expected a folder at {self.path}, got a link that leads nowhere; name another with --run."
             )
-        if not written.exists():
-            raise UserError(f"{run_dir} is not a run folder, so it is not overwritten; name another with --run.")
-        _check_own_data(recipe, run_dir)
+        elif self.path.exists() and (not self.path.is_dir() or self._found()):
+            if self.start == "new":
+                raise UserError(
+                    f"the run folder {self.path} exists; --resume continues it, --finish ends it where it was stopped, "
+                    "--overwrite replaces it, and --run names another."
+                )
+            if not written.exists():
+                raise UserError(f"{self.path} is not a run folder, so it is not overwritten; name another with --run.")
+            self._check_own_data(recipe)
 
+    def check_steps(self, total: int, asked: Recipe, checkpoint: Path) -> None:
+        """Raise UserError unless a run is to take as many steps as planned before, or more if it is finished.
 
-def _check_links(run_dir: Path) -> None:
-    """Raise UserError if checkpoints would be written through a link."""
-    folder = run_dir / CHECKPOINTS
-    inside = folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ()
-    for path in (folder, *inside):
-        if path.is_symlink():
+        Args:
+            total: The steps that it is to take in all.
+            asked: The recipe that this comes from.
+            checkpoint: The checkpoint it is resumed from.
+        """
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        planned, result = int(state["max_steps"]), self._result()
+        finished = result is not None and result.get("stopped") != "interrupted"
+        if total < planned or (finished and total == planned):
+            steps, minutes = asked.training.get("max_steps", -1), asked.options.max_minutes
+            said = f"max_steps={steps}" if steps > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
+            said = f"max_minutes={minutes:g}" if minutes else said
             raise UserError(
-                f"expected a folder of this run at {str(path)!r}, got a link, which is not written through; move what "
-                "it leads to there."
+                f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the "
+                f"run in {self.path} before, got {total:,} from training.{said}; raise it."
             )
 
+    def open(self, recipe: Recipe, plan: Plan | None) -> None:
+        """Empty the claimed folder and write down what is trained in it or, to resume, what the run was given more of.
 
-def _check_own_data(recipe: Recipe, run_dir: Path) -> None:
-    """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
-    training = {**recipe.training, **dataclasses.asdict(recipe.options)}
-    # The model first: where it starts from a run, the data have its tokens, and name it as well.
-    parts = {
-        "model": {"start_from": recipe.start_from, **recipe.model},
-        "training": training,
-        "data": vars(recipe.data),
-    }
-    for part, values in parts.items():
-        for key, value in values.items():
-            for path in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(path, str | Path) and _lies_in(path, run_dir):
-                    raise UserError(
-                        f"expected to read what is outside the run folder {run_dir}, which --overwrite empties, got "
-                        f"{part}.{key}={str(path)!r} in it; move it, or name another folder with --run."
-                    )
+        Args:
+            recipe: The recipe as it is trained.
+            plan: What its time budget came to, if it was planned now.
+
+        Raises:
+            UserError: The folder of a new run is no longer empty.
+        """
+        written = self.path / "recipe.toml"
+        if self.start in ("new", "overwrite"):
+            if self.start == "new":
+                self._check_still_empty()
+            self._empty()
+            if plan is not None:
+                plan.write(self.path)
+            write_text(written, recipe.to_toml())
+            write_json(self.path / "environment.json", environment())
+        elif self.start == "resume":
+            # In this order: the run is unfinished from here on. Its model stays until the next one.
+            (self.path / "metrics.json").unlink(missing_ok=True)
+            if plan is not None:
+                plan.write(self.path)
+            write_text(written, recipe.to_toml())
+            for path in self.path.glob(f"{UNFINISHED}*"):
+                _remove(path)
+        folder_in(self.path, CHECKPOINTS)
+
+    def _check_links(self) -> None:
+        """Raise UserError if checkpoints would be written through a link."""
+        folder = self.checkpoints
+        inside = folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ()
+        for path in (folder, *inside):
+            if path.is_symlink():
+                raise UserError(
+                    f"expected a folder of this run at {str(path)!r}, got a link, which is not written through; move "
+                    "what it leads to there."
+                )
+
+    def _check_own_data(self, recipe: Recipe) -> None:
+        """Raise UserError if a recipe reads anything in the run folder that it is to replace."""
+        training = {**recipe.training, **dataclasses.asdict(recipe.options)}
+        # The model first: where it starts from a run, the data have its tokens, and name it as well.
+        parts = {
+            "model": {"start_from": recipe.start_from, **recipe.model},
+            "training": training,
+            "data": vars(recipe.data),
+        }
+        for part, values in parts.items():
+            for key, value in values.items():
+                for path in value if isinstance(value, list | tuple) else [value]:
+                    if isinstance(path, str | Path) and _lies_in(path, self.path):
+                        raise UserError(
+                            f"expected to read what is outside the run folder {self.path}, which --overwrite empties, "
+                            f"got {part}.{key}={str(path)!r} in it; move it, or name another folder with --run."
+                        )
+
+    def _check_still_empty(self) -> None:
+        """Raise UserError if something came into the folder of a new run while its data were prepared."""
+        for path in self._found():
+            # The Trainer has made its folder.
+            if path.name != CHECKPOINTS or path.is_symlink() or not path.is_dir() or any(path.iterdir()):
+                raise UserError(
+                    f"expected the run folder {self.path} as empty as it was when this run began, got {path.name!r} in "
+                    "it; nothing was deleted: name another folder with --run."
+                )
+
+    def _empty(self) -> None:
+        """Delete what is in the folder, but for its lock. Whenever this is cut short, it still is an unfinished run."""
+        order = {"metrics.json": 0, "recipe.toml": 2}
+        for path in sorted(self._found(), key=lambda path: order.get(path.name, 1)):
+            _remove(path)
+
+    def _check_same(self, before: Recipe, recipe: Recipe) -> None:
+        """Raise UserError if settings differ from those of the run before, other than by more steps to take."""
+        allowed = MORE if self.start == "resume" else ()
+        changes = [change for change in _changes(before, recipe) if change[0] not in allowed]
+        if changes:
+            told = [f"{key} is {_shown(new)} ({_shown(old)} before)" for key, old, new in changes[:_NAMED]]
+            told += [f"{len(changes) - _NAMED} more differ"] if len(changes) > _NAMED else []
+            more = f" with --resume only {_listed(MORE)} may be larger;" if self.start == "resume" else ""
+            raise UserError(
+                f"expected the recipe that {self.path} was started with, but {_listed(told)};{more} give the same "
+                f"recipe and overrides, or `longspan train {self.path} --{self.start}`."
+            )
+        for key, old, new in _changes(before, recipe):
+            # Without a number of steps, or with -1, epochs decide, and how many steps they have is known later.
+            if old is not None and new is not None and min(old, new) > 0 and new < old:
+                raise UserError(
+                    f"expected {key} to be at least {old}, as when {self.path} was started, got {new}; to end the run "
+                    "where it was stopped, use --finish."
+                )
+
+    def _check_goes_on(self, before: Recipe, recipe: Recipe, result: Mapping[str, Any]) -> None:
+        """Raise UserError unless a finished run is given more steps, or is to take those it had been stopped before."""
+        interrupted = result.get("stopped") == "interrupted"
+        if self.start == "finish" or not (interrupted or list(_changes(before, recipe))):
+            longer = f"train it longer with --resume and a larger {_listed(MORE, 'or')}"
+            more = "continue it with --resume" if interrupted else longer
+            raise UserError(
+                f"the run in {self.path} is finished; see {self.path / 'metrics.json'}, {more}, or --overwrite it."
+            )
+        last = checkpoints.last_checkpoint(self.checkpoints)
+        step = result.get("steps")
+        if last is None or last.name != f"checkpoint-{step}":
+            raise UserError(
+                f"expected checkpoint-{step} in {self.checkpoints}, with which the run ended, "
+                + (f"but the last one is {last.name}" if last else "but there are none")
+                + "; restore it, or train from scratch with --overwrite."
+            )
+
+    def _found(self) -> list[Path]:
+        """Return what is in a folder besides the file of a lock."""
+        return [path for path in self.path.iterdir() if path.name != locks.FILE]
+
+    def _result(self) -> dict[str, Any] | None:
+        """Return what metrics.json says, which marks a finished run; None if there is none."""
+        path = self.path / "metrics.json"
+        if not path.exists():
+            return None
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            result = None
+        if not isinstance(result, dict):
+            raise UserError(f"expected a JSON object in {path}, got a damaged file; remove it, and --finish the run.")
+        return result
 
 
 def _lies_in(path: str | Path, folder: Path) -> bool:
@@ -144,121 +282,11 @@ def _lies_in(path: str | Path, folder: Path) -> bool:
         return False
 
 
-def check_steps(total: int, asked: Recipe, checkpoint: Path, run_dir: Path) -> None:
-    """Raise UserError unless a run is to take as many steps as planned before, or more if it is finished.
-
-    Args:
-        total: The steps that it is to take in all.
-        asked: The recipe that this comes from.
-        checkpoint: The checkpoint it is resumed from.
-        run_dir: The run folder.
-    """
-    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    planned, result = int(state["max_steps"]), _result(run_dir)
-    finished = result is not None and result.get("stopped") != "interrupted"
-    if total < planned or (finished and total == planned):
-        steps, minutes = asked.training.get("max_steps", -1), asked.options.max_minutes
-        said = f"max_steps={steps}" if steps > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
-        said = f"max_minutes={minutes:g}" if minutes else said
-        raise UserError(
-            f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the run "
-            f"in {run_dir} before, got {total:,} from training.{said}; raise it."
-        )
-
-
-def open_folder(recipe: Recipe, plan: Plan | None, run_dir: Path, start: Start) -> None:
-    """Empty a run folder that is claimed, and note what is trained in it, or, to resume it, what it was given more of.
-
-    Args:
-        recipe: The recipe as it is trained.
-        plan: What its time budget came to, if it was planned now.
-        run_dir: The run folder.
-        start: How the run starts.
-
-    Raises:
-        UserError: The folder of a new run is no longer empty.
-    """
-    written = run_dir / "recipe.toml"
-    if start in ("new", "overwrite"):
-        if start == "new":
-            _check_still_empty(run_dir)
-        _empty(run_dir)
-        if plan is not None:
-            plan.write(run_dir)
-        write_text(written, recipe.to_toml())
-        write_json(run_dir / "environment.json", environment())
-    elif start == "resume":
-        # In this order: the run is unfinished from here on, whatever happens next. Its model stays until the next one.
-        (run_dir / "metrics.json").unlink(missing_ok=True)
-        if plan is not None:
-            plan.write(run_dir)
-        write_text(written, recipe.to_toml())
-        for path in run_dir.glob(f"{UNFINISHED}*"):
-            _remove(path)
-    folder_in(run_dir, CHECKPOINTS)
-
-
-def _check_still_empty(run_dir: Path) -> None:
-    """Raise UserError if something came into the folder of a new run while its data were prepared."""
-    for path in _found(run_dir):
-        # The Trainer has made its folder.
-        if path.name != CHECKPOINTS or path.is_symlink() or not path.is_dir() or any(path.iterdir()):
-            raise UserError(
-                f"expected the run folder {run_dir} as empty as it was when this run began, got {path.name!r} in it; "
-                "nothing was deleted: name another folder with --run."
-            )
-
-
-def _empty(run_dir: Path) -> None:
-    """Delete what is in a run folder, but for its lock. Whenever this is cut short, it still is an unfinished run."""
-    order = {"metrics.json": 0, "recipe.toml": 2}
-    for path in sorted(_found(run_dir), key=lambda path: order.get(path.name, 1)):
-        _remove(path)
-
-
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _check_same(before: Recipe, recipe: Recipe, run_dir: Path, start: Start) -> None:
-    """Raise UserError if settings differ from those of the run before, other than by more steps to take."""
-    allowed = MORE if start == "resume" else ()
-    changes = [change for change in _changes(before, recipe) if change[0] not in allowed]
-    if changes:
-        told = [f"{key} is {_shown(new)} ({_shown(old)} before)" for key, old, new in changes[:_NAMED]]
-        told += [f"{len(changes) - _NAMED} more differ"] if len(changes) > _NAMED else []
-        more = f" with --resume only {_listed(MORE)} may be larger;" if start == "resume" else ""
-        raise UserError(
-            f"expected the recipe that {run_dir} was started with, but {_listed(told)};{more} give the same "
-            f"recipe and overrides, or `longspan train {run_dir} --{start}`."
-        )
-    for key, old, new in _changes(before, recipe):
-        # Without a number of steps, or with -1, epochs decide, and how many steps they have is known later.
-        if old is not None and new is not None and min(old, new) > 0 and new < old:
-            raise UserError(
-                f"expected {key} to be at least {old}, as when {run_dir} was started, got {new}; to end the run where "
-                "it was stopped, use --finish."
-            )
-
-
-def _check_goes_on(before: Recipe, recipe: Recipe, run_dir: Path, start: Start, result: Mapping[str, Any]) -> None:
-    """Raise UserError unless a finished run is given more steps, or is to take those it had been stopped before."""
-    interrupted = result.get("stopped") == "interrupted"
-    if start == "finish" or not (interrupted or list(_changes(before, recipe))):
-        longer = f"train it longer with --resume and a larger {_listed(MORE, 'or')}"
-        more = "continue it with --resume" if interrupted else longer
-        raise UserError(f"the run in {run_dir} is finished; see {run_dir / 'metrics.json'}, {more}, or --overwrite it.")
-    last = checkpoints.last_checkpoint(run_dir / CHECKPOINTS)
-    step = result.get("steps")
-    if last is None or last.name != f"checkpoint-{step}":
-        raise UserError(
-            f"expected checkpoint-{step} in {run_dir / CHECKPOINTS}, with which the run ended, "
-            + (f"but the last one is {last.name}" if last else "but there are none")
-            + "; restore it, or train from scratch with --overwrite."
-        )
 
 
 def _changes(before: Recipe, recipe: Recipe) -> Iterator[tuple[str, Any, Any]]:
@@ -284,17 +312,3 @@ def _listed(items: Sequence[str], word: str = "and") -> str:
 
 def _shown(value: Any) -> str:
     return "not set" if value is None else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _result(run_dir: Path) -> dict[str, Any] | None:
-    """Return what metrics.json says, which marks a finished run; None if there is none."""
-    path = run_dir / "metrics.json"
-    if not path.exists():
-        return None
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        result = None
-    if not isinstance(result, dict):
-        raise UserError(f"expected a JSON object in {path}, got a damaged file; remove it, and --finish the run.")
-    return result

@@ -35,7 +35,7 @@ from longspan.training.depths import freeze
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import EarlyStopping, check_early_stopping
 from longspan.verbs import budget, run_folders, starting
-from longspan.verbs.run_folders import CHECKPOINTS, UNFINISHED, Start
+from longspan.verbs.run_folders import UNFINISHED, RunFolder
 from longspan.verbs.trained import TrainedRun, trained
 
 
@@ -95,21 +95,21 @@ def train(
             loaded = loaded.reading(data)
         loaded.require_data()
         run = run or run_folders.named(recipe, start) or Path("runs", loaded.name)
-        return trained(_train(loaded, Path(run), start, progress))
+        return trained(_train(loaded, RunFolder(Path(run), start), progress))
 
 
-def _train(recipe: Recipe, run_dir: Path, start: Start, progress: bool) -> TrainingResult:
+def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     began = time.perf_counter()
     budget.check(recipe)
     asked = recipe
-    if start in ("resume", "finish"):
-        recipe = budget.recorded(recipe, run_dir)
+    if folder.goes_on:
+        recipe = budget.recorded(recipe, folder.path)
     processes.connect()
-    arguments = _arguments(recipe, run_dir, progress)
+    arguments = _arguments(recipe, folder, progress)
     with contextlib.ExitStack() as claim:
         # Only the first of several processes writes to it.
-        processes.on_first(lambda: claim.enter_context(run_folders.claimed(recipe, run_dir, start)))
-        return _train_here(recipe, asked, run_dir, start, arguments, progress, began)
+        processes.on_first(lambda: claim.enter_context(folder.claimed(recipe)))
+        return _train_here(recipe, asked, folder, arguments, progress, began)
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,7 @@ class _Ready:
 def _train_here(
     recipe: Recipe,
     asked: Recipe,
-    run_dir: Path,
-    start: Start,
+    folder: RunFolder,
     arguments: TrainingArguments,
     progress: bool,
     began: float,
@@ -145,12 +144,12 @@ def _train_here(
     """Train in a run folder that is claimed; `asked` is the recipe without the steps of an earlier plan."""
     ready = _get_ready(recipe, arguments)
     trainer = _make_trainer(ready, arguments, began)
-    checkpoint = _checkpoint(trainer, asked, run_dir, start)
+    checkpoint = _checkpoint(trainer, asked, folder)
     # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
-    processes.on_first(lambda: run_folders.open_folder(ready.recipe, ready.plan, run_dir, start))
+    processes.on_first(lambda: folder.open(ready.recipe, ready.plan))
     early = _learn(trainer, ready.recipe, checkpoint, progress)
-    result = _result(trainer, ready, run_dir, early)
-    processes.on_first(lambda: _write_run(run_dir, trainer, ready.prepared, ready.recipe, result))
+    result = _result(trainer, ready, folder, early)
+    processes.on_first(lambda: _write_run(folder.path, trainer, ready.prepared, ready.recipe, result))
     if arguments.push_to_hub:
         processes.on_first(trainer.push_to_hub)
     return result
@@ -180,13 +179,13 @@ def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> 
     return trainer
 
 
-def _checkpoint(trainer: LongspanTrainer, asked: Recipe, run_dir: Path, start: Start) -> Path | None:
+def _checkpoint(trainer: LongspanTrainer, asked: Recipe, folder: RunFolder) -> Path | None:
     """Return the checkpoint that training goes on from, or ends with, if it does."""
-    if start not in ("resume", "finish"):
+    if not folder.goes_on:
         return None
-    checkpoint = checkpoints.to_resume_from(run_dir / CHECKPOINTS, any_processes=start == "finish")
-    trainer.finishing = start == "finish"
-    processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, run_dir))
+    trainer.finishing = folder.start == "finish"
+    checkpoint = checkpoints.to_resume_from(folder.checkpoints, any_processes=trainer.finishing)
+    processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, folder))
     return checkpoint
 
 
@@ -213,12 +212,12 @@ def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, pr
     return early
 
 
-def _result(trainer: LongspanTrainer, ready: _Ready, run_dir: Path, early: EarlyStopping | None) -> TrainingResult:
+def _result(trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: EarlyStopping | None) -> TrainingResult:
     scores, begun = _final_scores(trainer, ready.prepared), ready.begun
     trainer.count_sessions()
     return TrainingResult(
         task=ready.recipe.task.name,
-        folder=str(run_dir),
+        folder=str(folder.path),
         scores=scores,
         history=_history(trainer.state.log_history),
         kept_epoch=_kept_epoch(trainer),
@@ -268,16 +267,16 @@ def _build_model(
     return model, words, begun
 
 
-def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, run_dir: Path) -> None:
+def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, folder: RunFolder) -> None:
     """Raise UserError unless training can go on, or end, with the checkpoint."""
     if checkpoint is None and trainer.finishing:
         raise UserError(
-            f"expected a checkpoint to finish in {run_dir / CHECKPOINTS}, got none; start again with --resume, which "
+            f"expected a checkpoint to finish in {folder.checkpoints}, got none; start again with --resume, which "
             "keeps the run folder, or --overwrite."
         )
     if checkpoint is not None and not trainer.finishing:
         *_, total = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
-        run_folders.check_steps(total, asked, checkpoint, run_dir)
+        folder.check_steps(total, asked, checkpoint)
 
 
 def _stopped(trainer: LongspanTrainer, early: EarlyStopping | None) -> Literal["early", "interrupted"] | None:
@@ -296,7 +295,7 @@ def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Sco
     }
 
 
-def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArguments:
+def _arguments(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingArguments:
     chosen = recipe.training
     check_packages(chosen)
     evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
@@ -320,10 +319,10 @@ def _arguments(recipe: Recipe, run_dir: Path, progress: bool) -> TrainingArgumen
         "ddp_timeout": int(processes.PATIENCE.total_seconds()),
         "log_level_replica": "error",
         "remove_unused_columns": False,
-        "hub_model_id": run_dir.absolute().name if chosen.get("push_to_hub") else None,
+        "hub_model_id": folder.path.absolute().name if chosen.get("push_to_hub") else None,
     }
     try:
-        arguments = TrainingArguments(output_dir=str(run_dir / CHECKPOINTS), **{**defaults, **chosen})
+        arguments = TrainingArguments(output_dir=str(folder.checkpoints), **{**defaults, **chosen})
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
     check_early_stopping(recipe.options.early_stopping_patience, arguments)

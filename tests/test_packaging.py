@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,38 @@ for arguments in {VERBS!r}:
         assert f"  {name} " in printed
     assert "Fastformer" in printed
     assert "training.num_train_epochs=" in printed
+
+
+def test_the_readme_runs_with_the_unpacked_wheel(unpacked: Path, animals: Path, tmp_path: Path) -> None:
+    """Its commands and its Python lines, as they are printed, at a small size."""
+    shutil.copy(animals, tmp_path / "reviews.csv")
+    for name in ("bank", "aunt"):
+        folder = tmp_path / "letters" / name
+        folder.mkdir(parents=True)
+        for number in range(20):
+            (folder / f"{number}.txt").write_text(f"Dear {name}, letter {number}.", encoding="utf-8")
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox/monday.txt").write_text("Dear aunt.", encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    bash, python = (
+        re.findall(rf"^```{kind}\n(.*?)^```", readme, re.MULTILINE | re.DOTALL) for kind in ("bash", "python")
+    )
+    small = ["model.dim=8", "training.min_steps=0", "training.max_minutes=0", "training.num_train_epochs=1"]
+    commands = [shlex.split(line)[1:] for line in "".join(bash).splitlines()]
+    assert [command[0] for command in commands] == ["train", "predict", "compare"]
+    # The last starts processes of its own, and runs in the tests of the README.
+    commands.pop()
+    code = f"""
+import longspan.cli
+for command in {commands!r}:
+    more = [] if command[0] == "predict" else {small!r}
+    assert longspan.cli.main(command + more) == 0, command
+exec(compile({"".join(python)!r}, "README.md", "exec"))
+print(longspan.__file__)
+"""
+    printed = run(unpacked, tmp_path, "-c", code)
+    assert printed.splitlines()[-1] == str(unpacked / "longspan" / "__init__.py")
+    assert '"label": ' in printed
 
 
 def cited() -> dict[str, Any]:

@@ -104,7 +104,7 @@ class _Estimator(BaseEstimator):
         """Return predictions for all of the inputs.
 
         Raises:
-            UserError: There is none for one of them.
+            UserError: One of them has no prediction.
         """
         self._check_fitted()
         found = self.run_.predict(_listed(inputs))

@@ -118,7 +118,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         action="store_true",
         help="continue from the run folder's last checkpoint, with more epochs if you like",
     )
-    folder.add_argument("--finish", action="store_true", help="end it with the last checkpoint: score and write that")
+    folder.add_argument("--finish", action="store_true", help="stop here: score and save the last checkpoint")
     folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
 
     verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")

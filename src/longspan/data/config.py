@@ -22,28 +22,28 @@ class SourceData:
 
     Attributes:
         path: A file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or
-            "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging Face Hub, or a local folder as "hub:./folder").
-            If each document has one label, also a folder with one sub-folder of text files per class, or with such
-            folders under train/ and test/. If documents have no label, also a text file, which is one document, or a
-            folder of text files, optionally with train/, valid/ and test/. In folders, any file is a document whose
-            suffix is not that of a table, a picture or the like; of .html files, the text is read. Text files and text
-            formats may be compressed: .gz, .xz, .zst or .zip.
+            "hub:NAME" / "hub:NAME/CONFIG". The last is a data set of the Hugging Face Hub, or a local folder as
+            "hub:./folder". If each document has one label, also a folder with one sub-folder of text files per class,
+            or with such folders under train/ and test/. If documents have no label, also a text file, which is one
+            document, or a folder of text files, optionally with train/, valid/ and test/. In folders, any file is a
+            document whose suffix is not that of a table, a picture or the like; of .html files, the text is read. Text
+            files and text formats may be compressed: .gz, .xz, .zst or .zip.
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
         test: A file or a folder for testing; replaces the test split of `path`.
-        encoding: The encoding of text files, csv, tsv and JSON lines, such as "utf-8", "utf-16" or "latin-1"; "auto"
-            is UTF-8 where a file is that, and otherwise what charset-normalizer takes it for.
-        delimiter: What separates the fields of csv and tsv files: a character or a word for it (comma, semicolon, tab,
-            pipe, space); "auto" is a comma in csv, a tab in tsv.
+        encoding: Encoding of text files, csv, tsv and JSON lines, such as "utf-8" or "latin-1". "auto" is UTF-8 where a
+            file is valid UTF-8, and otherwise the guess of charset-normalizer.
+        delimiter: Separator of the fields of csv and tsv files: a character or its name (comma, semicolon, tab, pipe,
+            space). "auto" is a comma in csv, a tab in tsv.
         header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
             from 1: data.text_column=2 is the second.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no
             validation split; 0 for none. A single document is cut, and its end used.
         test_fraction: The same for the test split.
         split_seed: Seed of those splits.
-        skip_bad_rows: Whether to drop and count bad rows instead of stopping: rows without a label, empty documents,
-            broken text, lines that are not a JSON object, csv rows with the wrong number of fields, and files such as
-            recordings that cannot be read.
+        skip_bad_rows: Whether to drop and count bad rows instead of stopping. Bad rows have no label, an empty
+            document, broken text, or the wrong number of csv fields. Lines that are not a JSON object and files that
+            cannot be read, such as recordings, are bad, too.
         classes: For "packages" only: how many packages, largest first; 0 means 10.
         files_per_class: For "packages" only: maximum number of files per package; 0 means all.
     """
@@ -94,9 +94,9 @@ class DataConfig(SourceData):
 
     Attributes:
         text_column: The column with the documents.
-        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space
-            alone, line breaks kept as tokens), "bpe", "pieces" (BPE within words, punctuation split off), or the name
-            or folder of a pretrained tokenizer.
+        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space alone, line
+            breaks kept as tokens), "bpe" or "pieces" (BPE within words, punctuation split off). Any other value is the
+            name or folder of a pretrained tokenizer.
         tokenizer_from: A run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and
             `lowercase` are then those of that run. `model.start_from` sets it.
         vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.

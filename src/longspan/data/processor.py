@@ -142,7 +142,7 @@ class Processor(ABC):
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises UserError if there is none."""
+    """Return the object in a JSON file. Raises UserError if the file is missing."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -17,7 +17,7 @@ def use_fastest_exact_products() -> str:
     """Let float32 matrix products on CPU take oneDNN's path where that path is exact; GPUs are left alone.
 
     "medium" allows, but does not force, lower precision. On processors without bfloat16 matrix units it is about twice
-    as fast as MKL with the same rounding error; on those with them it may really round to bfloat16. So products of
+    as fast as MKL with the same rounding error. On processors with them it may really round to bfloat16. So products of
     several shapes are compared with float64 in a few milliseconds. If any is worse than float32 rounding, the precision
     stays as it was.
 

@@ -65,8 +65,8 @@ def aliases() -> Mapping[str, Alias]:
 def load(name: str) -> type[Mixer]:
     """Return the class of the mixer called `name`, by alias too, or at the dotted path `name`.
 
-    Raises UserError when there is none, or when a dotted path may not be imported (`longspan.machine.imports`) or leads
-    to something that is not a `Mixer`.
+    Raises UserError for an unknown mixer, and for a dotted path that may not be imported (`longspan.machine.imports`)
+    or leads to something that is not a `Mixer`.
     """
     if "." in name:
         return load_class(name, Mixer, what="mixer")

@@ -114,8 +114,8 @@ def naive_rows(
 ) -> Tensor:
     """Compute `mixer(x, mask)` row by row, one position after the other.
 
-    `write(S, x_t, f)` returns the matrices S (heads, e, e) after x_t (d,), before which they decay by exp(-f), f being
-    (heads, 1) or (heads, e), and what is read from them, (heads, e).
+    `write(S, x_t, f)` returns the matrices S (heads, e, e) after x_t (d,) and what is read from them, (heads, e).
+    Before x_t, S decays by exp(-f), f being (heads, 1) or (heads, e).
     """
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):

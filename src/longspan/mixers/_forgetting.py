@@ -57,8 +57,8 @@ class Forgetting(nn.Module):
             nn.init.normal_(wide.weight, std=0.02)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Return the rates (b, t, heads) of x (b, t, dim), in at least float32 and zero where `mask` is False; where
-        channels forget by themselves, (b, t, heads * channels).
+        """Return the rates (b, t, heads) of x (b, t, dim), in at least float32 and zero where `mask` is False. With
+        decay rates per channel, (b, t, heads * channels).
 
         None stands for zeros everywhere.
         """

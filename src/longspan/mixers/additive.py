@@ -69,9 +69,10 @@ class Additive(Mixer):
         scoring: "per-head" (the paper: w_q and w_k see their own head) or "all-heads" (the authors' code: they see
             the whole vector).
         bias: whether the projections have biases.
-        forget: how each head forgets what is far: "none" (means over everything), "fixed" (time constants from 2 to
-            4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t). Without causal, each
-            position has means of its own, so nothing folds: it costs what the causal form does and another scan.
+        forget: decay of each head's memory: "none" (means over everything), "fixed" (time constants from 2 to 4,096
+            positions), "learned" (those, trained) or "input" (rates that depend on x_t). With decay and without
+            causal, each position has its own means, so nothing folds: the cost is that of the causal form and another
+            scan.
 
     Raises:
         UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets

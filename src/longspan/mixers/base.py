@@ -67,8 +67,8 @@ class Mixer(nn.Module, ABC):
         max_length: the maximum number of real positions in a row, or None.
         memory: how many positions `step` remembers if that can be set (`set_memory`), otherwise None.
         bounded_state: whether the state stops growing.
-        zeroes_padding: whether `mix` and `mix_context` give zeros at padding, and in rows that have nothing to attend
-            to, by themselves; otherwise that takes one more pass over the output.
+        zeroes_padding: whether `mix` and `mix_context` themselves return zeros at padding, and in rows that have
+            nothing to attend to; otherwise zeroing takes one more pass over the output.
 
     Raises:
         UserError: when `causal` is asked of a mixer that has no causal form.

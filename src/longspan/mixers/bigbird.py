@@ -27,8 +27,8 @@ class Bigbird(Mixer):
 
     Cost: t·2·(7 + random_blocks)·block_size·dim + 4·t·dim² time, t·dim memory
     Source: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062
-    Deviations: each head's random blocks follow from `seed`, the block's number and how many blocks the document has,
-        the same in training and after (transformers has none after training but counts block 0 again). No block counts
+    Deviations: each head's random blocks follow from `seed`, the block's number and the number of blocks, in training
+        and in evaluation. In evaluation, transformers has no random blocks but counts block 0 again. No block counts
         twice. The last block is the last with a real position. Real positions are numbered from the row's start, so
         that padding shifts no block. A row without real positions gives zeros.
 

@@ -38,7 +38,7 @@ class CompetitiveGate(CompetingQueries):
 
     The causal form is parallel as well. Written as a loop it looks sequential, as query and value differ at every
     step. But both are prefix means, Σ_{j<=t} exp(z_j) W x_j / Σ_{j<=t} exp(z_j), whose state (the log of the sum of
-    weights, the mean) merges associatively. So all prefixes come from one scan, in log t rounds, and what is left, the
+    weights, the mean) merges associatively. So all prefixes come from one scan, in log t rounds, and the rest, the
     gate, looks at one position at a time. It is also exact: each y_t is what the bidirectional form gives at the end of
     the prefix.
 
@@ -54,8 +54,8 @@ class CompetitiveGate(CompetingQueries):
         causal: whether a position sees only itself and those before it.
         bias: whether W_q, W_k and W_v have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
-        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
-            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
+        forget: decay of each head's memory, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned"
+            (those, trained), "input" (rates that depend on x_t), or "none" (the mean of all earlier positions).
 
     Raises:
         UserError: when `heads` does not divide `dim`; for forgetting without causal=True.

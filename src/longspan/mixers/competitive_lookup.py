@@ -54,8 +54,8 @@ class CompetitiveLookup(CompetingQueries):
         causal: whether a position sees only itself and those before it.
         bias: whether W_q and W_v have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
-        forget: how each head forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
-            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
+        forget: decay of each head's memory, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned"
+            (those, trained), "input" (rates that depend on x_t), or "none" (the mean of all earlier positions).
 
     Raises:
         UserError: when `heads` does not divide `dim`; for forgetting without causal=True.

@@ -20,17 +20,17 @@ class GatedLinear(FastWeights):
         y_t = W_o concat_h(rmsnorm(o_t) ⊙ silu(W_g x_t))
         not causal: the second half of the heads reads from the end
 
-    Order of computation: in chunks of C positions (32, with a gate per channel 8): a C x C product within a chunk,
-    whose entries decay by what lies between, and S before each chunk, by a scan over chunks. No exponent is above zero.
+    Order of computation: in chunks of C positions (32, with a gate per channel 8). Within a chunk, a C x C product
+    whose entries decay by the positions between. Between chunks, a scan returns S before each chunk. No exponent is
+    above zero.
 
     Cost: 5·t·dim² + 2·t·dim·(C + e) time, t·dim memory; dim·e state
     Source: Yang et al. 2024, "Gated Linear Attention Transformers", https://arxiv.org/abs/2312.06635 (gate="channel");
         with a gate per head Sun et al. 2023 (RetNet), https://arxiv.org/abs/2307.08621 (decay="fixed"), and Dao and Gu
         2024 (Mamba-2), https://arxiv.org/abs/2405.21060 (decay="input")
-    Deviations: gates start spread over time constants from 2 to 4,096 positions, as those of all mixers that forget;
-        gated linear attention takes sigmoid(W x_t + b)^(1/16). Keys are as wide as values. RetNet's rotation of
-        positions is left out, as is Mamba-2's convolution, which belongs to the model. Two directions are this
-        project's.
+    Deviations: gates start spread over time constants from 2 to 4,096 positions, as in all mixers with decay. Gated
+        linear attention takes sigmoid(W x_t + b)^(1/16). Keys are as wide as values. RetNet's rotation of positions is
+        left out, as is Mamba-2's convolution, which belongs to the model. Two directions are this project's.
 
     Args:
         dim: width of the input and the output.

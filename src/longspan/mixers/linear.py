@@ -29,17 +29,18 @@ class Linear(Mixer):
 
     Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
-    Deviations: features of negative numbers are computed as exp, and a query's are divided by their largest if
-        that is below one, which the normaliser cancels; so no ε is added to it. Sums in at least float32. A query for
-        which all weights vanish (below 1e-20), a row without real positions and one without a real context give zeros.
+    Deviations: features of negative numbers are computed as exp, and a query's features are divided by their largest if
+        that is below one. The normaliser cancels the division, so no ε is added to it. Sums in at least float32. A
+        query for which all weights vanish (below 1e-20), a row without real positions and one without a real context
+        give zeros.
 
     Args:
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and those before it.
         bias: whether the four projections have biases.
-        forget: how each head forgets, when causal: "none" (the sums of all that came before), "fixed" (time constants
-            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
+        forget: decay of each head's memory, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned"
+            (those, trained), "input" (rates that depend on x_t), or "none" (sums of all earlier positions).
 
         rotary: whether features are rotated by their position, so that weights know the distance.
 

@@ -26,8 +26,8 @@ class Linformer(Mixer):
     Source: Wang et al. 2020, "Linformer: Self-Attention with Linear Complexity", https://arxiv.org/abs/2006.04768
     Deviations: of the paper's ways to share, "headwise": one E and one F per layer for all heads. E and F are drawn
         from N(0, 1/max_length), so that the sums over a full row start at the scale of one position. Position numbers
-        matter: real positions are numbered from the start of the row, as if there were no padding before or between
-        them (`left_aligned`); masked ones add nothing to K and V. A row without real positions gives zeros.
+        matter. Real positions are numbered from the start of the row, as if there were no padding before or between
+        them (`left_aligned`). Masked positions add nothing to K and V. A row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.

@@ -35,9 +35,9 @@ class Local(Mixer):
 
     Cost: t·(4·radius + 128)·dim + 4·t·dim² time, t·dim memory, a state of radius keys and values
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 4 (restricted), https://arxiv.org/abs/1706.03762
-    Deviations: none. What the radius reaches counts every position of a row, masked ones too; rotary positions (Su et
-        al. 2021) and linear biases (Press et al. 2021) count real ones only, as in `softmax`. Masked positions are not
-        seen. A row without real positions gives zeros.
+    Deviations: none. The radius counts every position of a row, masked ones too. Rotary positions (Su et al. 2021) and
+        linear biases (Press et al. 2021) count real positions only, as in `softmax`. Masked positions are not seen. A
+        row without real positions gives zeros.
 
     Args:
         dim: width of the input and the output.

@@ -60,8 +60,8 @@ class Messages(Mixer):
         slots: number of slots.
         causal: whether a position sees only itself and those before it.
         bias: whether Q has a bias.
-        forget: how each slot forgets, when causal: "none" (the mean of all that came before), "fixed" (time constants
-            from 2 to 4,096 positions), "learned" (those, trained) or "input" (rates that depend on x_t).
+        forget: decay of each slot, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned" (those,
+            trained), "input" (rates that depend on x_t), or "none" (the mean of all earlier positions).
 
     Raises:
         UserError: when `slots` is less than one; when a context meets causal=True or packed documents; for forgetting

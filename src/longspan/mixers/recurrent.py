@@ -47,7 +47,7 @@ class SteppedUnit(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         """Continue from `state`; masked positions come last, do not change it, and have meaningless outputs."""
         # oneDNN's LSTM repacks the weights in every call, which costs too much for one position of a stream. Compilers
-        # unroll loops of cells themselves, and transforms support nothing but the cells.
+        # unroll loops of cells themselves, and transforms support only the cells.
         runs = x.shape[1] > 1 and by_hand()
         read = self._scan if exporting() else self._read_runs if runs else self._read_steps
         dtype = accumulation_dtype(x.dtype)
@@ -186,9 +186,9 @@ class Recurrent(Mixer):
     Cost: 8·t·dim² time, one position after the other (gru 6; sru 3, in a scan), t·dim memory; constant state
     Source: Hochreiter & Schmidhuber 1997; Cho et al. 2014 (gru); Lei et al. 2018 (sru), https://arxiv.org/abs/1709.02755
     Deviations: LSTM and GRU are PyTorch's, with their two biases each and their names for the weights. The SRU is the
-        paper's first version, whose gates do not look at the cell; each of two directions passes on its own half of
-        x_t, as in the authors' code. Masked positions are skipped (`left_aligned`). In half precision LSTM and GRU
-        compute in float32: a cell that counts stops early where additions are rounded away.
+        paper's first version, whose gates do not see the cell. With two directions, each passes on its own half of x_t,
+        as in the authors' code. Masked positions are skipped (`left_aligned`). In half precision LSTM and GRU compute
+        in float32: a cell that counts stops early where additions are rounded away.
     Compile: PyTorch's compiler unrolls LSTM and GRU, once for each length; run long sequences in eager mode.
 
     Args:

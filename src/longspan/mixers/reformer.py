@@ -24,13 +24,13 @@ class Reformer(Mixer):
 
     Cost: t·dim·(3·dim + hashes·(buckets/2 + 4·chunk)) time, hashes·t·(dim + 2·chunk·heads) memory
     Source: Kitaev et al. 2020, "Reformer: The Efficient Transformer", https://arxiv.org/abs/2001.04451
-    Deviations: as in Hugging Face transformers, a position sees all of both chunks, whatever their buckets; the
-        first chunk of a round sees the last of the round before; and positions seen in several rounds are not
-        discounted. Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets is
-        fixed (the paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk, so
-        those between tokens have no effect. Buckets are computed in at least float32; where a query lies between two
-        of them, rounding decides. Keys have length one exactly (transformers adds 10⁻⁶ to their mean square). A row
-        without real positions gives zeros.
+    Deviations: as in Hugging Face transformers, a position sees all of both chunks, whatever their buckets. The first
+        chunk of a round sees the last of the round before. Positions seen in several rounds are not discounted.
+        Rotations are drawn once and kept with the weights, so that outputs repeat. The number of buckets is fixed (the
+        paper: about 2·t / chunk), so that padding cannot change it. Masked positions are in no chunk, so those between
+        tokens have no effect. Buckets are computed in at least float32; where a query lies between two of them,
+        rounding decides. Keys have length one exactly (transformers adds 10⁻⁶ to their mean square). A row without real
+        positions gives zeros.
 
     Args:
         dim: width of the input and the output.

@@ -42,10 +42,10 @@ class Relative(Mixer):
     Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", https://arxiv.org/abs/1901.02860
     Deviations: none in the formula. Distances count real positions only, without padding before or between them. The
         bidirectional form has R at negative distances too, as in XLNet. `forward` sees the whole sequence. In `step`, a
-        segment sees itself and the memory, as published; once more than `memory` positions have passed, what is
-        forgotten therefore depends on where the segments end, except with `same_length`, where it never does.
-        `same_length` lets a position see itself and `memory` positions before it, as the authors' TensorFlow code does;
-        their PyTorch code, and what derives from it, sees one fewer: `memory` is then its mem_len - 1.
+        segment sees itself and the memory, as published. Once more than `memory` positions have passed, what is
+        forgotten depends on where the segments end, except with `same_length`. `same_length` lets a position see itself
+        and `memory` positions before it, as the authors' TensorFlow code does; their PyTorch code, and what derives
+        from it, sees one fewer: `memory` is then its mem_len - 1.
 
     Args:
         dim: width of the input and the output; even.

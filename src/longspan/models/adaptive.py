@@ -16,13 +16,13 @@ from longspan.ops.pooling import accumulation_dtype
 class AdaptiveEmbedding(nn.Module):
     """Embeddings in clusters of tokens, numbered from the most frequent on, each with its own width.
 
-    Cluster i contains the tokens from `cutoffs[i-1]` up to but not including `cutoffs[i]` (from 0, up to `vocab_size`);
-    its vectors have embedding_dim // div_val**i numbers and are mapped to `dim`.
+    Cluster i contains the tokens from `cutoffs[i-1]` (or 0) up to but not including `cutoffs[i]` (or `vocab_size`). Its
+    vectors have embedding_dim // div_val**i numbers and are mapped to `dim`.
 
     Parameters:
         tables.{i}.weight: (tokens of cluster i, embedding_dim // div_val**i).
         projections.{i}.weight: (dim, embedding_dim // div_val**i), without biases. With div_val=1 all clusters share
-            projections.0, and there are none when embedding_dim is dim.
+            projections.0, and missing when embedding_dim is dim.
 
     Source: Baevski & Auli 2019, "Adaptive Input Representations", https://arxiv.org/abs/1809.10853; with div_val=1 as
     Transformer-XL (Dai et al. 2019).

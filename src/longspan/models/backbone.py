@@ -43,8 +43,8 @@ class Block(nn.Module):
     """A mixer and a feed-forward network, each with norm, dropout and residual.
 
     Pre-norm is x + f(norm(x)); post-norm is norm(x + f(x)). A short convolution comes after the norm, so f is then the
-    mixer of what it returns. After the mixer, in the same form, a cross mixer lets positions attend to a context,
-    another sequence, as in the decoder of Vaswani et al. 2017, section 3.1.
+    mixer of what it returns. A cross mixer comes after the mixer, in the same form. It lets positions attend to a
+    context, another sequence, as in the decoder of Vaswani et al. 2017, section 3.1.
 
     Args:
         mixer: the module that mixes positions.
@@ -55,7 +55,7 @@ class Block(nn.Module):
         dropout: probability with which outputs of mixer and feed-forward are zeroed in training.
         activation: "gelu" or "relu", between the two products of the feed-forward network.
         feed_forward_dropout: whether dropout is also applied after the activation.
-        short_convolution: width of the convolution in front of the mixer; 0 leaves it out.
+        short_convolution: width of the convolution before the mixer; 0 leaves it out.
         cross_mixer: the mixer through which positions attend to a context; None leaves it out.
     """
 
@@ -180,8 +180,9 @@ class Backbone(nn.Module):
         depth: number of layers.
         mixer_names: names or dotted paths of mixers; layer i uses `mixer_names[i % len(mixer_names)]`.
         mixer_options: options per mixer name; they take precedence over `shared_options`.
-        shared_options: options for every mixer (heads, causal and those of WANTED); those that a mixer does not have
-            are left out, but a causal model refuses mixers without a causal form, and a mixer must know each of WANTED.
+        shared_options: options for every mixer (heads, causal and those of WANTED). A mixer skips those that it does
+            not have, but a causal model refuses mixers without a causal form, and each option of WANTED must be one of
+            some mixer.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         cross_mixer_names: names of mixers with cross attention, repeated over the depth like `mixer_names`, through
@@ -189,8 +190,8 @@ class Backbone(nn.Module):
         block: the class of the layers.
 
     Raises:
-        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, one of WANTED
-            that no mixer knows, cross mixers without cross attention, or any in a causal model.
+        UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, and an option
+            of WANTED that no mixer has. Also for cross mixers in a causal model, or without cross attention.
     """
 
     def __init__(
@@ -232,7 +233,7 @@ class Backbone(nn.Module):
                     f"set it to {str(unset).lower()} where a recipe has it, or choose another mixer, such as {example}."
                 )
         self.depth = depth
-        # Forgetting and rotary positions are about distances, of which there are none between two sequences.
+        # Decay and rotary positions depend on distances, which two sequences do not have.
         heads = {key: value for key, value in shared_options.items() if key not in {"causal", *WANTED}}
         different = depth
         if share_layers:

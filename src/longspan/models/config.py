@@ -57,15 +57,15 @@ class LongspanConfig(PreTrainedConfig):
             ["additive"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
         cross_mixers: names of mixers with cross attention (additive, linear, messages, softmax), repeated over the
-            depth, through which each layer attends to another sequence, the context, after its own mixer; None or an
+            depth. Through them each layer attends to another sequence, the context, after its own mixer; None or an
             empty list means none. `mixer_options` counts for them too.
         causal: whether positions see only themselves and earlier positions.
-        forget: how each head of a causal mixer that forgets does so: "none", "fixed", "learned" or "input" (see
-            `longspan show additive`). Other mixers ignore it, but one of the model must know it.
+        forget: decay of each head of a causal mixer that has it: "none", "fixed", "learned" or "input" (see `longspan
+            show additive`). Other mixers ignore it, but one of the model must have it.
         rotary: whether mixers that can (`softmax`, `local`, `linear`) rotate queries and keys by their position. Other
-            mixers ignore it, but one of the model must know it.
-        short_convolution: how many neighbouring positions a depthwise convolution in front of every mixer sees, such as
-            4: the position itself and those before it, or with causal=false those around it; 0 means none.
+            mixers ignore it, but one of the model must have it.
+        short_convolution: width of a depthwise convolution before every mixer, such as 4: the position itself and those
+            before it, or with causal=false those around it; 0 means none.
         position: "sinusoidal", "learned", "fourier" or "none".
         position_combine: "add" or "concat".
         max_positions: largest number of tokens with learned positions; the scale of fourier positions.
@@ -82,17 +82,17 @@ class LongspanConfig(PreTrainedConfig):
         activation: activation of the feed-forward networks, "gelu" or "relu".
         feed_forward_dropout: whether the feed-forward networks also apply dropout after the activation.
         dropout: dropout of the embeddings, the mixers and the feed-forward networks.
-        token_dropout: probability of zeroing a whole token in training, before positions are added; with
-            word_characters, of the token and of the word as a whole, but not of its characters.
-        use_cache: whether a causal model also returns states from whole sequences, if the call does not say and outside
-            training; None means no, though `generate` uses states.
+        token_dropout: probability of zeroing a whole token in training, before positions are added. With
+            word_characters, the token and the word as a whole are zeroed, but not the word's characters.
+        use_cache: default of the argument `use_cache` of a causal model outside training: whether calls on whole
+            sequences also return states. None means no, though `generate` uses states.
         initializer_range: standard deviation of new weights.
         pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
             id is a token.
 
     Raises:
-        UserError: for values that do not fit together, settings of a part beside those of the backbone, or two names
-            of one setting with different values.
+        UserError: for values that do not fit together, settings of a part among those of the backbone, or two names of
+            one setting with different values.
     """
 
     model_type = "longspan"

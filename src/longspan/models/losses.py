@@ -20,9 +20,9 @@ def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Ten
     """Return the sum of `losses` (*n) divided by the number of items: the loss that a head returns, a scalar.
 
     Without `num_items_in_batch` that is `items`, the number of labels in this batch. With it, the batch is one of
-    several that make one optimiser step, on this device or on others: the sum is divided by the number of labels in all
-    of them, so that the losses and gradients of these batches add up to those of one large batch. With no labels at all
-    the loss is 0.
+    several in an optimiser step, on this device or on others. The sum is then divided by the number of labels in all of
+    them. Losses and gradients of these batches then add up to those of one large batch. With no labels at all the loss
+    is 0.
     """
     count = torch.as_tensor(items if num_items_in_batch is None else num_items_in_batch, device=losses.device)
     # One number, which DataParallel wraps in extra dimensions.

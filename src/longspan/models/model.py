@@ -60,8 +60,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Finish a new model; see transformers.
 
         Raises:
-            TypeError: A weight of the head has the name of one of the model's without a head. transformers takes the
-                first for the second when it loads them, and says nothing.
+            TypeError: A weight of the head has the same name as one of the model without a head. transformers would
+                load one for the other without a warning.
         """
         prefix, own = f"{self.base_model_prefix}.", {name for name, _ in self.named_parameters(remove_duplicate=False)}
         twice = sorted(name for name in own if prefix + name in own)
@@ -74,12 +74,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Return the configuration of such a model from settings of all its parts side by side, as recipes have them.
 
         Raises:
-            UserError: A setting is none of these parts', or has a value that does not fit.
+            UserError: A setting does not belong to these parts, or has a value that does not fit.
         """
         return LongspanConfig(**arguments(settings, (TokenSettings, EncoderSettings), cls.head_settings))
 
     def head_dropout(self) -> Dropout:
-        """Return the dropout in front of a head that has `classifier_dropout` among its settings."""
+        """Return the dropout before a head that has `classifier_dropout` among its settings."""
         own = self.config.head.classifier_dropout
         return Dropout(self.config.dropout if own is None else own)
 
@@ -186,20 +186,19 @@ _OF_THE_HUB = ("repo_id", "commit_message", "commit_description", "private", "cr
 class LongspanModel(LongspanPreTrainedModel):
     """Embeddings, positions and a backbone of mixers.
 
-    `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, with an `attention_mask` (b,
-    t) that is 1 at real tokens (padding may be on either side), and returns `last_hidden_state` (b, t, dim).
+    `forward` takes `input_ids` (b, t), or `inputs_embeds` as the embeddings return them, and returns
+    `last_hidden_state` (b, t, dim). The `attention_mask` (b, t) is 1 at real tokens; padding may be on either side.
     `added_embeds`, like the embeddings of tokens, are added to these, 0 at padding. Other `config.embeddings` may read
-    other streams, each under its own name in place of `input_ids`; with a pretrained encoder, `inputs_embeds` are what
-    it returns, and `input_ids` may be given beside them. Positions count from each row's first real token unless
+    other streams, each under its own name in place of `input_ids`. With a pretrained encoder, `inputs_embeds` are its
+    outputs, and `input_ids` may be given as well. Positions count from each row's first real token unless
     `position_ids` are given. `document_ids` (b, t) numbers packed documents. With `cross_mixers`, each layer attends to
-    `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1; without a
-    context, rows are read as if there was no cross attention.
-    `edges` (3, n) of graphs, each with its row, source and target, numbered from 0 padding included, are for the mixers
-    that take them (`graph`), which otherwise read a chain.
+    `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1. Without a
+    context, the cross mixers are skipped. `edges` (3, n) of graphs have a row, source and target each, numbered from 0
+    padding included. They are for the mixers that take them (`graph`), which otherwise read a chain.
     `output_hidden_states` asks for the input of every layer and the output.
 
-    A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence,
-    and returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
+    A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence.
+    It returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
     then be that of the whole sequence: its last t columns count.
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams or characters
@@ -239,8 +238,8 @@ class LongspanModel(LongspanPreTrainedModel):
 
         They are those of inputs in `dtype` on `device`, by default those of the weights.
 
-        Raises UserError for a model that is not causal, has a mixer that cannot stream, or whose weights are
-        offloaded and therefore on no device, unless `device` is given.
+        Raises UserError for a model that is not causal or has a mixer that cannot stream. So it does for weights that
+        are offloaded and therefore on no device, unless `device` is given.
         """
         if not self.config.causal:
             raise UserError("expected a causal model for states, got causal=False; build it with causal=True.")

@@ -45,9 +45,9 @@ class HashedEmbedding(nn.Embedding):
 class NgramEmbedding(HashedEmbedding):
     """Σ_n E[h(x_{t-n+1} ... x_t)] over the sizes n, for each position t.
 
-    h is a polynomial of the token ids modulo the prime 2^31 - 1, and then modulo the number of buckets; n-grams that
-    fall into the same bucket share its vector. An n-gram that would reach beyond the first token of a document or over
-    padding does not exist and adds nothing; nor do those that training has not met, as vectors start at zero.
+    h is a polynomial of the token ids modulo the prime 2^31 - 1, and then modulo the number of buckets. N-grams in the
+    same bucket share its vector. An n-gram that would reach beyond the first token of a document or over padding does
+    not exist and adds nothing. Nor do n-grams that training lacks, as vectors start at zero.
 
     Source: Joulin et al. 2016, "Bag of Tricks for Efficient Text Classification", https://arxiv.org/abs/1607.01759
 
@@ -86,7 +86,7 @@ class NgramEmbedding(HashedEmbedding):
     def buckets(
         self, seen: Int[Tensor, "b m"], document_ids: Int[Tensor, "b n"] | None = None
     ) -> Int[Tensor, "b n sizes"]:
-        """Return the bucket of each n-gram that ends at each of the last n of the m ids; 0 where there is none."""
+        """Return the bucket of each n-gram that ends at each of the last n of the m ids; 0 if it does not exist."""
         n = seen.shape[1] - self.before
         last = seen[:, self.before :]
         key, whole, found = last + 1, last != NOTHING, []

@@ -1,9 +1,9 @@
 """Position encodings by name: sinusoidal, learned, fourier, none.
 
-The module maps embeddings (b, t, w) and position numbers (b, t), counted from 0 at a document's first token, to
-(b, t, w) if added and (b, t, 2w) if concatenated. The sinusoid is multiplied by a learned scalar, which starts at
-1/√w. Position numbers stay integers and angles float32 until the end: bfloat16 cannot distinguish neighbouring
-positions after 256.
+The module maps embeddings (b, t, w) and position numbers (b, t) to (b, t, w) if added and (b, t, 2w) if concatenated.
+Numbers count from 0 at a document's first token. The sinusoid is multiplied by a learned scalar, which starts at 1/√w.
+Position numbers stay integers and angles float32 until the end: bfloat16 cannot distinguish neighbouring positions
+after 256.
 """
 
 import math
@@ -19,7 +19,7 @@ COMBINATIONS = ("add", "concat")
 
 
 def sinusoid(positions: Real[Tensor, "*n"], width: int) -> Float[Tensor, "*n {width}"]:
-    """Return sin and cos of `positions`, interleaved, at wavelengths from 2π to 10,000·2π (Vaswani et al. 2017)."""
+    """Return sin and cos of `positions`, interleaved (Vaswani et al. 2017). Wavelengths are from 2π to 10,000·2π."""
     pairs = torch.arange(0, width, 2, dtype=torch.float32, device=positions.device)
     angles = positions.float().unsqueeze(-1) * torch.exp(pairs * (-math.log(10000.0) / width))
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]

@@ -1,4 +1,4 @@
-"""Cards of models on the Hugging Face Hub: what `push_to_hub` uploads beside the weights."""
+"""Cards of models on the Hugging Face Hub: what `push_to_hub` uploads with the weights."""
 
 import re
 import shutil

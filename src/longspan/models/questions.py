@@ -1,4 +1,4 @@
-"""Models that read a question with a document: by cross attention in every layer, or in front of it."""
+"""Models that read a question with a document: by cross attention in every layer, or before the document."""
 
 from typing import Any
 

@@ -15,8 +15,8 @@ LOSSES = ("softmax", "binary", "pairwise")
 def ranking_loss(name: str, scores: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
     """Return a loss of `scores` (b, c), a scalar in at least float32.
 
-    `labels` (b, c) are 1 where a candidate was clicked, 0 where not, and -100 where there is none. With s⁺ a clicked
-    candidate of a row and s⁻ those of it that were not:
+    `labels` (b, c) are 1 for clicked candidates, 0 for others, and -100 at padding. With s⁺ a clicked candidate of a
+    row and s⁻ those of it that were not:
 
         softmax: -log(e^{s⁺} / (e^{s⁺} + Σ e^{s⁻})), the mean over clicked candidates (the K+1-way classification of Wu
             et al. 2019)

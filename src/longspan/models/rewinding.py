@@ -12,7 +12,7 @@ from longspan.models.states import MixerStates
 
 #: Positions that are rather read again together with the next ones than in a pass of their own.
 _FEW = 16
-#: At least so many positions can be taken back in all, even those that were kept once.
+#: Minimum number of positions that can be taken back in all, even those that were kept once.
 _BACK = 32
 
 
@@ -46,9 +46,9 @@ class Piece(NamedTuple):
 class RewindableStates(MixerStates):
     """States that remember the last positions and the states before them, so that `crop` can take positions back.
 
-    A state of constant size holds nothing that could be cut off. After a crop, those positions of the cropped piece
-    that remain are therefore read again from the state before it, together with the next ones, so that a step still
-    takes one pass. That serves every mixer, for the memory of up to three earlier states and a few vectors.
+    A state of constant size holds nothing that could be cut off. After a crop, the remaining positions of the cropped
+    piece are therefore read again from the state before it, together with the next ones. A step still takes one pass.
+    That serves every mixer, for the memory of up to three earlier states and a few vectors.
     """
 
     # None while the last piece, which a crop has shortened, is to be read again.

@@ -1,6 +1,6 @@
 """Settings of the parts of a model around its backbone: `EmbeddingSettings` and `HeadSettings`.
 
-A part declares its settings as a strict dataclass beside its code,
+A part declares its settings as a strict dataclass next to its code,
 
     @strict
     @dataclass
@@ -10,8 +10,8 @@ A part declares its settings as a strict dataclass beside its code,
         channels: int = from_data(1)
 
 and a `LongspanConfig` holds one of each. In config.json and as dictionaries they have a "kind": the name of the file in
-`longspan.models.embeddings` or `longspan.models.heads`, each of which has one such class, or the dotted path of a class
-elsewhere, which is imported only with consent (`longspan.machine.imports`).
+`longspan.models.embeddings` or `longspan.models.heads`, each with one such class. The kind may also be the dotted path
+of a class elsewhere, which is imported only with consent (`longspan.machine.imports`).
 """
 
 import dataclasses
@@ -122,7 +122,7 @@ def load(part: str, kind: str) -> type[PartSettings]:
     """Return the settings of a kind of "embeddings" or of "head".
 
     Raises:
-        UserError: There is none, or a dotted path may not be imported or leads to something else.
+        UserError: Unknown, or a dotted path may not be imported or leads to something else.
     """
     if "." in str(kind):
         return load_class(kind, _BASES[part], what=f"kind of {part}")
@@ -159,7 +159,10 @@ def arguments(
 
 
 def _refuse_others(rest: dict[str, Any], chosen: type[PartSettings], other: type[PartSettings]) -> None:
-    """Raise UserError for settings of another kind than the chosen one; without a value, its required ones are none."""
+    """Raise UserError for settings of another kind than the chosen one.
+
+    A kind counts only if its required settings have values.
+    """
     needed = [name for name in other.required() if not rest.get(name)]
     for name in needed:
         rest.pop(name, None)
@@ -233,7 +236,7 @@ def check_sizes(of: Any, least: Mapping[str, int], most: Mapping[str, int] | Non
 
 
 def check_shares(of: Any, *names: str) -> None:
-    """Raise UserError unless each named setting is None or from 0 to 1."""
+    """Raise UserError unless each named setting is None or between 0 and 1."""
     for name in names:
         value = getattr(of, name)
         # This also refuses NaN.

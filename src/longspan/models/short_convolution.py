@@ -1,4 +1,4 @@
-"""A short convolution in front of a mixer, which lets each position see its neighbours."""
+"""A short convolution before a mixer, which lets each position see its neighbours."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -1,4 +1,4 @@
-"""Linear models over the n-grams that a document has, and what each n-gram says of the classes: `Wide`."""
+"""Linear models over the n-grams of a document, with a weight of each n-gram for each class: `Wide`."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ _PRIME = 2**31 - 1
 #: Odd factors below the prime, one for each place in an n-gram; the hash is linear in the tokens modulo the prime.
 _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
 LONGEST = len(_FACTORS)
-#: Log-count ratios that training documents are read with do not know the documents of their own fold, of so many.
+#: Number of folds: log-count ratios for a training document are counted without the documents of its own fold.
 FOLDS = 5
-#: N-grams of characters are of so many, among the first ones of a token with spaces around it; and how many they are.
+#: Lengths of n-grams of characters, and the number of a token's first characters, with spaces around it, that have
+#: them.
 _CHARACTERS, _SPELLED = range(2, 6), 14
 _PARTS = sum(_SPELLED - size + 1 for size in _CHARACTERS)
 

@@ -27,13 +27,13 @@ from longspan.models.config import LongspanConfig
 
 #: Tokens that the encoder reads at a time: a base model's layer holds some hundred megabytes for them.
 TOKENS_AT_A_TIME = 8192
-#: What outputs are kept as: eleven binary digits are enough beside an encoder's dropout in its own training.
+#: What outputs are kept as: eleven binary digits are enough, given an encoder's dropout in its own training.
 KEPT = torch.float16
 #: Increase this when the same weights and windows give other outputs.
 _VERSION = 1
 #: Models that have compiled code downloaded when they are built on a machine with a GPU.
 _COMPILED = ("mra", "yoso")
-#: Models whose outputs at real tokens depend on how much padding there is beside them.
+#: Models whose outputs at real tokens depend on the amount of padding.
 _PADDED = ("convbert", "funnel", "nystromformer")
 #: More layers than any model has take minutes to build, even without weights.
 _MOST_LAYERS = 1000
@@ -136,17 +136,17 @@ def extras(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 class WindowEncoder(nn.Module):
-    """An `AutoModel` that reads each document in windows of so many tokens and says what each of them means there.
+    """An `AutoModel` that reads each document in windows and returns its outputs for each token.
 
-    The windows of a document of n tokens are evenly spread, with at least `encoder_overlap` tokens in common,
-    each with the special tokens of the encoder around it; a document that fits into one is read just as the encoder
-    reads it. Each token is taken from the window in which it is farther from the nearer end, where one of the document
-    is none: that is, of the tokens that two neighbouring windows share, the first half from the first.
+    The windows of a document of n tokens are evenly spread, with at least `encoder_overlap` tokens in common. Each has
+    the special tokens of the encoder around it. A document that fits into one window is read just as the encoder reads
+    it. Each token is taken from the window in which it is farther from the nearer end, not counting the ends of the
+    document. Of the tokens that two neighbouring windows share, the first half is thus from the first.
 
-    `forward` takes token ids (b, t), with the special tokens at the ends of documents or without, an `attention_mask`
-    (b, t) that is 1 at real tokens (padding may be on either side) and `document_ids` (b, t) of packed documents, and
-    returns (b, t, width), zero at padding. If the encoder is not trained, it stays as in evaluation, has no gradients,
-    and returns float16, as outputs on disk are kept.
+    `forward` takes token ids (b, t), with or without the special tokens at the ends of documents, and returns (b, t,
+    width), zero at padding. The `attention_mask` (b, t) is 1 at real tokens, with padding on either side;
+    `document_ids` (b, t) number packed documents. If the encoder is not trained, it stays as in evaluation, has no
+    gradients, and returns float16, as outputs on disk are kept.
 
     Cost: O(t · window) for an encoder with softmax attention.
 
@@ -232,7 +232,7 @@ class WindowEncoder(nn.Module):
         return outputs.view(*ids.shape, self.width)
 
     def _read(self, plan: "Windows", device: torch.device) -> Tensor:
-        """Return the outputs at the real tokens, (n, width), reading so many windows at a time."""
+        """Return the outputs at the real tokens, (n, width), reading a batch of windows at a time."""
         found = [torch.zeros(0, self.width, device=device, dtype=self.model.dtype if self.trained else KEPT)]
         rows, length = plan.ids.shape
         step = max(1, TOKENS_AT_A_TIME // max(1, length))

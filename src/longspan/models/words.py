@@ -13,7 +13,7 @@ from longspan.models.ngrams import HashedEmbedding
 AFFIX = 5
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
-#: Bytes of a token that are known; `longspan.data.text.words.letters` gives so many.
+#: Bytes of a token that are known; `longspan.data.text.words.letters` gives that number.
 LETTERS = 24
 #: What tells the kinds of n-grams of features from those of words, of which there are fewer.
 _SALT_OF_FEATURES = 1000
@@ -33,15 +33,15 @@ class WordCharacters(nn.Module):
 
     v(w) = Σ_{n ≤ 5} (E[h(first n of w)] + E[h(last n of w)]) + E[h(w)] + E[h(lower(w))] + E[h(shape(w))]
 
-    With `neighbours`, E[h(lower(w'), place)] for so many words w' on either side, for the next ones also their last
-    three characters and their shapes, and for the pairs that the word forms with them. A word's bytes are those of all
-    its tokens, however it was cut into them; beginnings and endings are in lower case. The shape is which kinds of
-    characters there are and whether the first is upper case. In training, the two vectors of the word itself are left
-    out with a probability, so that rare words are told by their parts, and so is each that depends on a neighbour.
-    Vectors start at zero, and those of equal hash are shared.
+    With `neighbours`, E[h(lower(w'), place)] for that number of words w' on either side. The next words also have their
+    last three characters, their shapes, and their pairs with the word. A word's bytes are those of all its tokens,
+    however it was cut into them; beginnings and endings are in lower case. The shape is which kinds of characters there
+    are and whether the first is upper case. In training, the two vectors of the word itself are dropped with a
+    probability, so that rare words are known by their parts. So is each vector that depends on a neighbour. Vectors
+    start at zero, and those of equal hash are shared.
 
     Words may have a further feature, such as their part of speech. With `feature_neighbours`, the features of one, two
-    and three words in a row are hashed, too, for all such rows among so many words on either side.
+    and three consecutive words are hashed, too, for all such sequences within that number of words on either side.
 
     Source: the features are those of Ratnaparkhi 1996, "A Maximum Entropy Model for Part-Of-Speech Tagging",
     https://aclanthology.org/W96-0213
@@ -55,7 +55,7 @@ class WordCharacters(nn.Module):
         dropout: probability of leaving out what depends on the word as a whole, or on a neighbour.
 
     Attributes:
-        begins: (tokens,) bool, which tokens begin a word; all do until they are told.
+        begins: (tokens,) bool, which tokens begin a word; all do until it is set.
         spelling: (tokens, LETTERS) uint8, the bytes of each token, 0 after the last.
     """
 
@@ -257,7 +257,7 @@ class Gathered(NamedTuple):
 
 
 def gathered(first: Bool[Tensor, "b t"], sentence_ids: Int[Tensor, "b t"] | None = None) -> Gathered:
-    """Return the words of each sentence in a row: those of a row of tokens that have the same number in a stretch."""
+    """Return the words of each sentence in a row: consecutive tokens with the same number."""
     width = first.shape[1]
     row = torch.arange(first.shape[0], device=first.device).unsqueeze(1).expand(-1, width)[first]
     changed = nn.functional.pad(row[1:] != row[:-1], (1, 0), value=True)

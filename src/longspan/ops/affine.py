@@ -15,16 +15,16 @@ SCALE = 256.0
 def weight_and_bias(module: nn.Module) -> tuple[Float[Tensor, "out d"], Float[Tensor, " out"] | None]:
     """Return W and b with `module(x)` = Wx + b, differentiable with respect to the module's parameters.
 
-    They are read from a plain `nn.Linear`. Any other affine module is applied to zeros and to the identity, which
-    costs d products of one row: adapters (LoRA), quantised layers, weights that are offloaded, sharded, parametrised or
-    pruned, modules with hooks. b is then never None. Autocast is switched off, so that W and b have the
-    module's own precision, as a parameter would. Rounding in a module (a quantised one may round its input) is not
+    They are read from a plain `nn.Linear`. Any other affine module is applied to zeros and to the identity, which costs
+    d products of one row. Such modules are adapters (LoRA), quantised layers, weights that are offloaded, sharded,
+    parametrised or pruned, and modules with hooks. b is then never None. Autocast is switched off, so that W and b have
+    the module's own precision, as a parameter would. Rounding in a module (a quantised one may round its input) is not
     affine: W and b are then those of the unrounded input.
 
-    Dropout in a module, as LoRA has it before its adapters, zeroes columns of the adapters' part of W: each call
-    draws input features to drop for all positions and rows at once (variational dropout, Gal and Ghahramani 2016)
-    where the module itself would draw for each position. The mean of W is the same. So a forward pass should call this
-    once for each module, and not inside a block that is computed again without its random state.
+    Dropout in a module, as LoRA has it before its adapters, zeroes columns of the adapters' part of W. Each call draws
+    the dropped input features once for all positions and rows (variational dropout, Gal and Ghahramani 2016); the
+    module itself would draw for each position. The mean of W is the same. So a forward pass should call this once for
+    each module, and not inside a block that is computed again without its random state.
 
     Raises:
         UserError: when the width of the input is unknown, as neither the module nor any in it has `in_features`.

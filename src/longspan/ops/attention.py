@@ -19,9 +19,9 @@ def attention(
 ) -> Float[Tensor, "b h n v"]:
     """Return softmax(QKᵀ/√e)V over the keys where `mask` is True.
 
-    Causal means that the last query sees every key and each earlier query one fewer (aligned to the bottom right, so
-    that fewer queries than keys continue a sequence). Keys and values may come from another sequence, and values may
-    have another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
+    Causal means that the last query sees every key and each earlier query one fewer. Queries are aligned to the bottom
+    right, so that fewer queries than keys continue a sequence. Keys and values may come from another sequence, and
+    values may have another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
     if transformed():
         # The fused kernels know one backward pass and no other derivative.

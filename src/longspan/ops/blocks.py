@@ -27,9 +27,9 @@ def block_by_block(
 ) -> list[Result]:
     """Return `function` of each block of positions, which are dimension `dim` of all `tensors`; None stays None.
 
-    One call receives all positions where there is nothing to gain: where no tensor is LARGE, on other devices than a
-    CPU, and where no op runs by hand (`ops.execution`). `widening` is the ratio of the size of the tensors that
-    `function` computes to that of the largest of `tensors`.
+    One call receives all positions where blocks bring no gain. That is if no tensor is LARGE, on other devices than a
+    CPU, and if no op runs by hand (`ops.execution`). `widening` is the ratio of the size of the tensors that `function`
+    computes to that of the largest of `tensors`.
     """
     positions = _per_block(tensors, dim, widening)
     if not positions:

@@ -42,7 +42,7 @@ def whole(x: Tensor, dim: int, t: int) -> Tensor:
 
 
 def first_of(x: Tensor, dim: int, t: int) -> Tensor:
-    """Return the first t positions, of which there are at least so many: torch.export does not see that either."""
+    """Return the first t positions, of which there are at least t: torch.export does not see that either."""
     return x.index_select(dim, torch.arange(t, device=x.device)) if exporting() else x.narrow(dim, 0, t)
 
 

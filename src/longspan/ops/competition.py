@@ -1,7 +1,7 @@
 """Competition of positions by softmax, computed by thin products.
 
-Scores (a few numbers per position) and pooled sums (a few rows) are thin: x (b, t, d) is read to compute them, but
-nothing of its size is written. Only the gradient of x is that large, and `thin_reads` writes it once.
+Scores (a few numbers per position) and pooled sums (a few rows) are thin. Computing them reads x (b, t, d), but writes
+nothing of its size. Only the gradient of x is that large, and `thin_reads` writes it once.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ exp(s(y)) / Z, where Z is the sum of exp(s) over all paths. Costs grow with n an
 Sums are made of logarithms, in at least float32, so that scores may be of any size, and -inf where a label is ruled
 out.
 
-Source: Lafferty et al. 2001, "Conditional Random Fields", https://repository.upenn.edu/cis_papers/159; the recursions
+Source: Lafferty et al. 2001, "Conditional Random Fields", https://repository.upenn.edu/cis_papers/159. The recursions
 are those of Rabiner 1989, "A tutorial on hidden Markov models", https://doi.org/10.1109/5.18626
 """
 

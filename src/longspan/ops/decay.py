@@ -17,7 +17,7 @@ FEW = 64
 
 
 class Decay(NamedTuple):
-    """What is left of weights, at most 1, where the rates of later positions make them shrink by exp(-rate).
+    """The remaining share of weights, at most 1, where the rates of later positions make them shrink by exp(-rate).
 
     Attributes:
         within: from position j of a chunk to i, (..., i, j); 0 where j is later.
@@ -74,8 +74,8 @@ def running_sums(
 
     `rates` are one per head, or one per head and each of the first of the dimensions e. In an exported program, one
     operation goes from chunk to chunk. Elsewhere one product does it where chunks are few, and where they are many the
-    scan of means, whose factors are at most 1: S_n is the decayed mean of the start and all that was added, each
-    counting as 1, times the decayed number of them, which is one over the last gate.
+    scan of means, whose factors are at most 1: S_n is a decayed mean times a decayed count. The mean is of the start
+    and all added terms, each counting as 1; the count is one over the last gate.
     """
     if exporting():
         kept = (-rates).exp()

@@ -11,9 +11,9 @@ _LEVELS = 1 << 16
 def dropout(x: Tensor, probability: float, training: bool = True) -> Tensor:
     """Zero elements of `x` with `probability` in training and scale the others, as `torch.nn.functional.dropout`.
 
-    On a CPU each element is decided by 16 random bits, four to a drawn word, so the probability is rounded to a
-    multiple of 1/65,536 (and the scale is exact for the rounded one). Measured with two cores on (64, 256, 256)
-    float32: 8 ms instead of 27.
+    On a CPU, 16 random bits decide each element, four to a drawn word. The probability is thus rounded to a multiple of
+    1/65,536 (and the scale is exact for the rounded one). Measured with two cores on (64, 256, 256) float32: 8 ms
+    instead of 27.
     """
     if not training or probability == 0:
         return x

@@ -1,8 +1,8 @@
 """How an op runs: by hand-written gradients and loops, or in plain operations, which anything can differentiate.
 
-Hand-written gradients, reused buffers and compiled loops are faster than plain operations, but opaque to compilers,
-which could do better with plain operations, and to every kind of differentiation except one backward pass. Each op
-with such a form also has a plain one. All such decisions are made here.
+Hand-written gradients, reused buffers and compiled loops are faster than plain operations. But they are opaque to
+compilers, which could do better with plain operations, and to every kind of differentiation except one backward pass.
+Each op with such a form also has a plain one. All such decisions are made here.
 """
 
 from collections.abc import Callable, Iterable

@@ -210,8 +210,8 @@ def _chunks(tensor: Tensor) -> Tensor:
 
 
 def _running(chunks: Tensor, start: Tensor, rates: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks; all that comes
-    before a chunk decays by exp(-rates), (b, h, chunks)."""
+    """Return `start` plus the sum of all chunks before each, and `start` plus the sum of all chunks. Everything before
+    a chunk decays by exp(-rates), (b, h, chunks)."""
     if rates is not None:
         return running_sums(chunks, start, rates)
     before = torch.cat((start.unsqueeze(2), chunks), 2)[:, :, :-1].cumsum(2)

@@ -47,10 +47,10 @@ def lsh_attention(
     """Return the attention of shared queries and keys within chunks of positions sorted by bucket, over r rounds.
 
     In each round the real positions, sorted by bucket and then by number, are cut into chunks. A position sees its own
-    chunk and the one before it; the first chunk of a round sees the last of the round before (the first round that of
+    chunk and the one before it. The first chunk of a round sees the last of the previous round (the first round that of
     the last), unless there is only one. The logit is q_i·q_j/|q_j|, and 0 where q_j is zero. A position sees itself
-    only if it sees no other. Rounds are weighted by their normalisers. Positions where `mask` is False are sorted
-    last, seen by none, and give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory
+    only if it sees no other. Rounds are weighted by their normalisers. Positions where `mask` is False are sorted last,
+    seen by none, and give zeros. Logits and sums are in at least float32. Cost: 2·r·t·chunk·h·(e + v), memory
     r·t·h·(2·chunk + e + v).
     """
     t = query_key.shape[2]

@@ -1,9 +1,9 @@
 """Attention whose scores depend on the distance between query and key, as in Transformer-XL, in blocks of queries.
 
-The part of a score that depends on the distance is one product of the queries with the encoded distances, a row per
-query and a column per distance; shifting each row by one more column turns columns of distances into columns of keys.
-A block of queries needs as many distances as it has keys and queries, so no matrix of queries x keys is ever held:
-the backward pass recomputes a block's weights.
+One product of the queries with the encoded distances gives the part of a score that depends on the distance. It has a
+row per query and a column per distance. Shifting each row by one more column turns columns of distances into columns of
+keys. A block of queries needs as many distances as it has keys and queries, so the full matrix of queries x keys is
+never held. The backward pass recomputes a block's weights.
 """
 
 import itertools
@@ -66,9 +66,9 @@ def relative_attention(
     smallest. Keys where `mask` is False are not seen; `causal` hides the keys after a query, and `window` those more
     than `window` positions before it. A query that sees no key gives zeros.
 
-    Scores and their softmax are in at least float32, other products in the type of `value`. Cost: n·m·(e + p + v) time,
-    and besides the arguments and the result BLOCK·(m + BLOCK) memory for each head, on a CPU for a few heads at a time;
-    with a window, m is at most window + 2·BLOCK.
+    Scores and their softmax are in at least float32, other products in the type of `value`. Cost: n·m·(e + p + v) time.
+    Memory besides the arguments and the result: BLOCK·(m + BLOCK) for each head, on a CPU for a few heads at a time.
+    With a window, m is at most window + 2·BLOCK.
     """
     dtype = value.dtype
     content, position, key, distance_key = (tensor.to(dtype) for tensor in (content, position, key, distance_key))

@@ -1,7 +1,7 @@
 """Transformer-XL's attention and its gradient, computed part by part, in place, in memory shared by all parts.
 
 Scores are read or written a dozen times for a gradient. A pass through memory takes as long as the product that
-computes them, a pass through a core's cache almost no time; so a part is sized to fit there.
+computes them; a pass through a core's cache takes almost no time. A part is therefore sized to fit there.
 """
 
 import itertools

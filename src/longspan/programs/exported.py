@@ -18,7 +18,7 @@ class Int8:
         documents: How many documents of it.
         before, after: Scores in float32 and in 8 bits.
         float32_bytes: Size of the program in float32.
-        float32_seconds, seconds: Median time of both programs for the same texts, taken in turns.
+        float32_seconds, seconds: Median time of both programs for the same texts, in alternating measurements.
     """
 
     layers: int

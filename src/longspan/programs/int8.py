@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from transformers import PreTrainedModel
 
-# The largest whole numbers of rows and of weights, and a scale for rows of zeros. Weights keep to 64 because processors
-# with AVX2 alone add two products in 16 bits, (127 + 128) · 64 · 2 = 32,640 of 32,767 (ONNX Runtime calls it
+# The largest integers of rows and of weights, and a scale for rows of zeros. Weights keep to 64 because processors with
+# AVX2 alone add two products in 16 bits, (127 + 128) · 64 · 2 = 32,640 of 32,767 (ONNX Runtime calls it
 # `reduce_range`). On every processor, since a program runs on others than the one that made it.
 _LARGEST_ROW, _LARGEST_WEIGHT, _TINY = 127.0, 64.0, 1e-30
 
 
 class Int8Linear(nn.Module):
-    """y = s_x s_w ⊙ (q_x Q_wᵀ) + b with whole numbers of 8 bits q_x and Q_w and sums of 32.
+    """y = s_x s_w ⊙ (q_x Q_wᵀ) + b with int8 q_x and Q_w and int32 sums.
 
     Each row w of W has its scale s_w = max|w| / 64, found once, and each row of x its own, max|x| / 127, found in each
     call (dynamic quantisation, as torchao's int8 weights with int8 activations). Not

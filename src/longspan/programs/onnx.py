@@ -12,7 +12,7 @@ from longspan.errors import UserError
 from longspan.programs.making import INPUTS, OUTPUT, Runner, quiet
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-# A file of protocol buffers is smaller than this; what does not fit lies beside it.
+# A file of protocol buffers is smaller than this; what does not fit is in a file next to it.
 _LARGEST_FILE = 2**31 - 2**24
 # ONNX's numbers of types.
 _UINT8, _INT32, _INT64 = 2, 6, 7

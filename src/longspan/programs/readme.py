@@ -27,10 +27,10 @@ def readme(run: Run, config: LongspanConfig, result: Export) -> str:
     return f"""# A model of the task {result.task.replace("_", " ")} as a program
 
 `longspan export` wrote `{result.file}` and checked it: on real text, its outputs differ from those of the model
-{"with 8 bits " if result.int8 else ""}by at most {result.difference:.1e}.
+{"with int8 " if result.int8 else ""}by at most {result.difference:.1e}.
 
-It takes `input_ids` and `attention_mask`, whole numbers (texts, tokens) of 64 bits, the mask 1 at tokens and 0 at
-padding, for any number of texts of {length} tokens. It gives `logits`, {gives} numbers in float32.
+It takes `input_ids` and `attention_mask`, int64 (texts, tokens), the mask 1 at tokens and 0 at padding, for any
+number of texts of {length} tokens. It gives `logits`, {gives} numbers in float32.
 `export.json` has the labels and what was measured.
 
 Run this in the folder of these files. It needs `pip install {library} {tokenizers}`, and not longspan:

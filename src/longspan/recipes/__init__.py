@@ -1,8 +1,9 @@
 """Recipes: complete runs as TOML files that hold only what differs from the defaults.
 
-A recipe has the tables `[data]` (fields of the task's `data_config`), `[model]` (fields of `longspan.LongspanConfig`)
-and `[training]` (fields of `transformers.TrainingArguments`, and those of the task's `training_options`), besides the
-top-level keys `task` and `description`. Every key and type is checked before anything is read or trained.
+A recipe has the top-level keys `task` and `description` and three tables. `[data]` has fields of the task's
+`data_config`, `[model]` fields of `longspan.LongspanConfig`. `[training]` has fields of
+`transformers.TrainingArguments` and of the task's `training_options`. Every key and type is checked before anything is
+read or trained.
 """
 
 import tomllib
@@ -38,8 +39,8 @@ def load(
 ) -> Recipe:
     """Read a recipe and apply `overrides`, then `settings`.
 
-    With `model.start_from`, what is open of the model's shape and the tokens is that of the run named there; the shape
-    and the tokens in the recipe's file are, too, if `model.start_from` is one of the overrides.
+    With `model.start_from`, unset keys of the model's shape and the tokens come from the run named there. If
+    `model.start_from` is an override, so do those that the recipe's file sets.
 
     Args:
         name_or_path: One of `names()`, the path of a TOML file, or a run folder, for the recipe of that run.
@@ -51,8 +52,8 @@ def load(
         allow_imports: Packages or modules that dotted paths in the recipe may import.
 
     Raises:
-        UserError: No such recipe, a file that is not TOML, an unknown key, a value of the wrong type, a model that
-            cannot be built, or no run to start from.
+        UserError: Unknown recipe or key, a file that is not TOML, a value of the wrong type, a model that cannot be
+            built, or no run to start from.
     """
     with imports.allow(*allow_imports):
         return _load(name_or_path, overrides, settings, starting.complete)

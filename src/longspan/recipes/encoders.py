@@ -1,7 +1,7 @@
 """What a recipe takes from the pretrained encoder that reads for its model: `give_way` and `complete`.
 
 `model.encoder` names it. It reads its own tokens, which replace those in a recipe's file where it is given as an
-override, together with what the file says of their vectors.
+override, together with the file's keys for their vectors.
 """
 
 from longspan.data.text import encoders

@@ -1,9 +1,9 @@
 """The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
 
-`[data]` is what the task's `data_config` declares, `[model]` what `ModelOptions`, `LongspanConfig` (the backbone) and
-the settings of the task's embeddings and head do, and `[training]` what the task's `training_options` and
-`transformers.TrainingArguments` do. Meanings come from the "Attributes:" or "Args:" of their docstrings, or from the
-field's own `help`.
+`[data]` is what the task's `data_config` declares, and `[training]` what the task's `training_options` and
+`transformers.TrainingArguments` do. `[model]` has the fields of `ModelOptions`, `LongspanConfig` (the backbone) and the
+settings of the task's embeddings and head. Meanings come from the "Attributes:" or "Args:" of their docstrings, or from
+the field's own `help`.
 """
 
 import dataclasses

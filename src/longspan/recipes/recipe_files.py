@@ -1,4 +1,4 @@
-"""Finding a recipe by its name or path, with what was probably meant where there is none: `read`."""
+"""Finding a recipe by its name or path, with suggestions for an unknown one: `read`."""
 
 import tomllib
 from importlib import resources
@@ -30,7 +30,7 @@ def read(name_or_path: str) -> tuple[str, str]:
     """Return the name and the text of a recipe: one that comes with longspan, a TOML file, or that of a run folder.
 
     Raises:
-        UserError: There is none; the message says what to give in place of data, a task or a mixer.
+        UserError: No such recipe; the message says what to give in place of data, a task or a mixer.
     """
     if name_or_path in names():
         file = resources.files("longspan.recipes") / f"{name_or_path}.toml"

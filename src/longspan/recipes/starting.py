@@ -1,8 +1,8 @@
 """What a recipe takes from the run that it starts from: `give_way` and `complete`.
 
 `model.start_from` names a run folder. What the recipe leaves open of the model's shape and of the tokens is then that
-of the run. Where it is given as an override, the recipe's file was written for a model of its own, and what it says of
-either gives way, too, but for parts that the run's model lacks altogether.
+of the run. As an override, it also replaces what the recipe's file says of either, except for parts that the run's
+model lacks altogether.
 """
 
 import itertools

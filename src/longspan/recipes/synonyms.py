@@ -1,4 +1,4 @@
-"""What people call things elsewhere, with what recipes call them: for suggestions, none of these words is read."""
+"""Terms of other libraries, with the keys of recipes for them. They are suggestions only: never accepted as keys."""
 
 from collections.abc import Mapping
 

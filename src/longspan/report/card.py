@@ -96,7 +96,7 @@ def model_card(
 
 
 def _hub_dataset(source: str) -> str:
-    """Return the name of the Hub's data set, OWNER/NAME or NAME; empty if there is none."""
+    """Return the name of the Hub's data set, OWNER/NAME or NAME; empty for other data."""
     name = source.removeprefix("hub:")
     if name == source or name.startswith((".", "/", "~")):
         return ""

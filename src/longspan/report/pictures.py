@@ -21,8 +21,8 @@ _CHARACTERS = 24  # of a class name that fit on an axis
 def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], path: Path) -> None:
     """Draw the losses and the headline score of the validation split over epochs.
 
-    The training loss and the first validation loss are the same quantity, which the legend names: without label
-    smoothing and class weights and, where training fits only a part of the model, of that part alone.
+    The training loss and the first validation loss are the same quantity, which the legend names. It excludes label
+    smoothing and class weights; where training fits only a part of the model, it is of that part alone.
 
     Args:
         history: Rows with `epoch` and any of `train_loss`, `validation_loss`, `validation_loss_as_trained` and the

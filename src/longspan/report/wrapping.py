@@ -10,7 +10,7 @@ WIDTH = 100
 _LONG, _LEAST = 24, 16
 #: Spaces between columns, and how much wider than its header tabulate makes a column.
 _GAP, _PADDING = 2, 2
-#: Prose is wrapped anew where its author broke a line after this many characters because the next word did not fit.
+#: Prose is wrapped again where its author broke a line after this many characters because the next word did not fit.
 _FULL = 104
 #: Stands for a space that no line ends at.
 _KEPT = "\0"
@@ -96,8 +96,8 @@ def _level(headers: Sequence[str]) -> list[str]:
 def wrapped(text: str, width: int = WIDTH) -> str:
     """Return a page in lines of at most `width`, as far as its words allow.
 
-    Paragraphs are filled anew where a line is too long, with their indentation. Commands go on after a backslash, and
-    what stands in columns goes on in its column.
+    Paragraphs with a line that is too long are filled again, with their indentation. Commands go on after a backslash,
+    and what stands in columns goes on in its column.
     """
     return "\n".join(_fill(lines, width) for lines in _paragraphs(text.split("\n"), width))
 

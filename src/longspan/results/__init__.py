@@ -27,8 +27,8 @@ class TrainingResult(Generic[S]):
         steps: Optimizer steps taken.
         epochs: Epochs trained.
         planned_steps: Optimizer steps that were planned.
-        stopped: Why fewer steps were taken than planned: "early", as validation scores no longer improved, or
-            "interrupted", if training was stopped and `finish` made a complete run of its last checkpoint.
+        stopped: Why fewer steps were taken than planned. "early": validation scores no longer improved. "interrupted":
+            training was stopped, and `finish` made a complete run of its last checkpoint.
         processes: How many processes shared the training.
         tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted. This
             and `seconds` are over all sessions of a run that was resumed.
@@ -62,7 +62,7 @@ class TrainingResult(Generic[S]):
     stopped: Literal["early", "interrupted"] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON, with the scores of each split under its name and the details beside them."""
+        """Return everything as JSON, with the scores of each split under its name and the details."""
         return flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
 
     @classmethod
@@ -104,7 +104,7 @@ class Evaluation(Generic[S]):
     checkpoint: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON, scores and details beside the rest."""
+        """Return everything as JSON, scores and details included."""
         return flat(self, self.details, self.scores.to_dict())
 
     def _repr_html_(self) -> str:
@@ -118,7 +118,7 @@ class Prediction:
 
     Attributes:
         where: Its place, such as "reviews.csv, row 17".
-        error: Why there is no prediction; None if there is one. All fields that tasks add are None then.
+        error: Why there is no prediction; None if there is one. All fields that tasks add are then None.
         tokens_read: How many tokens of a truncated example were read; None if all were.
         tokens_total: How many it has; None if all were read.
     """
@@ -134,7 +134,7 @@ class Prediction:
 
 
 EDGE = 100
-"""So many tokens at the beginning and at the end of a text say what a token costs there."""
+"""Tokens averaged for latency at the start and the end of a text."""
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Statistics:
     Attributes:
         prompt_tokens: Tokens of the prompt.
         prompt_seconds: Time to read them.
-        new_tokens: Tokens made; the end of the document is none.
+        new_tokens: Tokens generated, without the end of the document.
         seconds: Time to make them.
         ended: Whether the document came to its end.
         state_bytes: Size of what the model remembers now.
@@ -251,7 +251,7 @@ class MixerSummary:
 
 @dataclass(frozen=True)
 class ComparedBaseline:
-    """What people would use instead of a sequence model, on the same splits, or the error that ended it.
+    """A baseline on the same splits, or the error that ended it.
 
     Attributes:
         baseline: Its name.

@@ -1,4 +1,4 @@
-"""Results as HTML, for notebooks: tables and figures without scripts or files beside them."""
+"""Results as HTML, for notebooks: tables and figures without scripts or further files."""
 
 import base64
 import html

@@ -1,7 +1,7 @@
 """Files that longspan writes: each whole or not at all, and never through a link that somebody else left.
 
 A run folder may come from a stranger. A link in it in place of a file, such as `evaluation/metrics.json`, must not lead
-a verb to overwrite what it points to. So each file is written beside its place, under a name that does not exist, and
+a verb to overwrite what it points to. So each file is written next to its place, under a name that does not exist, and
 then renamed, which replaces a link instead of following it. Folders below the one that the user named must be folders.
 """
 
@@ -18,7 +18,7 @@ from longspan.errors import UserError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of an empty new file beside `path`, with the same suffix, which takes its place at the end.
+    """Yield the path of an empty new file next to `path`, with the same suffix, which takes its place at the end.
 
     After an error, `path` is as it was, and the new file is gone.
 

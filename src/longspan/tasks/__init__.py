@@ -26,7 +26,7 @@ def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
     """Return the task called `name`, or of the class at the dotted path `name`.
 
     Raises:
-        UserError: There is none, or importing it was not allowed (see `longspan.machine.imports`).
+        UserError: Unknown task, or importing it was not allowed (see `longspan.machine.imports`).
     """
     from longspan.tasks.base import Task
 

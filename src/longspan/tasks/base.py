@@ -70,9 +70,9 @@ class Recipe(Generic[D, O]):
     start_from: str = ""
 
     def to_toml(self) -> str:
-        """Return the resolved recipe as TOML: every field of `[data]` and `[training]` is spelled out, so that a
-        later change of defaults does not change what this run was. `longspan.recipes.load` reads it back as an equal
-        recipe, except for the name, which is the file's."""
+        """Return the resolved recipe as TOML. Every field of `[data]` and `[training]` is spelled out, so that a later
+        change of defaults does not change this run. `longspan.recipes.load` reads it back as an equal recipe, except
+        for the name, which is the file's."""
         tables = {
             "task": self.task.name,
             "description": self.description,
@@ -93,7 +93,7 @@ class Recipe(Generic[D, O]):
 
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None, also in nested tables: TOML has no null."""
+    """Leave out None, also in nested tables: TOML has no null."""
     return {
         key: _without_none(value) if isinstance(value, dict) else value
         for key, value in table.items()
@@ -141,7 +141,7 @@ class Fitted(Generic[S]):
 
 
 class Baseline(abc.ABC, Generic[S]):
-    """What people would use for a task instead of a sequence model: `longspan compare` sets it beside the mixers.
+    """A method without a sequence model, which `longspan compare` adds to the table of the mixers.
 
     The first line of a subclass's docstring says in one sentence what it does.
     """
@@ -166,7 +166,7 @@ class Baseline(abc.ABC, Generic[S]):
 
 
 class Task(abc.ABC, Generic[S, D, O]):
-    """One thing that models learn, with everything specific to it; instances hold nothing but their name.
+    """One kind of prediction that models learn, with everything specific to it; an instance holds only its name.
 
     The class says what the task reads and measures, and which options it has; the verbs do the rest.
 
@@ -327,7 +327,7 @@ class Task(abc.ABC, Generic[S, D, O]):
 
     @abc.abstractmethod
     def predict(self, run: Run[D, O], rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in order, or why there is none; memory must not grow with their number.
+        """Yield a prediction for each row, in order, or why it is missing; memory must not grow with the rows.
 
         The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
         was read before.
@@ -364,7 +364,7 @@ class Task(abc.ABC, Generic[S, D, O]):
     # What it is compared with
 
     def baselines(self) -> Mapping[str, type[Baseline[S]]]:
-        """Return what people would use instead of a sequence model, by name; by default nothing."""
+        """Return the baselines of this task by name; by default none."""
         return {}
 
     # What is reported

@@ -84,7 +84,7 @@ def find(name: str) -> Pretrained:
     """Return the model in a folder, or the downloaded model of this name on the Hugging Face Hub.
 
     Raises:
-        UserError: There is none, or the package that reads it is not installed.
+        UserError: Unknown model, or the package that reads it is not installed.
     """
     folder = _folder(name)
     kinds = _modules(name, folder)

@@ -1,7 +1,7 @@
 """Tasks whose examples have one answer each, a number, a class or a sequence: read in batches of similar length.
 
-`ExampleTask` does what they share. A subclass says what the answers are: how a column becomes labels, how a model's
-outputs are scored, and what a prediction contains; a processor says how the rest of an example becomes streams.
+`ExampleTask` does what they share. A subclass defines the answers: how a column becomes labels, how a model's outputs
+are scored, and what a prediction contains. A processor turns the rest of an example into streams.
 """
 
 import abc

@@ -31,8 +31,8 @@ class ModelOptions:
 
     start_from: str = option(
         "",
-        "run folder with whose tokens, embeddings and layers the model starts; what the recipe does not say of its "
-        "shape is as in that run, and only the head is new (docs/pretraining.md)",
+        "run folder to initialise from: tokens, embeddings and layers; keys of the model's shape that the recipe "
+        "leaves unset are those of that run, and only the head is new (docs/pretraining.md)",
     )
 
 
@@ -46,19 +46,19 @@ class TrainingOptions:
 
     word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
     min_steps: int = option(
-        0, "take at least N steps where the data are few, by raising num_train_epochs, to 50 at most; 0 leaves it"
+        0, "minimum number of steps for small data: raises num_train_epochs, to 50 at most; 0 for no minimum"
     )
-    early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 is never")
+    early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 for never")
     layer_decay: float = option(
-        1.0, "multiply the learning rate of each layer by it for every layer above; that of embeddings for all layers"
+        1.0, "layer-wise learning-rate decay: factor of the rate for each layer above; embeddings are below all layers"
     )
     freeze: str | int = option(
         "",
-        "what stays as it is: embeddings, backbone (these and all layers), or how many layers from below, with the "
-        "embeddings",
+        "parameters to freeze: embeddings, backbone (embeddings and all layers), or a number of layers from below, "
+        "with the embeddings",
     )
     max_minutes: float = option(
-        0.0, "time for training with its validations: as many steps as fit, num_train_epochs at most; 0 is no limit"
+        0.0, "training time, evaluations included: as many steps as fit, num_train_epochs at most; 0 for no limit"
     )
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class LengthTrainingOptions(TrainingOptions):
 
 
 MAX_EVAL_TOKENS = 250_000
-"""Enough for all of WikiText's splits; see LOG.md for how near estimates from so many tokens are."""
+"""Enough for all of WikiText's splits; see LOG.md for the error of estimates from that number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class CorpusData(DataConfig):
 
 @dataclass(frozen=True)
 class CorpusTrainingOptions(TrainingOptions):
-    """Training options of tasks that read documents as streams, so many tokens at a time."""
+    """Training options of tasks that read documents as streams, a segment of tokens at a time."""
 
     segment_length: int = option(256, "tokens that a row reads in one step")
     max_eval_tokens: int = option(
@@ -139,7 +139,7 @@ class GenerationOptions:
     """
 
     max_new_tokens: int = option(256, "maximum number of tokens to generate")
-    temperature: float = option(1.0, "divides the logits; below 1, likely tokens become likelier")
+    temperature: float = option(1.0, "divisor of the logits; below 1, likely tokens become likelier")
     top_k: int = option(0, "sample from the K most likely tokens; 0 means all")
     top_p: float = option(1.0, "sample from the most likely tokens whose probabilities add up to P")
     greedy: bool = option(False, "always take the most likely token")
@@ -161,8 +161,8 @@ class ReadingOptions:
     """How the sources of predictions are read, where that differs from training."""
 
     text_column: str = option("", "column with the documents, if not the recipe's; with --no-header, its number")
-    encoding: str = option("", "encoding of files, if not the recipe's; auto to have it found out")
-    delimiter: str = option("", "what separates the fields of csv and tsv files, such as ; or tab")
+    encoding: str = option("", "encoding of files, if not the recipe's; auto to detect it")
+    delimiter: str = option("", "separator of the fields of csv and tsv files, such as ; or tab")
     header: bool | None = option(None, "whether their first row has the names of the columns")
 
 

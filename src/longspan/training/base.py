@@ -35,7 +35,7 @@ from longspan.training.tables import BesideTables, beside_tables, clip_gradients
 from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
-"""How often `at_least` has documents read at most: beyond, they are learned by heart."""
+"""The most epochs that `at_least` sets: with more, models overfit."""
 
 _IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
@@ -45,8 +45,8 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
     with the entire batch: `Trainer` counts the labels of all accumulated batches in all processes
-    (`num_items_in_batch`), the models' heads divide their summed losses by that number, and `Trainer` multiplies by the
-    number of processes, as gradients are averaged over them.
+    (`num_items_in_batch`), and the models' heads divide their summed losses by that number. `Trainer` then multiplies
+    by the number of processes, as gradients are averaged over them.
 
     Attributes:
         real_tokens: number of tokens trained on so far in this process, without padding.
@@ -106,12 +106,13 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
     def per_token_columns(self) -> Sequence[str]:
         """Return the columns with a value for each token: `rehearse` bears rows whose ends are cut off all of these.
 
-        By default there are none, and only whole examples are rehearsed.
+        By default it is empty, and only whole examples are rehearsed.
         """
         return ()
 
     def at_least(self, steps: int) -> None:
-        """Raise the number of epochs so that training takes so many steps, if `MOST_EPOCHS` are enough for that.
+        """Raise the number of epochs so that training takes at least `steps` steps, if `MOST_EPOCHS` are enough for
+        that.
 
         A number of steps that is given counts for itself.
         """
@@ -160,7 +161,7 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
                 callback.go_on()
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """Create the optimizer that the arguments name, and beside it one for the rows of the model's tables.
+        """Create the optimizer that the arguments name, and another for the rows of the model's tables.
 
         Where processes have parts of each weight there are no rows, and one optimizer has all.
         """
@@ -275,7 +276,7 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
     def losses_as_trained(self) -> dict[str, float]:
         """Return the validation loss of what is trained as `loss_as_trained`, where only a part of the model is.
 
-        It is that of the last call of `score`. By default there is none: the score called `loss` is of what is trained.
+        It is that of the last call of `score`. By default it is empty: the score called `loss` is of what is trained.
         """
         return {}
 
@@ -367,8 +368,8 @@ class Loader(DataLoader[dict[str, Tensor]]):
     """A loader of batches that a batch sampler has already shared among processes.
 
     It tells the sampler about epochs, which the Trainer tells only to loaders. Accelerate, which usually prepares
-    loaders, is not involved: it would deal entire batches to processes, the longest documents to one and the shortest
-    to another, and fill the last round with rows that have already been read.
+    loaders, is not involved. It would deal entire batches to processes, the longest documents to one and the shortest
+    to another, and fill the last round with repeated rows.
     """
 
     batch_sampler: Any

@@ -48,7 +48,7 @@ def find(folder: Path, step: int | str) -> Path:
         step: The step after which it was saved, or "last" for the newest whose save was not cut short.
 
     Raises:
-        UserError: There is none, or it is damaged.
+        UserError: Missing or damaged checkpoint.
     """
     sealed = {checkpoint.name.removeprefix("checkpoint-"): checkpoint for checkpoint in complete(folder)}
     if not sealed:
@@ -182,7 +182,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if there is none."""
+    """Return the JSON object in a file; an empty one if the file is missing."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

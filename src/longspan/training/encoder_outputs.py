@@ -1,8 +1,8 @@
 """Outputs of a frozen encoder, computed once for each data set and kept on disk: `EncoderOutputs`.
 
 They are float16 in one file per set of documents, from which an epoch reads what it needs, document by document. The
-file's name is a hash of all that they depend on: weights, windows and token ids, so that other mixers, seeds and labels
-find it again, and nothing else does.
+file's name is a hash of everything that they depend on: weights, windows and token ids. Other mixers, seeds and labels
+thus find it again; other encoders and documents do not.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ _SAVED_TOGETHER = 256
 #: Documents and tokens that are read together.
 _DOCUMENTS, _TOKENS = 64, 32768
 _BYTES = 2
-#: What is computed of examples beside their streams, in the place of the main one.
+#: What is computed of examples in addition to their streams, in the place of the main one.
 COMPUTED = {"inputs_embeds": Stream("float16")}
 _TOKENS_READ = {"input_ids": Stream(mask="attention_mask")}
 
 
 class EncoderOutputs:
-    """What a frozen encoder says about the tokens of documents, as the data sets that a model reads beside them.
+    """Outputs of a frozen encoder for the tokens of documents, as data sets that a model reads with them.
 
     Args:
         encoder: the encoder, in evaluation mode.
@@ -50,7 +50,7 @@ class EncoderOutputs:
         self._files: dict[str, Path] = {}
 
     def store(self, splits: Iterable[Dataset]) -> None:
-        """Compute what is not on disk yet, saying beforehand how large it is; go on where it was interrupted before.
+        """Compute missing outputs, reporting their size beforehand; resume where an earlier computation stopped.
 
         Args:
             splits: data sets with the columns `input_ids` and `length`.
@@ -193,7 +193,7 @@ class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class _Done:
-    """Which documents are on disk, in a file beside their outputs."""
+    """Which documents are on disk, in a file next to their outputs."""
 
     def __init__(self, path: Path, documents: int) -> None:
         self.path = path

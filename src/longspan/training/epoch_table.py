@@ -12,7 +12,7 @@ _ERASE = "\x1b[{}A\x1b[J"
 class EpochTable:
     """Rows of numbers under one header; a star is before each row that was the best so far.
 
-    A terminal shows the best and the newest rows: once there are more than `NEWEST`, the table is drawn anew in its
+    A terminal shows the best and the newest rows. Once there are more than `NEWEST`, the table is drawn again in its
     place, without the columns that do not fit. Elsewhere, such as in a log file, each row is one line and stays.
 
     Args:

@@ -39,8 +39,8 @@ class LengthTrainer(LongspanTrainer[S]):
         batch_tokens: maximum number of tokens per batch and process, padding included (a longer document forms a batch
             of its own); 0 for no limit.
         streams: the streams that the model reads, by name, the main one first, and that labels are, if they are one.
-        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; not needed
-            where a subclass has a `score` of its own.
+        measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; not needed in
+            a subclass with its own `score`.
         output: which of the model's outputs those are.
         kwargs: arguments of `Trainer`. Data sets have the streams, `length` (positions of the main one) and `labels`.
 
@@ -108,7 +108,7 @@ class LengthTrainer(LongspanTrainer[S]):
 
     @contextlib.contextmanager
     def rehearsing(self) -> Iterator[None]:
-        """Have something else stand for the outputs of a frozen encoder, of which there are none for what is tried."""
+        """Replace the outputs of a frozen encoder, which rehearsed data lack, by others."""
         self._rehearsing = True
         try:
             yield

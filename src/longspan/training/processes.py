@@ -2,7 +2,7 @@
 
 Accelerate's `PartialState` knows the processes and connects them. This module adds what it lacks: long timeouts, and
 ending all processes when one fails. Its `main_process_first` and `on_main_process` leave others waiting for a failed
-process; `on_first`, `in_turn` and `in_each` wait for all and raise in all, and `sharing` reports in one sentence that
+process; `on_first`, `in_turn` and `in_each` wait for all and raise in all. `sharing` reports in one sentence that
 connections broke because a process ended in the middle of shared work. With a single process, all of this does nothing.
 """
 

@@ -13,7 +13,7 @@ from longspan.training import processes
 class Sessions(TrainerCallback, ExportableState):
     """Adds up what all sessions of a run took, from its start over each time that it was resumed.
 
-    The sums are saved with each checkpoint and restored from it, so that what a session did after its last checkpoint
+    The sums are saved with each checkpoint and restored from it. What a session did after its last checkpoint thus
     counts no more than the steps that are lost with it.
 
     Attributes:

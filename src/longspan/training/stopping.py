@@ -16,11 +16,11 @@ class EarlyStopping(EarlyStoppingCallback):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether so many evaluations in a row have brought no improvement."""
+        """Whether the last evaluations, as many as the patience, have brought no improvement."""
         return bool(self.early_stopping_patience_counter >= self.early_stopping_patience)
 
     def go_on(self) -> None:
-        """Have as many evaluations again, where training had stopped early, as it was given more steps."""
+        """Reset the patience if training had stopped early and now has more steps."""
         if self.has_stopped:
             self.early_stopping_patience_counter = 0
 

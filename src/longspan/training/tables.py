@@ -1,7 +1,7 @@
 """Large tables of embeddings, of which each step reads a few rows: gradients and an optimizer for those rows alone.
 
 With dense gradients, AdamW and the clipping of gradients read and write every row of the table and of its two averages
-in every step, which on a CPU takes longer than the rest of it. The optimizer is the same on every device, whatever
+in every step. On a CPU that takes longer than the rest of the step. The optimizer is the same on every device, whatever
 gradients it gets, so that checkpoints go from one to another.
 """
 
@@ -27,7 +27,7 @@ class RowwiseAdam(Optimizer):
     Momentum would move rows that the step did not read. As c counts the row's own steps, a rare row's first step is as
     long as a frequent one's, unlike in `torch.optim.SparseAdam`. State: two numbers per row. Rows are not decayed.
 
-    The rows of a sparse gradient are those that were read, even if nothing came of it; those of a dense one, as GPUs
+    The rows of a sparse gradient are those that were read, even with zero gradients. Those of a dense one, as GPUs
     exchange them, are those that are not zero.
 
     Args:

@@ -27,9 +27,9 @@ class LengthBatches(Sampler[list[int]]):
     `len` is right for every epoch, and training can resume in the middle of one. The order depends only on `seed` and
     the epoch. Without shuffling, the longest come first, so that a batch too large for memory fails at once.
 
-    Several processes share each batch, which then has `world` times as many rows: in each step all processes read
-    documents of similar length, all take the same number of steps, and each row is read by one process. When fewer
-    rows than processes are left, some processes get an empty batch.
+    Several processes share each batch, which then has `world` times as many rows. In each step all processes read
+    documents of similar length. All take the same number of steps, and each row is read by one process. When fewer rows
+    than processes are left, some processes get an empty batch.
 
     Args:
         lengths: `(n,)` lengths in tokens.

@@ -16,13 +16,13 @@ class Stream:
     """One of the streams of a batch: a number, or several, at each position of each example.
 
     Attributes:
-        type: The type of the numbers in data sets; in batches, whole numbers are int64.
+        type: The type of the numbers in data sets; in batches, integers are int64.
         width: Numbers at each position, as the last dimension of the batch; 0 for one without that dimension.
         fill: What stands at padding.
-        mask: The name of a mask that comes beside it, 1 at real positions; "" for none, where another stream of the
-            same lengths has one.
+        mask: The name of a mask that comes with it, 1 at real positions; "" for none, where another stream of the same
+            lengths has one.
         joined: Whether the values are positions in the main stream, `width` at a time, such as source and target of an
-            edge, and come one row after the other in place of padding: (1 + width, n), the row of each first.
+            edge. They are not padded but follow each other, row after row: (1 + width, n), the row of each first.
     """
 
     type: str = "int32"

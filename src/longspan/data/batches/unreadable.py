@@ -121,7 +121,8 @@ def _without(loaded: Splits, bad: Mapping[str, Mapping[int, str]]) -> Splits:
 
 
 def good_rows(rows: Dataset, bad: Mapping[int, str], split: str) -> Dataset:
-    """Return the rows that are not bad. Raises UserError if these are none, unless they validate or test a model."""
+    """Return the rows that are not bad. Raises UserError if no row is left, unless the rows validate or test a
+    model."""
     good = [number for number in range(len(rows)) if number not in bad]
     if not good and split not in ("validation", "test"):
         number, problem = next(iter(bad.items()))

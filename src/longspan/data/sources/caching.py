@@ -54,8 +54,8 @@ def _folders(package: Traversable) -> list[Traversable]:
 
 
 class ReadSplits(NamedTuple):
-    """The good rows of each split, and for all splits together the numbers of rows that were left out, by reason, and
-    of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto"."""
+    """The good rows of each split. Also two counts for all splits together: rows left out, by reason, and, if
+    `data.encoding` is "auto", rows in other encodings than UTF-8, by encoding."""
 
     splits: dict[str, Dataset]
     skipped: dict[str, int]

@@ -41,15 +41,16 @@ def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[st
     """Return the settings that name data: `path`, or `train`, `validation` and `test`.
 
     Args:
-        data: A path; or a table: a DataFrame of pandas or polars (anything with Arrow's C stream interface), a
-            `datasets.Dataset`, a dict of columns, a list or iterator of rows (dicts, pairs of input and target, or
-            inputs alone), a pair of inputs and targets; or a dict of splits, or `DatasetDict`, of these.
+        data: A path, a table, or a dict of splits (or `DatasetDict`) of these. A table is a DataFrame of pandas or
+            polars (anything with Arrow's C stream interface), a `datasets.Dataset`, or a dict of columns. A pair of
+            inputs and targets, and a list or iterator of rows, are tables, too. Rows are dicts, pairs of input and
+            target, or inputs alone.
         columns: What the task reads.
         settings: The names of the columns: see `longspan.data.sources.formats.schema.schema_of`.
 
     Raises:
-        UserError: It is none of these, has no rows, or its columns differ in length, mix types, or have one name. Which
-            columns there must be is for those to say who read the copy.
+        UserError: Another type, no rows, or columns of different lengths, of mixed types or with the same name.
+            Required columns are checked later, when the copy is read.
     """
     if is_path(data):
         return {"path": os.fspath(data)}

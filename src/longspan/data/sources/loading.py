@@ -44,10 +44,10 @@ class Splits:
 def load(config: Any, columns: Sequence[Column], *, training: bool = True, stratify: str | None = None) -> Splits:
     """Read rows and split them.
 
-    A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class
-    by class with `stratify`; otherwise entire rows at random (evenly among those with each label, where a row has
-    several) or, from a single document, its end. Rows with the same document go to the same split; where splits are
-    given, nothing is moved. In training, standard error says how many there are.
+    A validation or test split that the source lacks is drawn from the training rows according to `split_seed`: class by
+    class with `stratify`. Otherwise entire rows are drawn at random (evenly among those with each label, where a row
+    has several). A single document is split at its end. Rows with the same document go to the same split; where splits
+    are given, nothing is moved. In training, standard error says how many there are.
 
     Args:
         config: The settings: an object with the attributes of `longspan.data.config.DataConfig` and the `setting` of
@@ -57,10 +57,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         stratify: The name of a `Label` column; every split gets the same proportion of each of its classes.
 
     Raises:
-        UserError: Something is wrong with the data: see `longspan.data.sources.formats.rows.read_rows`; there are bad
-        rows and
-            `skip_bad_rows` is not set; there are fewer than two classes; validation or test has a label that training
-            lacks; or there are too few rows to split.
+        UserError: Bad data, as in `longspan.data.sources.formats.rows.read_rows`; bad rows without `skip_bad_rows`;
+        fewer than two classes; a label of validation or test that training lacks; or too few rows to split.
     """
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
         raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")

@@ -40,9 +40,9 @@ def split_off(
         seed: Seed for choosing rows.
         columns: The columns of the rows.
         stratify: The column of classes to split class by class; a document with several is of the most frequent one.
-            Without it, documents are drawn at random, but never the first one with any label of a `Labels`, `Flags` or
-            `WordLabels` column, and evenly among those with each label of a `Labels` or `Flags` column: see
-            `_by_rarest_label`.
+            Without it, documents are drawn at random, evenly among those with each label of a `Labels` or `Flags`
+            column: see `_by_rarest_label`. The first document with any label of a `Labels`, `Flags` or `WordLabels`
+            column is never drawn.
 
     Raises:
         UserError: There are too few documents.
@@ -115,7 +115,7 @@ class Units:
 
 
 def _counted(documents: int, rows: int) -> str:
-    """Return how many documents there are in so many rows, in words."""
+    """Return how many documents the given number of rows has, in words."""
     if documents == rows:
         return str(rows)
     return f"{rows} copies of one document" if documents == 1 else f"{documents} different ones in {rows} rows"
@@ -205,7 +205,7 @@ def _deal(
     preferred: Callable[[np.ndarray, int], Iterator[int]],
     owed: Counter[str] | None = None,
 ) -> dict[str, list[int]]:
-    """Deal documents; `preferred` yields those of what is left that a split of some rows is to have, best first."""
+    """Deal documents; `preferred` yields the remaining documents for a split of a given size, best first."""
     rows, parts = int(sizes[order].sum()), {}
     owed = Counter() if owed is None else owed
     for done, (split, fraction) in enumerate(fractions.items()):
@@ -219,7 +219,8 @@ def _deal(
 
 
 def _take(order: Iterator[int], sizes: np.ndarray, wanted: int, most: int) -> list[int]:
-    """Take documents in order, of those that fit, until so many rows are wanted: at least one, and at most `most`."""
+    """Take documents in order, skipping those that do not fit, up to `wanted` rows: at least one, and at most
+    `most`."""
     taken: list[int] = []
     rows, smallest = 0, -1
     for number in order:
@@ -240,8 +241,9 @@ def _take(order: Iterator[int], sizes: np.ndarray, wanted: int, most: int) -> li
 def _by_rarest_label(rows: list[int], labels: Sequence[list[str]], random: np.random.Generator) -> list[int]:
     """Order rows by the rarest of their labels, those without labels last; among equals at random.
 
-    Every so-many-th of them then has about its share of each label, rare ones first, as in the iterative stratification
-    of Sechidis et al. 2011 (https://doi.org/10.1007/978-3-642-23808-6_10), which starts with the rarest label too.
+    Any regular sample of them then has about its share of each label, rare ones first. So does the iterative
+    stratification of Sechidis et al. 2011 (https://doi.org/10.1007/978-3-642-23808-6_10), which also starts with the
+    rarest label.
     """
     counts = Counter(label for row in rows for label in labels[row])
     shuffled: list[int] = random.permutation(rows).tolist()
@@ -251,7 +253,7 @@ def _by_rarest_label(rows: list[int], labels: Sequence[list[str]], random: np.ra
 def _deal_evenly(
     order: list[int], fractions: dict[str, float], random: np.random.Generator, sizes: np.ndarray
 ) -> dict[str, list[int]]:
-    """Deal documents at even distances from a random start, so that each stretch of them is dealt alike."""
+    """Deal documents at even distances from a random start, so that each part of their order is dealt alike."""
 
     def preferred(left: np.ndarray, size: int) -> Iterator[int]:
         count = max(1, round(size * len(left) / int(sizes[left].sum())))

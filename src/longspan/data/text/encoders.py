@@ -32,7 +32,7 @@ def described_by(name: str) -> dict[str, Any]:
         name: Its folder, or its name on the Hub.
 
     Raises:
-        UserError: There is none, or none that can be used.
+        UserError: No encoder of that name, or one that cannot be used.
     """
     place = _place(name)
     try:
@@ -83,7 +83,7 @@ def fill(encoder: WindowEncoder, name: str) -> None:
     """Load the weights of a named encoder, from safetensors files alone.
 
     Raises:
-        UserError: There are none, or they do not fit.
+        UserError: The weights are missing, or do not fit.
     """
     model_class, config = type(encoder.model), encoder.model.config
     level, bar = messages.get_verbosity(), messages.is_progress_bar_enabled()
@@ -124,7 +124,7 @@ def fill(encoder: WindowEncoder, name: str) -> None:
 def _place(name: str) -> str:
     """Return the folder that a name means, or the name if it is one of the Hub."""
     folder = expand(name)
-    # A folder beside which there are others is none of the Hub.
+    # A folder next to others is not one of the Hub.
     local = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and folder.parent.is_dir())
     if local and not folder.exists():
         raise UserError(f"model.encoder: {missing(folder)}")

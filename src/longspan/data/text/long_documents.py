@@ -2,8 +2,8 @@
 
 A document may only be cut where this does not change its tokens. For bytes that is anywhere. For characters, which an
 accent after them may change, for words and for byte-level BPE it is before a line break that does not follow white
-space: words end there, and so do all alternatives of the pattern with which GPT-2's byte-level BPE first splits text
-(Radford et al. 2019); its only lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretrained
+space. Words end there. So do all alternatives of the pattern with which GPT-2's byte-level BPE first splits text
+(Radford et al. 2019). Its only lookahead, `\\s+(?!\\S)`, concerns the white space that follows. Other pretrained
 tokenizers get documents uncut.
 """
 
@@ -153,7 +153,7 @@ def _pieces(text: memoryview, cut: str) -> Iterator[str]:
 
 
 def _line_end(text: str) -> int:
-    """Return the position of the last line break that does not follow white space; 0 if there is none."""
+    """Return the position of the last line break that does not follow white space, else 0."""
     place = text.rfind("\n", 1)
     while place > 0 and text[place - 1].isspace():
         place = text.rfind("\n", 1, place)

@@ -16,12 +16,12 @@ def pretrained_tokenizer(name: str, *, end: bool, mask: bool) -> PreTrainedToken
     """Return the tokenizer of this name, or in this folder, with the special tokens that are asked for.
 
     Raises:
-        UserError: There is none.
+        UserError: No tokenizer of that name.
     """
     folder = expand(name)
     if name.startswith((".", "/", "~")) and not folder.exists():
         raise UserError(f"data.tokens: {missing(folder)}")
-    # Special tokens spelled out in a document are none.
+    # Special tokens spelled out in a document are ordinary text.
     options = {"split_special_tokens": True} if end or mask else {}
     try:
         tokenizer = _load(str(folder) if folder.exists() else name, **options)

@@ -51,12 +51,12 @@ def build_tokenizer(
 
     "bytes" has one token per byte of UTF-8, "characters" one per Unicode character of `texts`; "bpe" is byte-level BPE
     (Sennrich et al. 2016; Radford et al. 2019), learned from the part of each document that `config.max_length` leaves
-    and a multiple of it. These decode exactly, except for unknown characters and what NFC changes. "words" splits at
-    white space and around each punctuation mark, "whitespace" at white space alone, with line breaks as tokens; both
-    keep the most frequent words. "pieces" is BPE within words, each of which begins with a token of its own, as
-    `longspan.data.text.words` describes. In all of them padding is id 0 and the unknown token id 1, and "<pad>" in a
-    document becomes ordinary tokens. All but "bytes" read texts in NFC, Unicode's composed form, so that "é" is the
-    same however it was typed; offsets are those of the text as it was given. Anything else is loaded by
+    and a multiple of it. These decode exactly, except for unknown characters and what NFC changes. Words are split by
+    "words" at white space and around each punctuation mark. The kind "whitespace" splits at white space alone, with
+    line breaks as tokens. Both keep the most frequent words. "pieces" is BPE within words, each of which begins with a
+    token of its own, as `longspan.data.text.words` describes. In all of them padding is id 0 and the unknown token id
+    1, and "<pad>" in a document becomes ordinary tokens. All but "bytes" read texts in NFC, Unicode's composed form, so
+    that "é" is the same however it was typed. Offsets refer to the original text. Anything else is loaded by
     `transformers.AutoTokenizer`, with a padding token added if it has none; so is that of a run, with
     `config.tokenizer_from`.
 
@@ -64,7 +64,7 @@ def build_tokenizer(
         config: The kind of tokens, and how many.
         texts: Training documents or pieces of them, read once, one at a time, and only if tokens are learned.
         cache_key: An identifier of `texts`, such as a data set's fingerprint: with it, the learned tokenizer is cached
-            beside data sets, and `texts` are not read again.
+            next to data sets, and `texts` are not read again.
         end: Whether to have a token for the end of a document, "<|endoftext|>", as `eos_token` and `bos_token` (id 2;
             a pretrained tokenizer with an end token keeps its own).
         mask: Whether to have a token that stands for one to be predicted, "<mask>", as `mask_token` (the last special
@@ -73,7 +73,7 @@ def build_tokenizer(
             `longspan.data.text.tokenizer_training.learn`; `texts` are then words. A pretrained tokenizer has its own.
 
     Raises:
-        UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room beside the special tokens.
+        UserError: There is no such pretrained tokenizer, or `vocab_size` leaves no room next to the special tokens.
     """
     if config.tokenizer_from:
         return tokenizer_of_run(config.tokenizer_from, end=end, mask=mask)
@@ -112,7 +112,7 @@ def build_tokenizer(
 
 
 def _ends(texts: Iterable[str], characters: int, keep: str) -> Iterator[str]:
-    """Yield so many characters of each text, from where it is read."""
+    """Yield at most `characters` of each text, from the end that is read (`keep`)."""
     return (text[:characters] if keep == "first" else text[-characters:] for text in texts)
 
 
@@ -137,7 +137,7 @@ def encode(
         pairs: The second text of each pair, if texts are pairs. The longer of the two is truncated first.
 
     Raises:
-        UserError: `config.max_length` leaves no room beside the special tokens.
+        UserError: `config.max_length` leaves no room next to the special tokens.
     """
     parts = [texts] if pairs is None else [texts, pairs]
     return [ids.tolist() for ids, _ in _encode(tokenizer, parts, config.max_length, config.keep)]

@@ -1,8 +1,8 @@
 """Byte-level BPE by looking up words: most words of a text have been encoded before.
 
 Byte-level BPE splits a text into words, with the space before them, and merges bytes within each word alone. So the
-tokens of a word are the same wherever it stands. The Rust library splits each text by a regular expression that knows
-Unicode and keeps track of where each byte came from, which takes nearly all of its time.
+tokens of a word are the same wherever it stands. The Rust library splits each text by a regular expression for Unicode
+and records the source of each byte. This takes nearly all of its time.
 """
 
 import re

@@ -111,8 +111,8 @@ def splitting(words: Iterable[str]) -> str:
 
     Words are runs of letters and digits, and every other character by itself. What most words like these keep together
     is kept together: letters with hyphens, abbreviations, numbers with commas. Contractions are split off as in the
-    Penn Treebank ("do n't", "it 's") if they are among the words, and where all words have a single character, so do
-    those of raw text. Runs of one punctuation mark are one word ("...").
+    Penn Treebank ("do n't", "it 's") if they are among the words. Where all words have a single character, so do those
+    of raw text. Runs of one punctuation mark are one word ("...").
     """
     counts = Counter(words)
     if counts and all(len(word) == 1 for word in counts):
@@ -164,8 +164,7 @@ PLAIN = pattern_of(["'", "."], clitics=True, abbreviations=True)
 def letters(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """Return the bytes that each token adds to its word in UTF-8, `(v, LETTERS)` uint8, 0 after the last.
 
-    Marks of where words begin or go on are none of them, and special tokens have none. What a longer token has beyond
-    is left out.
+    Marks of where words begin or continue are not counted, and special tokens have no letters. Longer tokens are cut.
     """
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     special = set(tokenizer.all_special_tokens)

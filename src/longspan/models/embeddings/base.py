@@ -15,7 +15,7 @@ class Embeddings(nn.Module, ABC):
     Attributes:
         streams: names of the streams that it reads, the main one first, whose mask is the model's `attention_mask`.
         output_dim: width of the vectors.
-        reads_beside_vectors: whether the main stream may be given beside `inputs_embeds`.
+        reads_beside_vectors: whether the main stream may be given with `inputs_embeds`.
         drops_tokens: whether it applies `token_dropout` itself.
     """
 

@@ -60,9 +60,9 @@ class EncoderSettings(EmbeddingSettings):
 
 
 class EncoderEmbeddings(Embeddings):
-    """What a pretrained encoder says of each of `input_ids` (b, t), through a linear map.
+    """Outputs of a pretrained encoder for each of `input_ids` (b, t), through a linear map.
 
-    `inputs_embeds` are what the encoder returns, and `input_ids` may be given beside them.
+    `inputs_embeds` are what the encoder returns, and `input_ids` may be given with them.
     """
 
     streams = ("input_ids",)

@@ -26,17 +26,17 @@ class TokenSettings(EmbeddingSettings):
     """How tokens become vectors.
 
     Args:
-        ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the token they
-            end at; None or an empty list means none.
+        ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the last token;
+            None or an empty list means none.
         ngram_buckets: number of vectors for n-grams; those with the same hash share one.
-        word_characters: whether what a word looks like is added to the embeddings of its tokens: its first and its last
-            1 to 5 characters, itself, and its shape, hashed. Not with causal=True, as a word's first token would show
-            the others.
-        word_neighbours: number of words on either side whose hashes are added, too, as pairs with the word for the next
-            ones.
+        word_characters: whether to add hashed features of a word to the embeddings of its tokens: its first and its
+            last 1 to 5 characters, itself, and its shape. Not with causal=True, as a word's first token would show the
+            others.
+        word_neighbours: number of words on either side whose hashes are added, too; those of the next words also as
+            pairs with the word.
         feature_neighbours: number of words on either side whose further feature (`features`) is hashed, too, alone and
             with those next to it.
-        word_buckets: number of vectors for these; those with the same hash share one.
+        word_buckets: number of vectors for these features; those with the same hash share one.
         cutoffs: first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single
             cluster, None plain embeddings and softmax.
         div_val: factor by which each cluster's word vectors are narrower than those of the previous cluster.

@@ -65,12 +65,15 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
     i predicts labels[i + 1], or `shift_labels` (b, t), already shifted, which take precedence. -100 marks positions
     without a target. It returns
 
-    - `loss`: mean nats over the targets, or their sum divided by `num_items_in_batch` when that is given;
-    - `losses` (b, t): nats of each target in token order, 0 where there is none;
+    - `loss`: mean nats over the targets, or their sum divided by `num_items_in_batch` if given;
+
+    - `losses` (b, t): nats of each target in token order, 0 without a target;
+
     - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives
-      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets, in
-      training and with adaptive softmax, logits are None unless `logits_to_keep` is given, so that only a part is ever
-      in memory (`in_chunks`): all of them are b x t x vocab_size numbers, and as many gradients if a loss uses them;
+      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets,
+      logits are None in training and with adaptive softmax, unless `logits_to_keep` is given. Only a part of them is
+      then ever in memory (`in_chunks`): all are b x t x vocab_size numbers, and as many gradients if a loss uses them;
+
     - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`.
 
     The output weights are the word vectors unless `tie_word_embeddings` is False; if the width of those is not `dim`,

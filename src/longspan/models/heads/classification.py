@@ -32,23 +32,23 @@ class ClassificationSettings(HeadSettings):
     """Settings of a document classifier, or of regression.
 
     Args:
-        pooling: how a document becomes one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both, one
-            after the other) or "first".
-        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens, fitted to the
-            training documents before the rest is trained, which reads what n-grams say of each class beside its tokens;
-            what each part counts for is chosen on the validation split.
-        wide_buckets: places in the hash table of these n-grams; where two meet, the more frequent one stays. None means
-            enough for the training documents, at most 2^20, and 2^22 for all classes together.
-        wide_characters: whether these are also n-grams of 2 to 5 characters within a token, so that what is said of a
-            word is said in part of words that look like it. None means where training documents are few, and training
-            documents held out are predicted better with them; in a model that is built without training, no.
+        pooling: pooling of a document into one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both
+            concatenated) or "first".
+        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the
+            training documents first. The rest of the classifier then reads, with each token, how strongly its n-grams
+            indicate each class. The validation split chooses the scale of each part.
+        wide_buckets: places in the hash table of these n-grams; of two with the same place, the more frequent one
+            stays. None means enough for the training documents: at most 2^20, and 2^22 for all classes together.
+        wide_characters: whether the linear model also has n-grams of 2 to 5 characters within a token, so that words
+            that look alike share weights. None means yes if training documents are few and they improve predictions of
+            held-out training documents; in a model built without training, no.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         classifier_dropout: dropout before the classifier; None means `dropout`.
         class_weights: the weight of each class in the classification loss in training; None means 1.
-        thresholds: the probability from which each of several labels is given; None means 0.5. The model does not
+        thresholds: probability from which each of several labels is predicted; None means 0.5. The model does not
             apply them.
-        target_mean: what is added to, and `target_scale` what multiplies, the outputs of regression; the loss is that
-            of targets without them.
+        target_mean: offset of the outputs of regression, with `target_scale` as their factor. The loss compares
+            standardised targets and outputs, without both.
         target_scale: see `target_mean`.
     """
 
@@ -165,10 +165,10 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     the mean over all labels, or their sum divided by `num_items_in_batch`: weights do not change what it is divided by,
     so that the batches of one step add up to the loss of one large batch.
 
-    With `config.head.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) has a say: `logits` are
-    those of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own, wide first. In training,
-    loss and logits are those of the deep part alone, so that it does not rely on counts that know the training
-    documents by heart. It reads log-count ratios of n-grams beside its tokens, which do not know them.
+    With `config.head.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) is added. `logits` are
+    the sum of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own logits, wide first. In
+    training, loss and logits are those of the deep part alone, so that it does not rely on counts that are overfitted
+    to the training documents. With its tokens it reads log-count ratios of n-grams, counted without them.
 
     Raises:
         UserError: for labels of another shape or type, `label_smoothing` without single labels, `document_ids`, and
@@ -203,7 +203,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             super()._init_weights(module)
 
     def tables(self) -> list[nn.Embedding]:
-        """Return those of n-grams, and beside a wide part that of tokens.
+        """Return those of n-grams and, with a wide part, that of tokens.
 
         Adam's momentum moves a rare token's vector about seven times as far each time it is read, and rare tokens tell
         training documents apart.

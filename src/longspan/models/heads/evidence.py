@@ -29,13 +29,13 @@ class EvidenceSettings(HeadSettings):
     """Settings of a model that finds the parts of a document which answer a question.
 
     Args:
-        pooling: how a part becomes one vector: "attention" (additive pooling) or "mean".
-        question: how it reads a question with the parts: "context", by cross attention in every layer (if cross_mixers
-            is None, through those of mixers that have it), or "front", in front of the parts.
+        pooling: pooling of a part into one vector: "attention" (additive pooling) or "mean".
+        question: way to read a question with the parts. With "context", by cross attention in every layer (if
+            cross_mixers is None, through the mixers that have it). With "front", the question comes before the parts.
         part_depth: number of layers over the parts of a document.
-        lexical_match: whether it is told how the words of a question occur in each part.
+        lexical_match: whether the model receives the occurrences of a question's words in each part.
         classifier_dropout: dropout before the classifier; None means `dropout`.
-        thresholds: the probability from which a part answers a question, alone in a list; None means 0.5. The model
+        thresholds: probability from which a part answers a question, alone in a list; None means 0.5. The model
             does not apply it.
     """
 
@@ -70,20 +70,20 @@ class EvidenceOutput(ModelOutput):
 class LongspanForEvidence(LongspanPreTrainedModel):
     """A logit for each part of a document and each question about it.
 
-    Documents are read whole and once, however many questions there are: `depth` layers over tokens, one vector for each
-    part (pooling over its tokens, "attention" or "mean"), then, for each question, `part_depth` layers over parts that
-    meet the question as `config.head.question` says: by cross attention in each ("context"), or in front of the parts,
-    told apart by segment embeddings ("front"). Questions are read by the same layers over tokens.
+    A document is read once, however many questions it has: `depth` layers over tokens, then one vector for
+    each part (pooling over its tokens, "attention" or "mean"). For each question, `part_depth` layers over parts then
+    read it as `config.head.question` says: by cross attention in each layer ("context"), or before the parts, with
+    segment embeddings ("front"). Questions are read by the same layers over tokens.
 
     With `config.head.lexical_match` parts also read which words of the question occur in them and around them
-    (`LexicalMatch`): as features, as the words' vectors weighted by BM25, and as logits of their own, which are added.
+    (`LexicalMatch`). This gives features, the words' vectors weighted by BM25, and logits, which are added.
 
-    `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), `part_ids` (b, t), the number of the part that
-    each token is in, `part_mask` (b, p), 1 at the parts there are, those without any tokens included; `question_ids`
-    (q, m) with a `question_mask` (q, m), and `question_rows` (q), which row of `input_ids` each question is about.
-    With a pretrained encoder, `inputs_embeds` may be what it says of `input_ids`.
-    `labels` (q, p) are 1 where a part answers the question, 0 where not, and -100 where there is no part. The loss is
-    the mean binary cross-entropy over labels, or their sum divided by `num_items_in_batch`.
+    `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), and `part_ids` (b, t), the number of each
+    token's part. The `part_mask` (b, p) is 1 at existing parts, even without tokens. It also takes `question_ids` (q,
+    m) with a `question_mask` (q, m), and `question_rows` (q), which row of `input_ids` each question is about. With a
+    pretrained encoder, `inputs_embeds` may be its outputs for `input_ids`. `labels` (q, p) are 1 where a part answers
+    the question, 0 where not, and -100 where there is no part. The loss is the mean binary cross-entropy over labels,
+    or their sum divided by `num_items_in_batch`.
 
     Raises:
         UserError: for a causal configuration, pooling other than these, a question that no mixer can read, labels of

@@ -20,16 +20,17 @@ from longspan.models.settings import HeadSettings
 @strict
 @dataclass
 class MaskedLmSettings(HeadSettings):
-    """Settings of a masked language model: there are none."""
+    """Settings of a masked language model: no settings of its own."""
 
 
 class LongspanForMaskedLM(LongspanPreTrainedModel):
     """Predict masked tokens with BERT's head: linear layer, activation, norm, and the word vectors as output weights.
 
     `forward` takes the arguments of `LongspanModel` and `labels` (b, t), -100 where nothing is to be predicted. It
-    returns the `loss`, mean nats over the labels (or their sum divided by `num_items_in_batch`), and `logits`
-    (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives positions). With
-    labels in training, `logits` is None unless `logits_to_keep` is given, as only labelled positions need scores.
+    returns the `loss` and the `logits` (b, t, vocab_size). The loss is the mean nats over the labels, or their sum
+    divided by `num_items_in_batch`. With `logits_to_keep`, logits are those of the last positions (all for 0; a tensor
+    gives positions). With labels in training, `logits` is None unless `logits_to_keep` is given: only labelled
+    positions need scores.
 
     Raises:
         UserError: for a causal configuration, or one with cutoffs or an encoder.

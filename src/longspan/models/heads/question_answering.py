@@ -25,12 +25,13 @@ class QuestionAnsweringSettings(HeadSettings):
     """Settings of a model that answers questions.
 
     Args:
-        question: how it reads a question with a document: "context", by cross attention in every layer (if cross_mixers
-            is None, through those of mixers that have it), or "front", in front of the document.
-        longest_answer: the most tokens of a document that answer a question.
+        question: way to read a question with a document. With "context", by cross attention in every layer (if
+            cross_mixers is None, through the mixers that have it). With "front", the question comes before the
+            document.
+        longest_answer: maximum number of tokens in an answer.
         classifier_dropout: dropout before the scores of starts and ends; None means `dropout`.
-        answer_threshold: log-odds, against that there is none, from which an answer to a question is given; None means
-            that one always is. The model does not apply it.
+        answer_threshold: log-odds against no answer from which an answer is given; None means always. The
+            model does not apply it.
     """
 
     question: str = "context"
@@ -49,29 +50,29 @@ class QuestionAnsweringSettings(HeadSettings):
 class LongspanForQuestionAnswering(LongspanPreTrainedModel):
     """Find the answer to a question in a document: one score per token for its start, and one for its end.
 
-    A row is a question and a document behind it. `token_type_ids` (b, t) are 0 at the question and 1 at the document,
-    as for BERT. With x_t the output of the backbone, and q = Σ_j softmax_j(w·x_j) x_j over the tokens of the question,
+    A row is a question followed by a document. `token_type_ids` (b, t) are 0 at the question and 1 at the document, as
+    for BERT. With x_t the output of the backbone, and q = Σ_j softmax_j(w·x_j) x_j over the tokens of the question,
 
         start_t = a·x_t + b + x_t·(q + W q) / √dim,  and the end likewise
 
     (the product is that of Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain Questions",
     https://arxiv.org/abs/1704.00051, which begins as the identity here, so that what question and document share counts
     at once; the rest is BERT's). So a token's score depends on the question however far apart they are, and whatever
-    the mixers carry. They read the row as it is with `config.head.question` "front"; with "context" the question alone,
-    and then the document by cross attention to the question in every layer (`config.cross_mixers`).
+    the mixers carry. With `config.head.question` "front", layers read the row as it is. With "context", they read the
+    question alone, and then the document by cross attention to the question in every layer (`config.cross_mixers`).
 
-    The first token of a row stands for no answer; that one and tokens of the document can start and end an answer, and
+    The first token of a row stands for no answer. Answers start and end at that token or at tokens of the document;
     others have the smallest number as logits. Without `token_type_ids` all tokens can, and there is no question.
 
     `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and returns `start_logits`
     and `end_logits` (b, t), in at least float32. `start_positions` and `end_positions` (b,) are the first and last
-    token of each answer, counted from the start of the row, padding included; those outside of the row are ignored. As
-    longspan's own trainer counts labels, both may come as `labels` (b, 2). The `loss` is the mean of all starts' and
+    token of each answer, counted from the start of the row, padding included. Positions outside of the row are ignored.
+    As longspan's own trainer counts labels, both may come as `labels` (b, 2). The `loss` is the mean of all starts' and
     ends' cross-entropies, or their sum divided by `num_items_in_batch`.
 
     Raises:
-        UserError: for a causal configuration, no mixer with cross attention for `question` "context", `document_ids`,
-            positions or types of another shape, one of start and end alone, and both kinds of labels at once.
+        UserError: for a causal configuration, no mixer with cross attention for `question` "context", and positions or
+            types of another shape. Also for `document_ids`, start without end, and both kinds of labels at once.
     """
 
     head_settings = QuestionAnsweringSettings

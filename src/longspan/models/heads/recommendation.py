@@ -40,22 +40,22 @@ class RecommendationSettings(HeadSettings):
     """Settings of a model that recommends.
 
     Args:
-        recommender: what reads items and users: "longspan", "fastformer", "nrms", "naml", "lstur", "npa", or a dotted
-            path. `dim`, `depth`, `mixers` and what else shapes layers is for the first alone: the others have the sizes
-            of their papers.
+        recommender: model of items and users: "longspan", "fastformer", "nrms", "naml", "lstur", "npa", or a dotted
+            path. `dim`, `depth`, `mixers` and other settings of layers are for "longspan" alone: the others have the
+            sizes of their papers.
         recommender_options: options of the recommender, such as {"combination": "con"} for lstur.
         recommendation_loss: "softmax" (each clicked candidate against those of its impression that were not clicked),
-            "binary" (each candidate for itself) or "pairwise" (each clicked one against each that was not).
+            "pairwise" (each clicked candidate against each that was not) or "binary" (each candidate alone).
         user_mixers: names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`.
         user_depth: number of layers over the clicks.
         user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
-        user_position: how clicks are numbered, counting back from the newest: "none", "sinusoidal", "learned" or
-            "fourier"; from `max_positions` on all are equally far with "learned".
-        users: number of known users, 1 to `users`; 0 is one who is not known, as for the next three.
+        user_position: positions of clicks, counted back from the newest: "none", "sinusoidal", "learned" or "fourier".
+            With "learned", all from `max_positions` on have the same.
+        users: number of known users, 1 to `users`; 0 is an unknown user. The next three likewise.
         categories: number of categories of items.
         subcategories: number of subcategories.
         entities: number of entities that items name.
-                        entity_dim: width of the vectors of entities.
+        entity_dim: width of the vectors of entities.
         abstracts: whether items have abstracts.
     """
 
@@ -103,10 +103,10 @@ class RecommendationOutput(ModelOutput):
 
     Attributes:
         loss: a scalar, if there are labels.
-        logits: (b, c), the scores of candidates; 0 where there is none.
+        logits: (b, c), the scores of candidates; 0 at padding.
         user_vectors: (b, dim).
-        history_weights: (b, h), how much each click weighs in the last mean over clicks, 0 where there is none; None
-            where there is no such mean, as with lstur.
+        history_weights: (b, h), weight of each click in the last mean over clicks, 0 at padding; None without such a
+            mean, as with lstur.
         hidden_states: of the layers over titles, (n, t, w) each, if asked for.
     """
 
@@ -123,14 +123,16 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
     Items are called news here, as in the literature. `config.head.recommender` names what makes the vectors
     (`longspan.models.recommenders`). News of a batch are read once, however often they occur: `forward` takes
 
-    - the n news of the batch: `input_ids` (n, t), the titles' tokens, with an `attention_mask`; and, where the
-      configuration says that there are any and the recommender reads them, `abstract_ids` (n, s) with an
-      `abstract_mask`, `category_ids` (n), `subcategory_ids` (n) and `entity_ids` (n, e), 0 for none. In place of all of
-      these, `news_vectors`, which `encode_news` returned;
-    - the b users: `history` (b, h), the news that they clicked, oldest first, and `candidates` (b, c), all as numbers
-      from 0 to n - 1, each with a mask (`history_mask`, `candidate_mask`) that is 1 where there is one; `user_ids` (b),
-      0 for an unknown user, which they all are if it is left out;
-    - `labels` (b, c): 1 where a candidate was clicked, 0 where not, -100 where it does not count.
+    - The n news of the batch. `input_ids` (n, t) are the titles' tokens, with an `attention_mask`. If the configuration
+      has them and the recommender reads them: `abstract_ids` (n, s) with an `abstract_mask`, `category_ids` (n),
+      `subcategory_ids` (n) and `entity_ids` (n, e), 0 for none. Instead of all of these, `news_vectors` may be what
+      `encode_news` returned.
+
+    - The b users. `history` (b, h) has the news that they clicked, oldest first, and `candidates` (b, c) those to
+      score. Both are numbers from 0 to n - 1, with masks (`history_mask`, `candidate_mask`) that are 0 at padding.
+      `user_ids` (b) are 0 for unknown users, as they all are without it.
+
+    - `labels` (b, c): 1 for clicked candidates, 0 for others, -100 to ignore.
 
     It returns a `RecommendationOutput`. The loss is that of `config.head.recommendation_loss` (`ranking_loss`), in
     float32: a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.
@@ -138,8 +140,8 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
     Clicks that come one by one: `init_user_state`, then `step`.
 
     Raises:
-        UserError: for an unknown recommender or option, a causal configuration, news given in both ways or neither, no
-            candidates, and fields of news that are missing or that the configuration does not know.
+        UserError: for an unknown recommender or option, a causal configuration, or no candidates. Also for news in both
+            forms or in neither, and fields of news that are missing or not in the configuration.
     """
 
     head_settings = RecommendationSettings
@@ -331,7 +333,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
     def _read(
         self, input_ids: Tensor | None, mask: Tensor | None, output_hidden_states: bool | None = False
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
-        """Return what the reader says of words, which of them are real, and its hidden states."""
+        """Return the reader's outputs for words, which of them are real, and its hidden states."""
         assert input_ids is not None
         real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask.bool()
         found = self.longspan(

@@ -29,14 +29,14 @@ class TokenClassificationSettings(HeadSettings):
     """Settings of a token classifier.
 
     Args:
-        crf: whether it scores whole sequences of labels, with a score for each label after each other one: a
-            linear-chain conditional random field (Lafferty et al. 2001).
+        crf: whether to score sequences of labels with a linear-chain conditional random field (Lafferty et al. 2001),
+            which has a score for each pair of successive labels.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         classifier_dropout: dropout before the classifier; None means `dropout`.
-        features: number of values of a further feature of words that it reads; 0 for none.
+        features: number of values of a further feature of words; 0 for none.
         feature_values: the values of that feature, from 1 on; the model does not read them.
-        label_scheme: the scheme of the labels that it was trained with ("plain", "IOB1", "IOB2" or "IOBES"); those it
-            gives are in IOB2 unless they are plain. The model does not read it.
+        label_scheme: scheme of the labels in training ("plain", "IOB1", "IOB2" or "IOBES"). Predicted labels are in
+            IOB2 unless they are plain. The model does not read it.
     """
 
     crf: bool = False
@@ -111,18 +111,18 @@ def follows(before: str, label: str) -> bool:
 class LongspanForTokenClassification(LongspanPreTrainedModel):
     """Label each word of a document.
 
-    `forward` takes the arguments of `LongspanModel` and `labels` (b, t): numbers of labels, -100 where there is none or
-    it is not known. It returns the `loss`, the mean over the labels of the negative log-likelihood (or its sum divided
-    by `num_items_in_batch`), `logits` (b, t, num_labels) and, outside training, the best `tags` (b, t).
+    `forward` takes the arguments of `LongspanModel` and `labels` (b, t): numbers of labels, -100 at positions without a
+    label or with an unknown one. It returns the `loss`, `logits` (b, t, num_labels) and, outside training, the best
+    `tags` (b, t). The loss is the mean negative log-likelihood over the labels, or its sum divided by
+    `num_items_in_batch`.
 
-    A word's label is that of its first token: which tokens begin words is known from the tokenizer (`begins`), and all
-    do until it is told. Outside training, the other tokens of a word have the word's logits, of which B- has become I-,
-    so that a pipeline sees one span. Tags are those of the best sequence in which no I- begins a span.
+    A word's label is that of its first token. The tokenizer decides which tokens begin words (`begins`); until it is
+    given, all do. Outside training, the other tokens of a word have the word's logits, of which B- has become I-, so
+    that a pipeline sees one span. Tags are those of the best sequence in which no I- begins a span.
 
-    With `config.head.crf` the labels of a sentence are those of a linear-chain conditional random field, whose chain
-    begins anew where `sentence_ids` (b, t) change, and the loss sums over the labels that are not known. Outside
-    training, logits are then log-probabilities: of a word's label given its sentence or, in a causal model, given what
-    was read.
+    With `config.head.crf` the labels of a sentence are those of a linear-chain conditional random field. Its chain
+    starts again where `sentence_ids` (b, t) change, and the loss sums over unknown labels. Outside training, logits are
+    then log-probabilities: of a word's label given its sentence or, in a causal model, given what was read.
 
     A causal model continues from `past_key_values` and `chain_state`; its tokens have logits of their own.
 

@@ -26,8 +26,8 @@ def names() -> list[str]:
 def load(name: str) -> type[Recommender]:
     """Return the class of the recommender called `name`, or at the dotted path `name`.
 
-    Raises UserError when there is none, or when a dotted path may not be imported (`longspan.machine.imports`) or leads
-    to something that is not a `Recommender`.
+    Raises UserError for an unknown recommender, and for a dotted path that may not be imported
+    (`longspan.machine.imports`) or leads to something that is not a `Recommender`.
     """
     if "." in name:
         return load_class(name, Recommender, what="recommender")
@@ -46,8 +46,8 @@ def options(name: str) -> dict[str, Any]:
 def build(config: Any) -> Recommender:
     """Return the recommender of a `LongspanConfig`.
 
-    Raises UserError for an unknown recommender, an unknown option, a value that the recommender refuses, settings of
-    layers that it does not have, and users it needs that there are none of.
+    Raises UserError for an unknown recommender or option, a value that the recommender refuses, and settings of layers
+    that it does not have. So it does if the recommender needs users and the data lack them.
     """
     name, chosen = config.head.recommender, dict(config.head.recommender_options)
     known = options(name)

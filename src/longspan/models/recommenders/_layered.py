@@ -79,7 +79,7 @@ class Layered(Recommender):
         return self.user_vector(items, outputs, user_ids), LayeredState(layers, after)
 
     def reset(self, state: ClickState, rows: Tensor) -> ClickState:
-        # The states of some mixers grow, and only they know how to begin anew.
+        # The states of some mixers grow, and only they know how to reset them.
         layers = tuple(
             block.reset(each, rows) for block, each in zip(self.clicks.layers, state.reading.layers, strict=True)
         )

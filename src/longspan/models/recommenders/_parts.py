@@ -13,7 +13,7 @@ class Published(nn.Module):
     """A layer that begins as published (Glorot's weights, no biases) and not as those of a `LongspanModel`."""
 
     def reset_parameters(self) -> None:
-        """Begin anew."""
+        """Reset the weights."""
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
@@ -30,7 +30,7 @@ class WordConvolution(Published, nn.Conv1d):
 
 
 class AdditivePooling(nn.Module):
-    """Σ_t α_t x_t with α = softmax_t(q·tanh(V x_t + v)), over real positions; zeros where there are none.
+    """Σ_t α_t x_t with α = softmax_t(q·tanh(V x_t + v)), over real positions; zeros without any.
 
     Where `values` are given, the mean is of them and not of x.
 

@@ -9,8 +9,8 @@ and, where a click can be read after the other,
 
     streams, empty_state(user_ids, dtype), advance(clicked, mask, state, user_ids)
 
-The score of a candidate is the dot product of both vectors. Words are read by a `LongspanModel`, which the model has
-beside it: `reader` is its configuration.
+The score of a candidate is the dot product of both vectors. A separate
+`LongspanModel` of the model reads words: `reader` is its configuration.
 """
 
 import copy
@@ -34,7 +34,7 @@ class News:
     """Items to be recommended, of which `title` is there, and the others where the data have them.
 
     Attributes:
-        title: (n, t, w), what the model's reader says of each word.
+        title: (n, t, w), the outputs of the model's reader for each word.
         title_mask: (n, t), True at words.
         abstract: (n, s, w), the same of abstracts.
         abstract_mask: (n, s).

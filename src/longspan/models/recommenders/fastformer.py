@@ -31,7 +31,7 @@ class Fastformer(Layered):
         256). A user without clicks, and an item without a title, are zero.
 
     Args:
-        config: the model's; it says what words there are and how wide their vectors.
+        config: the model's, with its words and the width of their vectors.
         dim: width of layers and vectors.
         depth: layers over words.
         user_depth: layers over clicks.

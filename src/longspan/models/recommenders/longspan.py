@@ -36,8 +36,8 @@ class Longspan(Layered):
     newest. A new model finds items that are like those clicked: of user and item as two maps that both begin near zero,
     neither learns.
 
-    Cost: that of the mixers, linear in the clicks with linear ones; with `config.head.user_causal` a click is read in
-        constant time and memory (if the mixers' states are bounded), and without layers over clicks too
+    Cost: that of the mixers, linear in the clicks with linear ones. With `config.head.user_causal`, or without layers
+        over clicks, a click is read in constant time and memory (if the mixers' states are bounded).
     Source: this project's. Additive pooling over words and clicks is that of NRMS (Wu et al. 2019).
     Deviations: a user without clicks is b_u + e_user, which is learned; an item of which there is nothing is zero.
 

@@ -35,7 +35,7 @@ class Lstur(Recommender):
         and there are two biases. Padding is masked everywhere. A user without clicks is u_l (ini) or [0; u_l] (con).
 
     Args:
-        config: the model's; it says what words, categories and users there are.
+        config: the model's, with its words, categories and users.
         combination: "ini" or "con".
         filters: width of the convolution.
         window: words that it sees.

@@ -41,7 +41,7 @@ class Naml(Recommender):
         is masked everywhere; a user without clicks is zero. The body of the paper is the abstract here.
 
     Args:
-        config: the model's; it says what words and categories there are.
+        config: the model's, with its words and categories.
         filters: width of the convolutions, and of all vectors.
         window: words that a convolution sees.
         category_dim: width of the vectors of categories.

@@ -33,7 +33,7 @@ class Npa(Recommender):
         is zero.
 
     Args:
-        config: the model's; it says what words and users there are.
+        config: the model's, with its words and users.
         filters: width of the convolution, and of all vectors.
         window: words that it sees.
         user_dim: width of the vectors of users.
@@ -66,7 +66,8 @@ class Npa(Recommender):
         self.click_pooling = AdditivePooling(filters, query_dim, asked=True)
 
     def encode_news(self, news: News) -> Tensor:
-        """Return c of each word, behind it tanh(V c + v), and 1, or 0 at padding: (n, t, filters + query_dim + 1)."""
+        """Return c of each word, followed by tanh(V c + v) and by 1, or 0 at padding: (n, t, filters + query_dim +
+        1)."""
         seen: Tensor = self.words(news.title, news.title_mask)
         hidden = torch.tanh(self.word_pooling.hidden(seen))
         return torch.cat((seen, hidden, news.title_mask.unsqueeze(-1).to(seen.dtype)), -1)

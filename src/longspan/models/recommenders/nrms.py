@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(nn.Module):
-    """softmax(QKᵀ/√e)V of each of `heads` heads of width `head_dim`, one beside the other, without biases."""
+    """softmax(QKᵀ/√e)V of each of `heads` heads of width `head_dim`, concatenated, without biases."""
 
     def __init__(self, dim: int, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Nrms(Recommender):
         masked in attention and pooling, which that code does not do; a user without clicks is zero.
 
     Args:
-        config: the model's; it says what words there are and how wide their vectors.
+        config: the model's, with its words and the width of their vectors.
         heads: number of heads.
         head_dim: width of a head; vectors have heads * head_dim.
         query_dim: width of the queries of additive pooling.

@@ -1,4 +1,4 @@
-"""The gated recurrence behind every prefix mean, and the gates that turn it into a prefix softmax.
+"""The gated recurrence that computes every prefix mean, and the gates that turn it into a prefix softmax.
 
 `plain` has them as associative scans of plain operations, `numba` as compiled loops for a CPU; `operators` has PyTorch
 choose by the device.

@@ -1,8 +1,8 @@
 """The gated recurrence, the gates of a prefix softmax and their gradients as compiled loops over positions.
 
 NumPy arrays in and out, no tensors, all of them C-contiguous. Sums over positions run in float64, whatever the arrays
-hold. Rows and heads are independent of each other, so they are shared out between threads of this process: no OpenMP,
-which neither survives a fork nor shares cores with the threads of other libraries.
+hold. Rows and heads are independent of each other, so they are divided among threads of this process. OpenMP is not
+used: it neither survives a fork nor shares cores with the threads of other libraries.
 """
 
 import math

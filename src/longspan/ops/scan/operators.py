@@ -1,6 +1,6 @@
 """The scans as PyTorch operators: torch.compile and torch.export see them as such, and each device has its kernel.
 
-The kernel of every device is the plain one; a CPU has compiled loops where Numba is installed, a GPU programs where
+The kernel of every device is the plain one. A CPU has compiled loops where Numba is installed. A GPU has programs where
 Triton is, which comes with PyTorch's builds for it. Kernels for another device are registered likewise.
 """
 

@@ -1,9 +1,9 @@
 """The gated recurrence, the gates of a prefix softmax and their gradients as kernels for a GPU.
 
-A program takes the channels of one head of one row, as many as make the GPU busy, block of positions by block: within a
-block an associative scan, from block to block the last position's result. All of it in float64, which costs little
-where waiting for memory costs most, and what PyTorch hands over and takes is read and written once. Tensors are
-C-contiguous; those to fill come last.
+A program takes channels of one head of one row, enough to keep the GPU busy, block of positions by block. Within a
+block it runs an associative scan; from block to block it carries the last position's result. All of it in float64,
+which costs little where waiting for memory costs most, and what PyTorch hands over and takes is read and written once.
+Tensors are C-contiguous; those to fill come last.
 """
 
 import torch

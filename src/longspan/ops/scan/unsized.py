@@ -1,8 +1,8 @@
 """Scans of a length that is not known when their operations are written down: for torch.export and what follows it.
 
 The scans of `plain` halve the length until one position is left, which takes another program for each length. Here,
-chunks of CHUNK positions are scanned side by side, each by one triangular matrix; what they add up to likewise, in
-chunks of chunks; and what these add up to by one matrix for all. So few operations do for any length, and nothing is
+chunks of CHUNK positions are scanned in parallel, each by one triangular matrix. Their totals are scanned likewise, in
+chunks of chunks, and the totals of these by one matrix for all. So few operations do for any length, and nothing is
 larger than CHUNK times the input up to about CHUNK^3 positions.
 """
 

@@ -28,9 +28,9 @@ from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
 
-#: Folds are held out in turn to choose λ until so many documents were.
+#: Folds are held out one after another to choose λ, until this number of documents was.
 ENOUGH = 500
-#: Documents of so many tokens in all are few: more is tried for them.
+#: Documents with at most this number of tokens in all are few: more is tried for them.
 FEW = 2**19
 #: A weaker penalty is tried as long as the one before left so much of the loss at most, or gains still grow.
 WORTH = 0.99
@@ -119,7 +119,8 @@ class Model:
 
 
 def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:
-    """Return ln((1 + n) / (1 + n_g)) + 1 for n-grams that n_g of n documents have, and 0 where none has it."""
+    """Return ln((1 + n) / (1 + n_g)) + 1 for n-grams that n_g of n documents have, and 0 for n-grams without
+    documents."""
     return np.where(documents > 0, np.log((1 + count) / (1 + documents)) + 1, 0.0)
 
 
@@ -154,7 +155,7 @@ def table_size(documents: Dataset, classes: int, characters: bool) -> int:
 
 
 def check_memory(places: int, classes: int) -> None:
-    """Raise UserError if the weights of so many places and classes cannot be fitted in this machine's memory."""
+    """Raise UserError if weights for this number of places and classes do not fit into this machine's memory."""
     needed = _COPIES * places * classes * 4
     memory = available_memory()
     if memory is not None and needed > memory:
@@ -288,7 +289,7 @@ def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Ten
 
 
 def _numbered(bags: Bags) -> tuple[Bags, np.ndarray]:
-    """Return the bags with their n-grams numbered anew, and the number that each had before.
+    """Return the bags with their n-grams renumbered, and the previous number of each.
 
     Those that no document has are left out. What many documents have comes first, so that caches keep it.
     """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from longspan.data.columns.values import BadCell, joined, json_list, number, shown
 
-#: Whole numbers up to so many, or with so many documents each, may well be classes.
+#: Integers up to the first number, or with the second number of documents each, may well be classes.
 CLASSES, DOCUMENTS = 20, 50
 
 

@@ -18,7 +18,8 @@ class ClassificationData(DataConfig):
     Attributes:
         label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
         class_weights: "balanced" multiplies the training loss of a document of class c by n / (k n_c), for n training
-            documents and k classes, so that rare classes weigh as much as frequent ones; "none" leaves it as it is.
+            documents and k classes. Rare classes then weigh as much as frequent ones. With "none", the loss is not
+            weighted.
     """
 
     label_column: str = "label"

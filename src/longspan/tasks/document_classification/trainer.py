@@ -65,9 +65,9 @@ def accuracies(parts: Tensor, both: Tensor, labels: Tensor) -> dict[str, float]:
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     """Return what to multiply the logits of both parts by, `(2,)` float32, at least 0.
 
-    They have the lowest cross-entropy on the validation split, pulled towards the wide part alone by what the deep part
-    adds, so that it counts no more for being sure. Where the sum would get fewer documents right than the wide part, by
-    more than chance does, that counts alone.
+    They have the lowest cross-entropy on the validation split. A penalty on what the deep part adds pulls them towards
+    the wide part alone, so that confidence alone does not raise the deep part's scale. Where the sum would get fewer
+    documents right than the wide part, by more than chance does, that counts alone.
 
     Args:
         parts: `(n, 2, c)` logits of the wide and the deep part.

@@ -126,7 +126,7 @@ def _agree(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def first_parts(parts: int, share: float) -> int:
-    """Return how many parts are read of so many, at least one."""
+    """Return how many of a document's parts are read for this share, at least one."""
     # Rounding errors must not add one: 0.3 * 10 is above 3.
     return max(1, math.ceil(round(share * parts, 9)))
 

@@ -36,8 +36,8 @@ class EvidencePrediction(Prediction):
     """What answers each question about a document.
 
     Attributes:
-        questions: For each, the `question`, `evidence`, the numbers of the parts marked, counted from 0, `best`, the
-            text of the likeliest part, and all `parts` with their `score`, a probability, likeliest first.
+        questions: For each, the `question` and its `evidence`, the numbers of the marked parts, counted from 0. `best`
+            is the text of the likeliest part. `parts` has all parts with their `score`, a probability, likeliest first.
     """
 
     questions: list[dict[str, Any]] | None = None

@@ -42,8 +42,8 @@ def generate(
 ) -> Iterator[str]:
     """Continue `prompt`, which starts a document; an empty one starts a new document.
 
-    However long prompt and text are, no more is kept than the mixers' states and a few tokens, except by mixers whose
-    states grow with what they have seen, as softmax attention's do.
+    Memory holds only the mixers' states and a few tokens, however long prompt and text are. The states of some mixers,
+    such as softmax attention, grow with the text.
 
     Args:
         model: A `LongspanForCausalLM`.

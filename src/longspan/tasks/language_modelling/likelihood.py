@@ -101,7 +101,7 @@ def set_attention_length(model: PreTrainedModel, length: int) -> None:
 
 
 def attention_length(model: PreTrainedModel) -> int | None:
-    """Return the largest number of positions that a mixer with a memory remembers; None if there is none."""
+    """Return the largest number of positions that a mixer with a memory remembers; None without such a mixer."""
     lengths = [module.memory for module in model.modules() if isinstance(module, Mixer)]
     return max((length for length in lengths if length is not None), default=None)
 
@@ -157,8 +157,8 @@ _Scored = Iterator[tuple[int, int, np.ndarray]]  # document, offset of the first
 def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _Scored:
     """Read `rows` documents side by side, from the start; when one ends, the others continue.
 
-    As documents come in the order of their lengths, this takes at most twice the steps of rows that are never empty,
-    and no row begins in the middle of another's memory, which would otherwise grow with all that is read.
+    Documents come in the order of their lengths, so this takes at most twice the steps of rows that are never empty. No
+    row begins in the middle of another's memory, which would otherwise grow with all that is read.
     """
     for first in range(0, len(texts.order), rows):
         reading, start, states = texts.order[first : first + rows], 0, None

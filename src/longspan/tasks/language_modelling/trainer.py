@@ -29,8 +29,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
     """A `Trainer` whose rows read documents segment by segment and remember what they have read.
 
     Each step continues from the states of the previous one, detached from its gradients: what a segment costs does not
-    depend on how many came before. Where a row begins a document its state is empty, and also at the beginning of an
-    epoch, even with a single document: a row begins where the row before it ends, so its past is in the state of
+    depend on how many came before. A row that begins a document has an empty state. So has every row at the beginning
+    of an epoch, even with a single document. A row begins where the previous row ends, so its past is in the state of
     another row, perhaps of another process. Without `carries` each segment is read from an empty state.
 
     The loss is the mean over the targets of all rows, processes and accumulated batches. Each process has its own rows;
@@ -145,7 +145,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         )
         losses = np.zeros(ends[-1], dtype=np.float32)
         for number, row in zip(own, found, strict=True):
-            # The end after the part of a document is none of its targets.
+            # The end after the part of a document is not one of its targets.
             losses[ends[number] - scored[number] : ends[number]] = row[: scored[number]]
         processes.sum_into(losses)
         return excerpt_scores(dataset, scored, losses)
@@ -186,8 +186,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
 def carries(model: PreTrainedModel, options: TrainingOptions) -> bool:
     """Say whether a model's states are carried from segment to segment in training with these options.
 
-    They are unless `carry_states` is false or their size has no limit: softmax attention remembers everything, which in
-    a long document soon costs more than the rest of training.
+    They are unless `carry_states` is false or their size has no limit. The state of softmax attention grows with the
+    document and soon costs more than the rest of training.
 
     Raises:
         UserError: A mixer has no states at all.

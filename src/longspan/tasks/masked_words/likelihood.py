@@ -1,4 +1,4 @@
-"""What a model says of masked tokens: `masked_losses` and `likeliest`."""
+"""A model's predictions of masked tokens: `masked_losses` and `likeliest`."""
 
 from collections.abc import Iterator, Sequence
 

@@ -28,7 +28,7 @@ class Masking:
     Args:
         tokenizer: Has a mask token.
         kind: "tokens", "words" or "spans".
-        share: The share of the other tokens that is chosen: one of them at least, and of words about so many.
+        share: The share of the other tokens that is chosen: at least one token. With "words" the share is approximate.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: str, share: float) -> None:

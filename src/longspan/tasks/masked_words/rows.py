@@ -1,8 +1,8 @@
-"""Documents packed into rows of equal length, one after another without padding, and masked anew in every epoch.
+"""Documents packed into rows of equal length, one after another without padding, and masked differently in every epoch.
 
 A row is known by its epoch and its number there: `PackedBatches` says which rows are read together in each step,
 `PackedData` makes them. The order of documents, where rows begin, and what is masked depend only on the seed, the epoch
-and the number, so that any number of processes reads the same rows, and training goes on anywhere.
+and the number. Any number of processes thus reads the same rows, and training resumes anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ Index = tuple[int, int]
 class Packing:
     """The order of documents in each epoch, and where rows begin.
 
-    What is left over after as many full steps as there are is left out, at either end of the stream; how much at which
-    is random, so that a single document is read everywhere.
+    Tokens that do not fill a step of their own are left out, at the two ends of the stream. A random share of them is
+    left out at either end, so that a single document is read everywhere.
 
     Args:
         lengths: `(d,)` documents' lengths in tokens.

@@ -19,7 +19,7 @@ from longspan.training.base import Loader, LongspanTrainer
 
 
 class MaskedTrainer(LongspanTrainer[MaskedScores]):
-    """A `Trainer` that fills in what is masked in rows of packed documents, anew in every epoch.
+    """A `Trainer` that predicts the masked tokens in rows of packed documents, masked differently in every epoch.
 
     The loss is the mean over the masked tokens of all rows, processes and accumulated batches. Validation masks the
     same tokens each time, whatever the seed.

@@ -16,7 +16,7 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a document: `text`, from character `start` to `end`, and its score: log-odds against no answer."""
+    """A span of a document: `text`, from character `start` to `end`, and its score: log-odds against no answer."""
 
     text: str
     start: int
@@ -71,7 +71,7 @@ def best_spans(start: Tensor, end: Tensor, longest: int, most: int = KEPT) -> li
         start: (m,) logits of the tokens as first ones.
         end: (m,) logits of them as last ones.
         longest: The most tokens of a span.
-        most: How many to return; fewer if there are not so many.
+        most: Maximum number to return.
     """
     m = len(start)
     width = min(longest, m)

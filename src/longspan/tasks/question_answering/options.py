@@ -13,17 +13,17 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class QuestionsData(DataConfig):
-    """Questions, each with a document and the stretches of it that answer the question.
+    """Questions, each with a document and the spans of it that answer the question.
 
-    Documents are read whole, unless `max_length` or a mixer limits the tokens that are read at once, question and
-    special tokens included: then a document is read in windows.
+    Documents are read in full. If `max_length` or a mixer limits the tokens that are read at once, question and special
+    tokens included, a document is read in windows.
 
     Attributes:
         text_column: The column with the documents.
         question_column: The column with the questions.
         answers_column: The column with the answers: {"text": [...], "answer_start": [...]}, or a list of {"text",
             "answer_start"}, starts counted in characters; empty where the document has no answer.
-        impossible_column: A column that says of questions that they have no answer, which may be missing.
+        impossible_column: A column that marks questions without an answer; it may be missing.
         id_column: A column with what questions are called, which may be missing.
         overlap: How many tokens of the document two neighbouring windows share, half a window at most.
     """

@@ -51,7 +51,7 @@ def f1(given: str, expected: Sequence[str]) -> float:
 
 
 def _known(expected: Sequence[str]) -> Sequence[str]:
-    """Return the expected answers without those of articles and punctuation alone, "" if there is none."""
+    """Return the expected answers without those of articles and punctuation alone; "" for an empty list."""
     return [each for each in expected if normalised(each)] or [""]
 
 

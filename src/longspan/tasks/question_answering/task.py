@@ -57,7 +57,7 @@ class AnswerPrediction(Prediction):
 
 
 class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]):
-    """The stretch of a document, of any length, that answers a question; or that there is none."""
+    """The span of a document, of any length, that answers a question; or an empty answer."""
 
     data_config = QuestionsData
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions

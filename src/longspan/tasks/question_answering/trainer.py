@@ -10,7 +10,7 @@ from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
 
-#: What models read beside the ids of tokens, and what stands at padding.
+#: What models read in addition to the ids of tokens, and what stands at padding.
 PER_TOKEN = {"token_type_ids": Stream()}
 #: Their outputs.
 LOGITS = ("start_logits", "end_logits")

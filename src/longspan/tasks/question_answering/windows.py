@@ -47,7 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Layout":
-        """Return that of a pretrained tokenizer with a token in front of a pair, or the end token at both places.
+        """Return that of a pretrained tokenizer with a token before a pair, or the end token at both places.
 
         The first token stands for no answer.
         """
@@ -87,7 +87,7 @@ class Reading:
     overlap: int
 
     def rows(self, batch: Mapping[str, Sequence[Any]]) -> Iterator[list[dict[str, Any]] | NoRoom]:
-        """Yield the windows of each question, or why there are none.
+        """Yield the windows of each question, or the reason why it has no windows.
 
         Args:
             batch: Columns question, context, where, id, and answers if they are known.
@@ -192,8 +192,8 @@ def tokenize_questions(dataset: Dataset, reading: Reading, description: str) -> 
 
     Returns:
         `labels` are the first and last token of the first answer in the row, NOTHING where it is not there; `begin` is
-        the place of the document's first token, `offsets` has the first character and the end of each token of the
-        document, `text` the document from character `shift` to the window's end, `tokens` the document's length.
+        the place of the document's first token, `tokens` the document's length. `offsets` has the first character and
+        the end of each token of the document. `text` is the document from character `shift` to the window's end.
 
     Raises:
         UserError: A question leaves no room for its document, or an answer does not fit into a window.
@@ -212,6 +212,6 @@ def tokenize_questions(dataset: Dataset, reading: Reading, description: str) -> 
 
 
 def reading_of(tokenizer: PreTrainedTokenizerBase, data: QuestionsData, most: int | None) -> Reading:
-    """Return how questions are read by a model that takes at most so many tokens at once, None for any number."""
+    """Return how questions are read by a model that takes at most `most` tokens at once, None for any number."""
     limits = [limit for limit in (data.max_length, most) if limit]
     return Reading(tokenizer, min(limits, default=0), data.overlap)

@@ -35,12 +35,12 @@ def impressions_of(
 ) -> dict[str, Dataset]:
     """Return the impressions of click logs, with the columns of `longspan.tasks.recommendation.impressions.FEATURES`.
 
-    Rows of a split with the same user and impression are one impression; so, in logs without these, are rows with the
-    same user and time; otherwise each row is one. Its history are the earlier clicks of its user, in the training split
-    and in its own, on items that are not among its candidates. Without times no order is known, and the history are all
-    clicks of the user in the training split on other items: rows are often sorted by what was clicked, and how long a
-    history is would tell. Rows with items that the catalogue lacks are left out and counted.
-    Where splits are drawn, impressions that repeat one another go to the same.
+    Rows of a split with the same user and impression are one impression. In logs without impressions, rows with the
+    same user and time are one; otherwise each row is one. Its history are the earlier clicks of its user, in the
+    training split and in its own, on items that are not among its candidates. Without times the order is unknown, and
+    the history are all clicks of the user in the training split on other items. The order of rows is not used, as rows
+    are often sorted by clicks: the length of a history would then reveal labels. Rows with items that the catalogue
+    lacks are left out and counted. Where splits are drawn, impressions that repeat one another go to the same.
 
     Args:
         logs: The good rows of each split.

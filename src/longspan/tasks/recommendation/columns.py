@@ -121,7 +121,7 @@ class Clicked(Column):
 
 @dataclass(frozen=True)
 class Entities(Column):
-    """What an item is about: a list of identifiers or of MIND's objects; or text that is one in JSON, or pairs of an
+    """Entities of an item: a list of identifiers or of MIND's objects. Text may have the list in JSON, or pairs of an
     identifier and a name, as in "331:Bruce Springsteen;36136:Tautog"."""
 
     required: bool = field(default=False, kw_only=True)

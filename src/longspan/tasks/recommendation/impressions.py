@@ -62,9 +62,9 @@ class Shown(NamedTuple):
     """Some impressions as they are in a file; each an Arrow array with a value for each.
 
     Attributes:
-        impression: Identifiers, empty or null where there are none.
+        impression: Identifiers, empty or null if missing.
         user: Likewise.
-        time: Seconds since 1970, or the numbers given; null where there are none.
+        time: Seconds since 1970, or the numbers given; null if missing.
         history: Lists of identifiers of items.
         candidates: The same, with what was clicked.
         where: Places.
@@ -140,7 +140,7 @@ def _mind_rows(path: Path, encoding: str) -> Iterator[Shown]:
 
 
 def _times(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return times in seconds, null where there is none, and where there is one in no known form."""
+    """Return times in seconds, null if missing, and where they have no known form."""
     found = pc.strptime(texts, format=MIND_TIME, unit="s", error_is_null=True).cast(pa.int64()).cast(pa.float64())
     rest = pc.and_(pc.is_null(found), pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
     if rest.true_count:
@@ -157,7 +157,7 @@ def _table_rows(source: Source, schema: Schema) -> Iterator[Shown]:
 
 
 def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = True) -> pa.Table:
-    """Return impressions as numbers of `items`, with the last so many clicks of each history (0: all).
+    """Return impressions as numbers of `items`, with the last clicks of each history (0: all).
 
     What `items` lack is left out of histories and candidates, and counted. Without `candidates`, impressions that have
     none are fine.
@@ -211,8 +211,8 @@ def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = 
 
 
 class _Candidates(NamedTuple):
-    """What candidates are: the `numbers` of items, -1 where there is none, the `labels` 1, 0 or -1 for none, and where
-    there is an `odd` label."""
+    """Candidates as three arrays: the `numbers` of items, -1 if unknown, the `labels` 1, 0 or -1 for none, and where a
+    label is `odd`."""
 
     numbers: np.ndarray
     labels: np.ndarray

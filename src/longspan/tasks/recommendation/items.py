@@ -28,7 +28,8 @@ class Names:
     """What the numbers of a model's tables stand for, from 1 on; 0 is whatever is not among them.
 
     Attributes:
-        categories: Names of categories; empty where there are none, or the model does not read them; so the others:
+        categories: Names of categories; empty if there are no categories or the model does not read them; likewise the
+        others:
         subcategories: Names of subcategories.
         entities: Identifiers of entities.
         users: Users.

@@ -29,24 +29,24 @@ class RecommendationData(DataConfig):
 
     Attributes:
         path: A folder of MIND, unpacked (https://msnews.github.io): one with news.tsv and behaviors.tsv, or one whose
-            sub-folders have them and are called train, valid or dev, and test, or end so, such as MINDsmall_dev. Or a
-            table (csv, tsv, jsonl, parquet, or "hub:NAME") with a row for each impression, which has the columns of
-            behaviors.tsv, its news being those of `news`; or a click log, a table with a row for each item that a user
-            was shown: user, text, whether it was clicked and, if known, when. A .txt file is a log without header,
-            whose fields are separated by tabs. Text formats may be compressed: .gz, .xz, .zst or .zip.
-        news: The table of news (or other items) for a table of impressions, with an identifier and a title each:
-            news.tsv of MIND, or csv, tsv, jsonl or parquet with a header. A file called news beside the impressions is
-            read without being named. For a click log, what its identifiers stand for, instead of what its rows say.
+            sub-folders have them. Sub-folders are called train, valid or dev, and test, or end so, such as
+            MINDsmall_dev. Or a table (csv, tsv, jsonl, parquet, or "hub:NAME") with a row for each impression and the
+            columns of behaviors.tsv; its news are those of `news`. Or a click log: a table with a row for each item
+            that a user was shown, with user, text, whether it was clicked and, if known, when. A .txt file is a log
+            without header, whose fields are separated by tabs. Text formats may be compressed: .gz, .xz, .zst or .zip.
+        news: Table of news (or other items) for a table of impressions, with identifiers and titles: news.tsv of MIND,
+            or csv, tsv, jsonl or parquet with a header. A file called news next to the impressions is read without
+            being named. For a click log, the items of its identifiers, instead of the columns of its rows.
         user_column: The column with the user.
         text_column: The column with the text of an item: its title.
         clicked_column: The column of a click log that says whether the item was clicked, 1 or 0.
-        time_column: The column with the time, if there is one: a number, or text such as "2019-11-11 09:05:58" or
+        time_column: Column with the time, if any. Times are numbers, or text such as "2019-11-11 09:05:58" or
             "11/11/2019 9:05:58 AM". The rows of each user are in its order. Without it no order is known: the history
             of a row of a log are then all other clicks of its user in training.
         impression_column: The column with the identifier of an impression, if there is one. Rows of a click log with
             the same user and impression were shown together; so, without it, were those with the same user and time.
-        item_column: The column with the identifier of an item, which tables of news need. Items of a click log without
-            it are told apart by their texts.
+        item_column: The column with the identifier of an item, which tables of news need. Without it, items of a click
+            log are identified by their texts.
         history_column: The column of a table of impressions with the items clicked before, oldest first: identifiers in
             a list, or separated by spaces.
         candidates_column: The column of a table of impressions with the items shown, as in `history_column`, each
@@ -57,10 +57,10 @@ class RecommendationData(DataConfig):
         entities_column: The column with the entities in it, if there is one: a list of identifiers; MIND's list of
             objects with "WikidataId"; or text such as "331:Bruce Springsteen;36136:Tautog", of which the numbers
             count.
-        entity_vectors: A file with a vector for each entity, its identifier first (entity_embedding.vec of MIND), or a
-            folder, in which all files of this name are read; empty for none.
+        entity_vectors: A file with a vector for each entity, its identifier first (entity_embedding.vec of MIND); empty
+            for none. Of a folder, all files of this name are read.
         history: How many clicks of a user count, the most recent ones; 0 is all.
-        negatives: How many items that were shown and not clicked a clicked one is told from in training.
+        negatives: Items shown but not clicked that training compares with each clicked item.
         max_length: Maximum number of tokens of a title; 0 keeps all.
         max_abstract_length: Maximum number of tokens of an abstract; 0 leaves abstracts out.
         max_entities: Maximum number of entities of an item; 0 leaves entities out.

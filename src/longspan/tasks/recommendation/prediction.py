@@ -20,7 +20,7 @@ from longspan.tasks.recommendation.samples import Impressions
 
 #: Impressions that are ranked together.
 _TOGETHER = 4096
-#: Users for whom the whole catalogue is ranked at once, and how much of the ranking is told.
+#: Users for whom the whole catalogue is ranked at once, and how much of the ranking is reported.
 _USERS_TOGETHER, _BEST = 256, 10
 
 

@@ -34,7 +34,7 @@ class Ragged:
     def joined(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """Return the lists of all parts, one after the other."""
         sizes = np.concatenate([part.sizes for part in parts])
-        # Parts may be stretches of longer arrays.
+        # Parts may be slices of longer arrays.
         values = [part.values[part.offsets[0] : part.offsets[-1]] for part in parts]
         return cls(np.concatenate(values), offsets_of(sizes))
 
@@ -53,7 +53,7 @@ def ragged(rows: Dataset, column: str) -> Ragged:
     sizes = [np.diff(chunk.offsets.to_numpy()) for chunk in chunks]
     none = np.zeros(0, dtype=np.int64)
     found = Ragged(np.concatenate(values or [none]), offsets_of(np.concatenate(sizes or [none])))
-    # Rows that were selected are told by their numbers.
+    # Selected rows have their numbers.
     return found if rows._indices is None else found.take(rows._indices.column(0).to_numpy())
 
 
@@ -63,7 +63,7 @@ def offsets_of(sizes: np.ndarray) -> np.ndarray:
 
 
 def last(values: np.ndarray, rows: np.ndarray, lists: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the last so many values of each list and how many each list now has; 0 keeps all.
+    """Return the last values of each list, at most `most`, and how many each list now has; 0 keeps all.
 
     Args:
         values: The values, `(n,)`.

@@ -29,7 +29,7 @@ _RANKED_TOGETHER = 65536
 
 
 class ItemVectors:
-    """What a model says of each item of a catalogue, `(n, ...)` float32, computed once, in a file that is mapped.
+    """A model's outputs for each item of a catalogue, `(n, ...)` float32, computed once, in a file that is mapped.
 
     So the memory of a process does not grow with the catalogue. It is a context: at its end the file is gone. Models
     are in evaluation mode while it computes.
@@ -112,8 +112,8 @@ def impression_logits(
     Args:
         model: The model, switched to evaluation mode for the call.
         impressions: What is scored.
-        vectors: Those of the catalogue; with its `Items`, each batch reads the items anew, which is the same to
-            rounding, and slow.
+        vectors: Vectors of the catalogue. With its `Items` instead, each batch reads the items again, which is slow and
+            gives the same to rounding.
         batch_size: Maximum number of impressions in a batch.
         batch_clicks: Maximum number of clicks and candidates in it, padding included; 0 is no limit.
         progress: Whether to show a progress bar on standard error.

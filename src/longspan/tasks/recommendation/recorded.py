@@ -32,16 +32,17 @@ class Recorded:
     """Impressions, and the catalogue whose rows they speak of by number, from 0.
 
     Attributes:
-        catalogue: The items of all splits, each once: `item` (its identifier; its text where it has none), `title`,
-            `abstract`, `category`, `subcategory` (empty where there is none), `entities` (identifiers, those of the
-            title first) and `where`.
-        splits: "train" and, where there are any, "validation" and "test": `impression` (its identifier), `user`,
-            `time` (seconds since 1970, or the number given; None where there is none), `history` (numbers of the items
-            clicked before, oldest first, at most `data.history`), `candidates` (numbers, in the order shown), `clicked`
-            (1 or 0 for each candidate; an empty list where it is not known), `unknown` (candidates that the catalogue
-            lacks), `unknown_places` (their places among all that were shown, from 0), `unknown_clicked` (how many of
-            them were clicked), `unknown_history` (how many clicks were on such items) and `where`. In click logs, rows
-            with such items are only counted in `skipped`.
+        catalogue: The items of all splits, each once. Columns are `item` (its identifier, or else its text), `title`,
+            `abstract`, `category`, `subcategory` (empty if missing), `entities` (identifiers, those of the title first)
+            and `where`.
+        splits: "train" and, if any, "validation" and "test". Columns are `impression` (its identifier), `user`, `time`
+            (seconds since 1970, or the number given; None if missing), `history`, `candidates`, `clicked` and `where`.
+            The `history` has the numbers of the items clicked before, oldest first, at most `data.history`.
+            `candidates` are numbers in the order shown; `clicked` is 1 or 0 for each, an empty list if unknown.
+            Items that the catalogue lacks are in further columns. `unknown` has the candidates, `unknown_places` their
+            places among all that were shown, from 0. `unknown_clicked` counts the clicked ones of them,
+            `unknown_history` the clicks on such items. In click logs, rows with such items are only counted in
+            `skipped`.
         skipped: Number of rows left out, by reason.
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
         kind: Where the impressions come from.
@@ -57,7 +58,7 @@ class Recorded:
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def scored(self) -> dict[str, Dataset]:
-        """Return the splits; without that for tests if it does not say what was clicked, which is told."""
+        """Return the splits; without the test split, with a notice, if it does not say what was clicked."""
         splits = dict(self.splits)
         if "test" in splits and not ragged(splits["test"], "clicked").sizes.any():
             # As MIND's: only the leaderboard knows.
@@ -95,9 +96,9 @@ def read(
             them, there need be no table of news.
 
     Raises:
-        UserError: Something is wrong with the data, or there are bad rows and `skip_bad_rows` is not set: an impression
-            has no known candidate or, in training, no clicks; the rows of a user are not in
-            the order of time; identifiers recur with other contents; or see `longspan.data.sources.loading.load`.
+        UserError: Bad data, as in `longspan.data.sources.loading.load`, or bad rows without `skip_bad_rows`. An
+            impression is bad without a known candidate or, in training, without clicks. So are rows of a user that are
+            not in the order of time, and identifiers that recur with other contents.
     """
     found = find_recorded(data, training, news=catalogue is None)
     counts = Counts()

@@ -1,4 +1,5 @@
-"""What training reads: clicks, each with some of what was shown beside it and not clicked, drawn anew in each epoch."""
+"""Training examples of recommendation: clicks, each with some of the items shown with it and not clicked, sampled again
+in each epoch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def labelled(rows: Dataset) -> Dataset:
     """Return the impressions of which it is known what was clicked.
 
     Raises:
-        UserError: There are none.
+        UserError: There are no clicks.
     """
     known = np.flatnonzero(ragged(rows, "clicked").sizes > 0)
     if not len(known):

@@ -32,7 +32,7 @@ class RecommendationScores(Scores):
         pooled_auc: AUC over the pairs of all candidates together, whoever they were shown to.
         coverage: Share of the catalogue that is among the first 10 of any group.
         novelty: Mean self-information, in bits, of the first 10 of each group: -log2 of an item's share of the clicks
-            in training, where each item has one click more than it had.
+            in training. Each item has one click more than it had.
     """
 
     grouped_by: Literal["impression", "user"]

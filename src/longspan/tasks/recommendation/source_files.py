@@ -66,10 +66,10 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
     Args:
         data: The settings.
         training: Whether to require a training split.
-        news: Whether to require a table of news beside impressions.
+        news: Whether to require a table of news with the impressions.
 
     Raises:
-        UserError: There are none, or some are missing.
+        UserError: No such files, or some are missing.
     """
     splits: dict[str, Location] = {}
     if data.path.startswith(HUB):
@@ -209,7 +209,7 @@ def _of_folder(path: Path) -> dict[str, Path]:
 
 
 def _called(stem: str, folder: Path) -> Path | None:
-    """Return the table in a folder whose name without suffixes is `stem`; None if there is none."""
+    """Return the table in a folder whose name without suffixes is `stem`; None if it is missing."""
     found = [
         Path(entry.path)
         for entry in visible(folder)

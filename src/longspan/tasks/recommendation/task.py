@@ -246,7 +246,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         return report.card_parts(recipe)
 
     def _popularity(self, run: Run, found: Recorded) -> np.ndarray:
-        """Return how often each item was clicked in training; where the training data are not at hand, once each."""
+        """Return how often each item was clicked in training; once each without the training data."""
         if "train" in found.splits:
             return found.popularity()
         return np.zeros(len(found.catalogue), np.int64)

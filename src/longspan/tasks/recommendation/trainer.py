@@ -16,7 +16,7 @@ from longspan.training.base import Loader, LongspanTrainer
 
 
 class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
-    """A `Trainer` that reads clicks beside what was not clicked, drawn anew in each epoch, in batches by history.
+    """A `Trainer` that reads clicks with sampled negatives, other ones in each epoch, in batches by length of history.
 
     Args:
         items: the catalogue.

@@ -118,7 +118,8 @@ class Window(NamedTuple):
 
 
 def cut(sizes: Sequence[int], limit: int) -> list[Window]:
-    """Return the windows of a document whose words have so many tokens, none with more than `limit` in all, if any.
+    """Return the windows of a document from the `sizes` of its words in tokens, none with more than `limit` tokens (0:
+    no limit).
 
     Windows overlap by half: each word is labelled in one of them, those at the ends of a window in its neighbour, where
     they have more context.

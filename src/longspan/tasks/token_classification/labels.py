@@ -1,6 +1,6 @@
 """Schemes of labels: which one a data set has, whether it is kept to, and the same spans in IOB2.
 
-In IOB2 the first word of a span of X is B-X and the others are I-X; in IOB1 the first is I-X, too, unless a span of X
+In IOB2 the first word of a span of X is B-X and the others are I-X. In IOB1 the first is I-X, too, unless a span of X
 ends right before it. IOBES has E-X for the last word and S-X for a single one; BILOU (L, U) and BMES (M) are the same
 with other letters. Words outside spans are O. Any other labels are plain: each word has one for itself.
 """
@@ -63,8 +63,8 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def to_iob2(labels: Sequence[str], scheme: Scheme) -> Converted:
-    """Return the labels of a sentence in IOB2; a label that breaks the scheme begins a span where it is of another
-    type than the one before it, or nothing was begun."""
+    """Return the labels of a sentence in IOB2. A label that breaks the scheme begins a span if it has another type than
+    the label before it, or no span is open."""
     if scheme == "plain":
         return Converted(list(labels), [])
     found: list[str] = []

@@ -20,10 +20,10 @@ class TokenData(DataConfig):
     """Documents as words, each with a label.
 
     Attributes:
-        path: A file in columns (a word with its label per line, an empty line after each sentence; CoNLL-U), a table
-            (csv, tsv, jsonl or parquet) with lists of words and labels, a folder with such a file of columns for each
-            split, named train, dev or valid, and test, or "hub:NAME" / "hub:NAME/CONFIG" (a data set of the Hugging
-            Face Hub). Text formats may be compressed: .gz, .xz, .zst or .zip.
+        path: A file in columns (a word with its label per line, an empty line after each sentence; CoNLL-U). Or a table
+            (csv, tsv, jsonl or parquet) with lists of words and labels. Or a folder with such a file of columns for
+            each split, named train, dev or valid, and test. Or "hub:NAME" / "hub:NAME/CONFIG" (a data set of the
+            Hugging Face Hub). Text formats may be compressed: .gz, .xz, .zst or .zip.
         text_column: The column with the words; in files of columns its number, counted from 1, or a name of CoNLL-U,
             "tokens" being the first (form).
         label_column: The column with the labels; in files of columns "labels" is the last (upos in CoNLL-U).

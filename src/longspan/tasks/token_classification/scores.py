@@ -15,7 +15,7 @@ _LISTED = 20
 class TokenScores(Scores):
     """How well words are labelled.
 
-    With labels of spans, a span is right if its type, its first and its last word are: precision, recall and F1 are
+    With labels of spans, a span is right if its type, its first and its last word are. Precision, recall and F1 are
     those of seqeval (https://github.com/chakki-works/seqeval) in its strict mode, over all types together. With plain
     labels each word is a span of its own.
 

@@ -1,4 +1,4 @@
-"""What a time budget promises: a run of so many steps, which its recipe and its plan say."""
+"""What a time budget promises: a run with a number of steps that its recipe and its plan agree on."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from longspan.verbs.train import train
 
 
 def trains_within_a_time_budget(subject: Subject) -> None:
-    """With `training.max_minutes`, a run is planned, trained, and written as one of so many steps."""
+    """With `training.max_minutes`, a run is planned, trained, and written with a fixed number of steps."""
     # Both epochs fit, however slow the machine is.
     recipe = subject.recipe(["training.max_minutes=2"])
     result = train(recipe, run=subject.folder / "budget", progress=False, allow_imports=subject.consent)

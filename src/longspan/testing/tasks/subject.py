@@ -52,7 +52,7 @@ class Subject:
         return train(self.recipe(), run=self.folder / "run", progress=False, allow_imports=self.consent)
 
     def run(self) -> Run:
-        """Return that run, loaded anew."""
+        """Return that run, loaded again."""
         return load_run(self.trained().folder, allow_imports=self.consent)
 
     def rows(self) -> list[Row]:

@@ -3,8 +3,8 @@
 A byte order mark decides; then UTF-8, which other texts hardly ever are by accident. For everything else
 charset-normalizer (https://github.com/jawah/charset_normalizer) says how plausible the lines that are not ASCII look in
 each encoding in use, and in which language. As that is often only a line or two, Western European is preferred where
-nothing speaks against it. All of the file must then be text in the encoding found. It stays a guess: what was found is
-told, and whoever knows better names the encoding.
+nothing speaks against it. All of the file must then be text in the encoding found. It stays a guess, so the encoding
+found is reported, and `data.encoding` overrides it.
 """
 
 import codecs
@@ -49,11 +49,11 @@ Opened = Callable[[], AbstractContextManager[BinaryIO]]
 def find_encoding(opened: Opened) -> str | None:
     """Return the name of a file's encoding, as Python knows it; None if nothing fits.
 
-    What is UTF-8 but for a few bytes is damaged UTF-8, and what mixes UTF-8 with another encoding has none: decoded as
-    one of them, the rest of it would be nonsense.
+    Text that is UTF-8 but for a few bytes is damaged UTF-8, and text that mixes UTF-8 with another encoding has no
+    encoding. Decoded as a single one, the rest would be nonsense.
 
     Args:
-        opened: Opens the file anew, decompressed; it is read several times, in constant memory.
+        opened: Opens the file again, decompressed; it is read several times, in constant memory.
     """
     with opened() as stream:
         head = stream.read(_LINE)
@@ -186,8 +186,8 @@ def _candidates(sample: bytes, known: tuple[str, ...]) -> list[str]:
 
 
 def _odd(sample: bytes, name: str) -> tuple[float, float]:
-    """Return two shares of the characters beyond ASCII: of signs within words and letters of other scripts beside ASCII
-    letters, and of letters with no ASCII letter beside them.
+    """Return two shares of the characters beyond ASCII. The first counts signs within words and letters of other
+    scripts next to ASCII letters, the second letters with no ASCII letter next to them.
 
     They are 1 where the sample is not text in the encoding, and 0 in encodings of several bytes per character.
     """

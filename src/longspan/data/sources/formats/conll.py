@@ -34,9 +34,9 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
     """Read sentences, or the documents that they form, each a row with its words, labels and `sentences`.
 
     A line holds the fields of a word, separated by tabs or else by white space; an empty one ends a sentence. Lines
-    that begin with "#" are comments in files ending in .conllu, and elsewhere unless they have as many fields as the
-    first line that does not: "#text", "#" and, between tabs, "# text" are words there. "# newdoc" begins a document;
-    so does "-DOCSTART-", unless there was a "# newdoc".
+    that begin with "#" are comments in files ending in .conllu. Elsewhere they are words if they have as many fields as
+    the first line that begins otherwise. Words can thus be "#text", "#" and, between tabs, "# text". A "# newdoc"
+    begins a document; so does "-DOCSTART-", unless there was a "# newdoc".
 
     Columns are called by their numbers, counted from 1; "tokens" is the first and "labels" the last. Files ending in
     .conllu have the names of `UNIVERSAL`, too, "tokens" being "form" and "labels" "upos".

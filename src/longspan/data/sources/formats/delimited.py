@@ -115,7 +115,8 @@ def _other_delimiter(path: Path, schema: Schema, delimiter: str) -> str:
 
 
 def _no_header(fields: list[str], schema: Schema) -> str:
-    """Return what to do about a header that is none, or about columns that need one; an empty text otherwise."""
+    """Return what to do about a header that looks like data, or about columns that need a header; else an empty
+    text."""
     columns = [column for column in schema.columns if column.required]
     if not schema.header:
         named = [f"data.{column.setting}" for column in columns if not schema.names[column.name].isdigit()]

@@ -131,7 +131,7 @@ def list_texts(root: Path, files: Sequence[Listed]) -> Documents:
     """Return which of a folder's files are documents.
 
     Raises:
-        UserError: There are none, or one cannot be read.
+        UserError: No files found, or one cannot be read.
     """
     texts = [document_file(*file) for file in files if is_text(file)]
     others = _others(files)

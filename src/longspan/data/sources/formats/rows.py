@@ -29,17 +29,17 @@ def read_rows(
     encodings "auto" found, and which files of a folder are no documents, is said on standard error.
 
     Args:
-        path: A csv, tsv, jsonl (ndjson) or parquet file of rows; a text file, which is one document; a folder of text
-            files, one document each, or, with a `Label` among the columns, of one sub-folder of text files per class;
-            or "-" for `stdin`. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
+        path: A csv, tsv, jsonl (ndjson) or parquet file of rows, or "-" for `stdin`. A text file is one document, a
+            folder of text files one document each. With a `Label` among the columns, a folder has one sub-folder of
+            text files per class. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
             the text is read.
         columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
         config: The settings: the name of each column in the source, `encoding`, `delimiter` and `header`.
         stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
 
     Raises:
-        UserError: The path does not exist or cannot be read; it has an unknown suffix, is empty or damaged, or lacks a
-            column; or a quotation mark is never closed. Errors in the contents are raised while reading.
+        UserError: The path does not exist or cannot be read. It has an unknown suffix, is empty or damaged, or lacks a
+            column. A quotation mark is never closed. Errors in the contents are raised while reading.
     """
     schema = schema_of(columns, config)
     rows = open_rows(path, schema, stdin)

@@ -43,8 +43,8 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     fields.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
-    the encoding, a line that is not a JSON object, and a csv row with the wrong number of fields have a `problem` and
-    no values. The text in a parquet file is UTF-8, regardless of the encoding.
+    the encoding, a line that is not a JSON object, or a csv row with the wrong number of fields has a `problem` and no
+    values. The text in a parquet file is UTF-8, regardless of the encoding.
 
     Raises:
         UserError: The file has an unknown suffix, is empty or damaged, or lacks a column, or a quotation mark is never

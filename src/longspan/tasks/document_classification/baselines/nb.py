@@ -28,7 +28,7 @@ class Nb(BagBaseline[ClassificationScores]):
         all_grams, sizes = presence(documents.texts, max(LONGEST))
         for longest in LONGEST:
             grams = {name: matrix[:, sizes <= longest] for name, matrix in all_grams.items()}
-            # Class by class, as each weighs all n-grams anew.
+            # Class by class, as each weighs all n-grams differently.
             odds: dict[float, list[dict[str, np.ndarray]]] = {strength: [] for strength in STRENGTHS}
             for truth in wanted:
                 ratio = _log_ratio(grams["train"], truth)

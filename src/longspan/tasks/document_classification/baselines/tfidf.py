@@ -10,7 +10,7 @@ from longspan.tasks.document_classification.scores import ClassificationScores
 class Tfidf(BagBaseline[ClassificationScores]):
     """TF-IDF of words and pairs of words, in few documents also of characters, with logistic regression.
 
-    Several classes are told apart one by one.
+    Several classes are trained one against the rest.
     """
 
     def candidates(self, documents: Documents, seed: int) -> Iterator[Candidate]:

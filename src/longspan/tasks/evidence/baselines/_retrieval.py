@@ -14,8 +14,8 @@ from longspan.tasks.prepared import check_validation
 class Retrieval(Baseline[EvidenceScores]):
     """A score for each part of a document and each question, that nothing is learned for.
 
-    The validation split chooses the standard deviation, in parts, of the Gaussian by which neighbouring scores are
-    averaged, and the threshold: a number of standard deviations above a document's mean.
+    The validation split chooses two numbers: the standard deviation, in parts, of the Gaussian that averages
+    neighbouring scores, and the threshold, in standard deviations above a document's mean.
     """
 
     #: What validation chooses from; 0 leaves each part its own score.

@@ -52,7 +52,7 @@ class Stream:
         """Return where n-grams of this order end, and their keys, -1 for those with an unknown suffix.
 
         Args:
-            suffixes: `(m,)` the number of the (n - 1)-gram that ends at each position, -1 if there is none.
+            suffixes: `(m,)` the number of the (n - 1)-gram that ends at each position, or -1.
             order: n, at least 2.
         """
         where = np.flatnonzero(self.depth >= order - 1)

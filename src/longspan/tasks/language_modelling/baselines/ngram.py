@@ -50,7 +50,7 @@ class Ngram(Baseline[LanguageScores]):
 def _scores(model: KneserNey, recipe: Recipe[CorpusData, TrainingOptions], split: Dataset) -> Iterator[LanguageScores]:
     """Yield the scores of the models of order 1, 2 and so on for what training runs score of a split."""
     scored = excerpt(split["length"][:], recipe.options.max_eval_tokens)
-    # The end after the part of a document is none of its targets.
+    # The end after the part of a document is not one of its targets.
     parts = [document[:count] for document, count in zip(token_arrays(split), scored, strict=True)]
     wanted = np.concatenate([np.arange(len(part) + 1) < count for part, count in zip(parts, scored, strict=True)])
     for found in model.probabilities(parts):

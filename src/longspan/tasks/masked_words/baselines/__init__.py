@@ -1,1 +1,1 @@
-"""What people would use instead of a sequence model to fill in words: one file each."""
+"""Baselines of masked words: one per file, found by its name."""

@@ -29,7 +29,8 @@ class _Ranked:
     weights: list[float]
 
     def answer(self, length: int) -> str:
-        """Return the sentence, or the run of so many of its other words that is nearest to the question's words."""
+        """Return the sentence, or the `length` consecutive other words in it that are nearest to the question's
+        words."""
         if not length:
             return self.context[slice(*self.sentence)].strip()
         asked = [place for place, weight in enumerate(self.weights) if weight]
@@ -51,9 +52,8 @@ class _Ranked:
 class Sentence(Baseline[AnswerScores]):
     """The sentence with the most of the question's words by TF-IDF, or the words in it that are nearest to these.
 
-    Richardson et al. 2013, "MCTest", https://aclanthology.org/D13-1020, weigh a question's words by how rare they are
-    in the document, and answers by their distance to them; how many words an answer has is chosen on the validation
-    split.
+    Richardson et al. 2013, "MCTest", https://aclanthology.org/D13-1020, weigh a question's words by their rarity in the
+    document, and answers by their distance to them. The validation split chooses the number of words in an answer.
     """
 
     def fit(self, recipe: Recipe) -> Fitted[AnswerScores]:

@@ -1,1 +1,1 @@
-"""What people would use instead of a sequence model for this task: one baseline per file, found by its name."""
+"""Baselines of token classification: one per file, found by its name."""

@@ -1,0 +1,86 @@
+"""
+Stream tokens with a constant state
+===================================
+
+A causal mixer can read a text token by token. Its outputs are those of the full pass, and its state does not grow.
+"""
+
+# %%
+# One token at a time
+# -------------------
+# ``init_state`` returns the state before the first token, and ``step`` takes it further. We compare the outputs with
+# those of the whole text at once.
+
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from longspan import mixers
+
+torch.manual_seed(0)
+x = torch.randn(1, 400, 32)
+
+with torch.no_grad():
+    for name in ("additive", "delta", "gated_linear", "messages", "softmax"):
+        mixer = mixers.build(name, dim=32, causal=True).eval()
+        whole = mixer(x)
+        state, outputs = mixer.init_state(batch_size=1), []
+        for token in x.split(1, dim=1):
+            y, state = mixer.step(token, state)
+            outputs.append(y)
+        difference = (torch.cat(outputs, 1) - whole).abs().max()
+        print(f"{name:13} largest difference {float(difference):.0e}, state of {mixer.state_size(400):,} numbers")
+
+# %%
+# Segments of any length give the same, too, so a long text need not fit into memory:
+
+mixer = mixers.build("delta", dim=32, causal=True).eval()
+with torch.no_grad():
+    state, outputs = mixer.init_state(batch_size=1), []
+    for part in x.split([1, 200, 99, 100], dim=1):
+        y, state = mixer.step(part, state)
+        outputs.append(y)
+    print(torch.allclose(torch.cat(outputs, 1), mixer(x), atol=1e-5))
+
+# %%
+# State and time by position
+# --------------------------
+# Softmax attention must keep all keys and values. ``state_size`` says how many numbers that is. Time is that of a token
+# after a text of the given length.
+
+positions = [2**power for power in range(5, 14)]
+kinds = ["additive", "delta", "softmax"]
+sizes: dict[str, list[int]] = {}
+times: dict[str, list[float]] = {}
+token = torch.randn(1, 1, 32)
+with torch.no_grad():
+    for name in kinds:
+        mixer = mixers.build(name, dim=32, causal=True).eval()
+        sizes[name] = [mixer.state_size(number) for number in positions]
+        times[name], state, read = [], mixer.init_state(1), 0
+        for number in positions:
+            while read < number:
+                length = min(1024, number - read)
+                _, state = mixer.step(torch.randn(1, length, 32), state)
+                read += length
+            taken = []
+            for _ in range(9):
+                start = time.perf_counter()
+                mixer.step(token, state)
+                taken.append(time.perf_counter() - start)
+            times[name].append(1e3 * float(np.median(taken)))
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+for name, marker in zip(kinds, "os^", strict=True):
+    left.loglog(positions, sizes[name], marker=marker, markersize=4, label=name)
+    right.loglog(positions, times[name], marker=marker, markersize=4, label=name)
+left.set(xlabel="tokens read so far", ylabel="numbers in the state", title="State")
+right.set(xlabel="tokens read so far", ylabel="milliseconds for the next token", title="Time")
+left.legend()
+plt.show()
+
+# %%
+# Take away: with a linear mixer the next token costs the same after a word and after a book.
+# The guide "Mechanisms" says what each state holds, and the "Tour of the commands" how language models use it.

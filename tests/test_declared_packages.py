@@ -18,7 +18,8 @@ ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
 NEED_MORE = {"triton.py": {"triton"}, "sklearn.py": {"scikit-learn"}}
-OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("dev", "rivals")}
+NOT_OURS = ("dev", "docs", "rivals")
+OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 
 
 def plain(name: str) -> str:

@@ -33,7 +33,7 @@ def seconds(layer: torch.nn.Module, x: torch.Tensor) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--mixers", default="additive,linear,local,softmax")
+    parser.add_argument("--mixers", default="additive,linear,softmax")
     parser.add_argument("--longest", type=int, default=65536)
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()

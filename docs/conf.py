@@ -9,6 +9,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 # Nothing that the build runs downloads anything; two jobs of one thread each are faster than one of two.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"}
+# The outputs of the gallery have no progress bars.
+os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 project = "longspan"
 author = "The longspan authors"
@@ -25,6 +27,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     # Those in _ext.
+    "accessible",
     "docstrings",
     "mathml",
     "reference_pages",
@@ -70,16 +73,19 @@ sphinx_gallery_conf = {
     "backreferences_dir": "reference/generated/backreferences",
     "reference_url": {"longspan": None},
     "prefer_full_module": {r"longspan\."},
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_pages.InOrder",
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 10,
+    # What scripts print; and no page of times, which would load scripts from the network.
+    "capture_repr": (),
+    "write_computation_times": False,
     "download_all_examples": False,
     "abort_on_example_error": False,
     "parallel": int(os.environ.get("DOCS_JOBS", "2")),
     "matplotlib_animations": False,
-    "reset_modules": ("matplotlib",),
+    "reset_modules": ("matplotlib", "gallery_pages.hide_bars"),
 }
 
 html_theme = "pydata_sphinx_theme"

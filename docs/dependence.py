@@ -1,8 +1,7 @@
 """Draw for each mechanism which inputs each output depends on: `python docs/dependence.py FOLDER`.
 
-The entry (t, j) of a matrix is the size of the derivative of output t by input j, for random weights and inputs,
-relative
-to the largest one, on a logarithmic scale. It is measured, not drawn by hand.
+The entry (t, j) of a matrix is the size of the derivative of output t by input j, on a logarithmic scale. It is
+relative to the largest one, and measured with random weights and inputs.
 """
 
 import hashlib

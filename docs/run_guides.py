@@ -1,8 +1,8 @@
 """Run every command and every line of Python of the guides: `python docs/run_guides.py [GUIDE ...]`.
 
 Each guide runs from its start in a new folder with generated data, blocks marked bash and python in order. Blocks
-marked
-text are not run. Guides that need a package which is not installed are skipped. Ends with exit code 1 if one failed.
+marked text are not run. Guides that need a package which is not installed are skipped. Ends with exit code 1 if one
+failed.
 """
 
 import argparse

@@ -271,7 +271,7 @@ def test_a_checkpoint_that_does_not_fit(how: str, message: str, mistake: Mistake
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian", "quickstart"], "there is no verb 'trian'; did you mean 'train'?"),
+        (["trian", "quickstart"], "there is no command 'trian'; did you mean 'train'?"),
         (["train", "quikstart"], "did you mean 'quickstart'?"),
         (["train", "mine.toml"], "there is no recipe file 'mine.toml'"),
         (["show", "aditive"], "there is no mixer or recipe 'aditive'; did you mean 'additive'?"),

@@ -84,6 +84,8 @@ def test_the_sdist_holds_the_source(built: Built) -> None:
         f"src/{path.relative_to(built.copy / 'src').as_posix()}" for path in built.copy.glob("src/longspan/**/*.*")
     }
     assert {"LICENSE", "README.md", "pyproject.toml", *source} <= names
+    # Some tests without their helpers would not run.
+    assert not any(name.startswith("tests") for name in names)
 
 
 def test_metadata(unpacked: Path) -> None:

@@ -96,7 +96,7 @@ def test_each_task_has_training_keys_of_its_own():
     ("recipe", "override", "message"),
     [
         ("imdb", "training.batch_tokens=-1", "batch_tokens must be at least 0, got -1"),
-        ("imdb", "training.batch_tokens=many", "training.batch_tokens expected a whole number, got 'many'"),
+        ("imdb", "training.batch_tokens=many", "training.batch_tokens expected an integer, got 'many'"),
         ("shakespeare", "training.segment_length=0", "needs training.segment_length, .* got 0"),
         ("shakespeare", "training.carry_states=1", "training.carry_states expected true or false, got 1"),
         ("imdb", "training.batch_token=1", "did you mean 'training.batch_tokens'"),
@@ -171,8 +171,8 @@ def test_an_override_may_hold_an_equals_sign():
         ("data.pth=x", r"did you mean 'data.path'\?"),
         ("model.poolin=mean", r"did you mean 'model.pooling'\?"),
         ("training.learning_rate=fast", r"training.learning_rate expected a number, got 'fast'"),
-        ("training.seed=1.5", r"training.seed expected a whole number, got 1.5"),
-        ("training.seed=true", r"training.seed expected a whole number, got True"),
+        ("training.seed=1.5", r"training.seed expected an integer, got 1.5"),
+        ("training.seed=true", r"training.seed expected an integer, got True"),
         ("training.bf16=1", r"training.bf16 expected true or false, got 1"),
         ("training.lr_scheduler_type=cosin", r"did you mean 'cosine'\?"),
         ("model.mixers=[1]", r"model.mixers expected a list"),
@@ -205,7 +205,7 @@ def test_mistyped_recipes_suggest_the_nearest(tmp_path):
         ("data = 3\n", "data in recipe 'mine' expected a table"),
         ("task = 'document_clasification'\n", r"did you mean 'document_classification'\?"),
         ("task = 1\n", "task in recipe 'mine' expected a string"),
-        ("[data]\nmax_length = '8'\n", "data.max_length expected a whole number, got '8'"),
+        ("[data]\nmax_length = '8'\n", "data.max_length expected an integer, got '8'"),
         ("[model]\ndim = 30\nheads = 8\n", "heads"),
     ],
 )

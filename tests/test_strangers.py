@@ -147,7 +147,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "an older version": (
         lambda run: change(run, "config.json", cutoffs=[3]),
-        "'embeddings' and 'head' of 'run/config.json', got 'cutoffs' among the others, as older versions",
+        "'embeddings' and 'head' of 'run/config.json', got 'cutoffs' outside them, as older versions",
     ),
     "a quantiser": (
         lambda run: change(run, "config.json", quantization_config={"quant_method": "gptq"}),
@@ -251,7 +251,7 @@ def config(**values: Any) -> Callable[[Path], None]:
 
 ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "mixers": (config(mixers=[1]), 'mixers in \'run/config.json\' must be a list such as ["a", "b"], got [1];'),
-    "a fraction": (config(dim=1e9), "dim in 'run/config.json' must be a whole number, got 1000000000.0;"),
+    "a fraction": (config(dim=1e9), "dim in 'run/config.json' must be an integer, got 1000000000.0;"),
     "wide": (config(dim=10**9, feed_forward_dim=64, embedding_dim=16), "do not fit its config.json"),
     "deep": (config(depth=9999), "expected tensors for 9999 layers, got"),
     "deeper": (config(depth=100000), "depth must be at most 10000, got 100000"),

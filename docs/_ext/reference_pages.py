@@ -351,8 +351,8 @@ def _mechanisms() -> None:
     rows = [
         [
             f":ref:`{found.name} <mechanism-{found.name}>`",
-            *("yes" if able else "" for able in (found.causal, found.streaming, found.context, found.packing)),
             escaped(found.summary),
+            *("yes" if able else "no" for able in (found.causal, found.streaming, found.context, found.packing)),
         ]
         for found in described
     ]
@@ -361,7 +361,7 @@ def _mechanisms() -> None:
         "Each mechanism has a page with equations, cost, source, and a figure of which inputs an output depends on.",
         ":doc:`/mechanisms` has all docstrings on one page. :doc:`/guides/choosing-a-mixer` helps to choose.",
         "",
-        *_table([["mixer", "causal", "streaming", "context", "packing", "what it is"], *rows]),
+        *_table([["mixer", "what it is", "causal", "streaming", "context", "packing"], *rows]),
         ".. toctree::",
         "   :hidden:",
         "",

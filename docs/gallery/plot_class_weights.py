@@ -105,4 +105,4 @@ plt.show()
 
 # %%
 # Take away: weights mostly move the working point along a curve that stays the same, as another threshold does.
-# Accuracy hides it: look at recall and macro-F1. The guide "Documents with labels or numbers" defines the weights.
+# Accuracy hides it: look at recall and macro-F1. The guide :doc:`/guides/class-imbalance` goes on from here.

@@ -2,8 +2,8 @@
 Classify a folder of documents
 ==============================
 
-A folder with one sub-folder of text files per class is all that the recipe ``classify`` needs.
-Here the documents are source files, and the class is the Python package that they come from.
+A folder with one sub-folder of text files per class is all that the recipe ``classify`` needs. Here the documents are
+source files, and the class is the Python package that they come from.
 """
 
 # %%
@@ -40,8 +40,8 @@ for place in sorted(letters.iterdir()):
 # %%
 # Train
 # -----
-# Keys of the recipe are arguments. A third of the files is held out for the final score. ``max_minutes=0`` switches
-# off the time limit of the recipe, and ``min_steps=0`` its least number of steps.
+# Keys of the recipe are arguments. A third of the files is held out for the final score. ``max_minutes=0`` switches off
+# the time limit of the recipe, and ``min_steps=0`` its least number of steps.
 
 run = longspan.train(
     "classify",
@@ -85,6 +85,4 @@ plt.show()
 
 # %%
 # Take away: a folder per class is enough to train, and ``evaluate`` says what the n-grams alone would reach.
-# The guide "Documents with labels or numbers" has all settings of ``classify``.
-
-folder.cleanup()
+# The page :doc:`/labels` has all settings of ``classify``.

@@ -58,9 +58,11 @@ figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, marker in zip(names, "os^", strict=True):
     axes.loglog(lengths, 1e3 * np.array(seconds[name]), marker=marker, label=name)
 scale = 1e3 * seconds["softmax"][-1]
-axes.loglog(lengths[-4:], scale * (np.array(lengths[-4:]) / lengths[-1]) ** 2, ":", color="grey", label="square")
+axes.loglog(
+    lengths[-4:], scale * (np.array(lengths[-4:]) / lengths[-1]) ** 2, ":", color="grey", label="length squared"
+)
 scale = 1e3 * seconds["additive"][-1]
-axes.loglog(lengths[-4:], scale * np.array(lengths[-4:]) / lengths[-1], "--", color="grey", label="linear")
+axes.loglog(lengths[-4:], scale * np.array(lengths[-4:]) / lengths[-1], "--", color="grey", label="length")
 axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
 axes.minorticks_off()
 axes.set(xlabel="tokens in the text", ylabel="milliseconds per layer", title="A layer of width 64, forward pass")
@@ -70,4 +72,5 @@ plt.show()
 # %%
 # Take away: for texts of a few hundred tokens all mixers cost about the same; for long texts only linear ones stay
 # cheap.
-# The guide "Mechanisms" has equations and cost of each. Times differ between machines, the exponents do not.
+# The guide :doc:`/guides/choosing-a-mixer` says from which length on. Times differ between machines, the exponents do
+# not.

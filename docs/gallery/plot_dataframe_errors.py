@@ -2,8 +2,8 @@
 Train on a DataFrame and look at the errors
 ===========================================
 
-A DataFrame with the columns ``text`` and ``label`` is training data. Predictions come back in order, so that errors
-are found with a few lines of pandas.
+A DataFrame with the columns ``text`` and ``label`` is training data. Predictions come back in order, so that errors are
+found with a few lines of pandas.
 """
 
 # %%
@@ -75,8 +75,8 @@ print(f"TF-IDF   {baseline.score(test.text, test.label):.3f}")
 # %%
 # The errors
 # ----------
-# ``to_dicts`` makes a table of the predictions. The surest errors are worth reading: they show what the texts lack, or
-# labels that are wrong.
+# ``to_dicts`` makes a table of the predictions. The most confident errors are worth reading: they show what the texts
+# lack, or labels that are wrong.
 
 found = pd.DataFrame(run.predict(test.text).to_dicts())
 test = test.assign(predicted=found.label, confidence=[max(each.values()) for each in found.probabilities])
@@ -87,7 +87,8 @@ for row in test[~test.right].sort_values("confidence", ascending=False)[:5].iter
 # %%
 # Does the confidence mean something?
 # -----------------------------------
-# Of the predictions with a confidence of 0.8, eight of ten should be right.
+# Of the predictions with a confidence of 0.8, eight of ten should be right. Bins with fewer than five predictions are
+# left out.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 bins = np.linspace(0.2, 1, 9)
@@ -96,13 +97,12 @@ left.set(xlabel="confidence", ylabel="docstrings", title="Most errors are unsure
 left.legend()
 groups = test.groupby(pd.cut(test.confidence, bins), observed=True)
 right.plot([0.2, 1], [0.2, 1], color="grey", linestyle=":", label="ideal")
-right.plot(groups.confidence.mean(), groups.right.mean(), marker="o", label="longspan")
+filled = groups.size() >= 5
+right.plot(groups.confidence.mean()[filled], groups.right.mean()[filled], marker="o", label="longspan")
 right.set(xlabel="mean confidence", ylabel="share that is right", title="Calibration", ylim=(0, 1.05))
 right.legend()
 plt.show()
 
 # %%
-# Take away: keep the predictions beside the texts, and read the surest errors first.
-# The guide "Documents with labels or numbers" describes the model and its scores.
-
-folder.cleanup()
+# Take away: keep the predictions next to the texts, and read the most confident errors first.
+# The guide :doc:`/guides/in-memory` has the other kinds of data, and :doc:`/labels` the model and its scores.

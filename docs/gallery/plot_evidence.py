@@ -10,8 +10,7 @@ each question.
 # Meetings as JSON lines
 # ----------------------
 # A meeting is a list of turns. A topic is opened with its name, and the turns that follow do not repeat it.
-# ``evidence``
-# has the numbers of the turns that answer.
+# ``evidence`` has the numbers of the turns that answer.
 
 import json
 import random
@@ -128,12 +127,10 @@ for shift, scores, name in ((-0.2, ours, "longspan"), (0.2, bm25, "smoothed BM25
     bars = bottom.barh(places + shift, [scores.recall_at_sixth, scores.average_precision], 0.38, label=name)
     bottom.bar_label(bars, fmt="%.2f", padding=3)
 bottom.set_yticks(places, names)
-bottom.set(xlim=(0, 1.45), title="90 questions about new meetings")
+bottom.set(xlim=(0, 1.45), xticks=np.arange(0, 1.1, 0.2), title="90 questions about new meetings")
 bottom.legend(loc="upper right")
 plt.show()
 
 # %%
 # Take away: words find where an answer begins, and the trained model finds where it ends.
-# Real meetings are less regular: the guide "Evidence in long documents" has scores on QMSum.
-
-folder.cleanup()
+# Real meetings are less regular: :doc:`/evidence` has scores on QMSum.

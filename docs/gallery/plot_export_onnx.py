@@ -2,9 +2,8 @@
 Export to ONNX and compare the outputs
 ======================================
 
-``export`` writes a program that runs without longspan, here in onnxruntime. We compare its outputs and its speed
-with the
-model's.
+``export`` writes a program that runs without longspan, here in onnxruntime. We compare its outputs and its speed with
+the model's.
 """
 
 # %%
@@ -118,6 +117,4 @@ plt.show()
 
 # %%
 # Take away: the program gives the outputs of the model, and needs neither PyTorch nor longspan.
-# The guide "Exported models" says which mixers can be exported, and how linear layers compute in int8.
-
-folder.cleanup()
+# The page :doc:`/export` says which mixers can be exported, and how linear layers compute in int8.

@@ -80,4 +80,4 @@ plt.show()
 
 # %%
 # Take away: additive attention without positions sees a bag of words; n-grams or a short convolution read the order.
-# The guide "Documents with labels or numbers" explains the wide part.
+# The guide :doc:`/guides/scikit-learn` has the estimators, and :doc:`/labels` the wide part.

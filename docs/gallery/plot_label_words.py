@@ -9,9 +9,8 @@ sentences, and half of the names in the test are new.
 # %%
 # Sentences with labels
 # ---------------------
-# The sentences are generated, and so are the names, from the same syllables for persons and places. "May" is a
-# person or
-# a month, "Paris" a person or a city. Every other name occurs in the test alone.
+# The sentences are generated, and so are the names, from the same syllables for persons and places. "May" is a person
+# or a month, "Paris" a person or a city. Every other name occurs in the test alone.
 
 import itertools
 import random
@@ -114,6 +113,5 @@ plt.show()
 
 # %%
 # Take away: the tagger reads the words around a name, so it labels names that training never had.
-# These sentences follow seven patterns, so real texts are harder. The guide "A label for every word" has the formats.
-
-folder.cleanup()
+# These sentences follow seven patterns, so real texts are harder. The page :doc:`/token-classification` has the
+# formats.

@@ -110,6 +110,4 @@ plt.show()
 
 # %%
 # Take away: look at where the evidence is before you cut documents, or read them whole.
-# The guide "Documents with labels or numbers" has the keys; omission works with any classifier, at a pass per part.
-
-folder.cleanup()
+# The guide :doc:`/guides/long-documents` has the keys; omission works with any classifier, at a pass per part.

@@ -2,9 +2,8 @@
 Write a mixer and check it
 ==========================
 
-A mixer is a class with two methods. ``longspan.testing.check_mixer`` checks padding, precision, compilation and
-more, and
-a recipe can then train it.
+A mixer is a class with two methods. ``longspan.testing.check_mixer`` checks padding, precision, compilation and more,
+and a recipe can then train it.
 """
 
 # %%
@@ -79,9 +78,8 @@ check_mixer(Nearness, naive=naive)
 # %%
 # Train with it
 # -------------
-# A recipe names a mixer by its dotted path. The class of a package would be ``mypackage.Nearness``. In the texts
-# the word
-# after "not" decides. Additive attention without positions can only count the words.
+# A recipe names a mixer by its dotted path. The class of a package would be ``mypackage.Nearness``. In the texts the
+# word after "not" decides. Additive attention without positions can only count the words.
 
 numbers = np.random.default_rng(0)
 texts, labels = [], []
@@ -121,7 +119,13 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained
 for name, values in scores.items():
     left.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=name)
 left.axhline(0.5, color="grey", linestyle=":", label="a guess")
-left.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.3, 1.03), title='Which word follows "not"?')
+left.set(
+    xlabel="epoch",
+    ylabel="validation accuracy",
+    xticks=range(2, 21, 3),
+    ylim=(0.3, 1.03),
+    title='Which word follows "not"?',
+)
 left.legend()
 right.bar(range(-12, 13), learned)
 right.set(xlabel="distance", ylabel="weight", title="Learned weights by distance")
@@ -129,4 +133,4 @@ plt.show()
 
 # %%
 # Take away: a mixer is one class, and ``check_mixer`` finds what breaks with padding, half precision or compilation.
-# The guide "Adding a mechanism" shows streams, causal forms and cross attention.
+# The page :doc:`/adding-a-mechanism` shows streams, causal forms and cross attention.

@@ -155,11 +155,9 @@ left.set(xlabel="true stars", ylabel="predicted stars", title="300 new reviews")
 left.legend()
 values = [each["validation_mean_error"] for each in run.history if "validation_mean_error" in each]
 right.plot(range(1, len(values) + 1), values, marker="o", markersize=4)
-right.set(xlabel="epoch", ylabel="mean error, stars", title="The first score chooses the epoch", ylim=(0, None))
+right.set(xlabel="epoch", ylabel="mean error, stars", title="Validation after each epoch", ylim=(0, None))
 plt.show()
 
 # %%
 # Take away: a task is three small dataclasses and a class with five methods; the verbs do the rest.
-# The guide "Adding a task" goes on with ``longspan.testing.check_task``, other inputs than text, and two streams.
-
-folder.cleanup()
+# The page :doc:`/adding-a-task` goes on with ``longspan.testing.check_task``, other inputs than text, and two streams.

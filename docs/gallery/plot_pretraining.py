@@ -2,9 +2,8 @@
 Pretrain on masked words, then start from it
 ============================================
 
-Text without labels is cheap. The recipe ``masked-words`` learns which words go together, and ``start_from`` gives
-that to
-a classifier that has few labels.
+Text without labels is cheap. The recipe ``masked-words`` learns which words go together, and ``start_from`` gives that
+to a classifier that has few labels.
 """
 
 # %%
@@ -49,11 +48,12 @@ pretrained = longspan.train(
     data=unlabelled,
     run=Path(folder.name, "masked"),
     tokens="words",
+    mixers=["linear"],
     dim=32,
     heads=4,
     depth=1,
     short_convolution=0,
-    num_train_epochs=20,
+    num_train_epochs=15,
     per_device_train_batch_size=8,
     learning_rate=1e-2,
     progress=False,
@@ -61,7 +61,7 @@ pretrained = longspan.train(
 print(pretrained.scores["validation"])
 
 # %%
-# It fills in a word that is masked. It has learned the subjects without being told that there are any.
+# It fills in a word that is masked. It has learned which words belong to a subject, although no text has a label.
 
 words = text("music").split()
 words[5] = "<mask>"
@@ -80,7 +80,9 @@ accuracies: dict[str, list[float]] = {"from scratch": [], "start_from": []}
 for amount in amounts:
     few = pool[: amount * len(SUBJECTS)]
     for name in accuracies:
-        start = {"start_from": pretrained.folder} if name == "start_from" else {"dim": 32, "heads": 4}
+        start = (
+            {"start_from": pretrained.folder} if name == "start_from" else {"mixers": ["linear"], "dim": 32, "heads": 4}
+        )
         run = longspan.train(
             "classify",
             data={"train": few, "validation": validation},
@@ -115,6 +117,4 @@ plt.show()
 
 # %%
 # Take away: with few labels, start from a model that has read unlabelled text of the same kind.
-# The guide "Learning from unlabelled text first" says what is taken over, and how to freeze layers.
-
-folder.cleanup()
+# The page :doc:`/pretraining` says what is taken over, and how to freeze layers.

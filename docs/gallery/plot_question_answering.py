@@ -89,7 +89,7 @@ axes.plot(lengths, guessed, marker="s", color="grey", label="most frequent place
 axes.set_xscale("log", base=2)
 axes.set_xticks(lengths, lengths)
 axes.set(xlabel="sentences in the document", ylabel="exact match", ylim=(0, 1.05), title="100 documents per length")
-axes.legend(loc="center left")
+axes.legend(loc="lower left")
 plt.show()
 
 # %%
@@ -100,6 +100,4 @@ print(f"{found.answer!r} at character {found.start}, probability {found.probabil
 
 # %%
 # Take away: answers come with their place in the document, and documents may be longer than those of training.
-# The guide "Answers to questions" has the formats, SQuAD's among them.
-
-folder.cleanup()
+# The page :doc:`/question-answering` has the formats, SQuAD's among them.

@@ -102,4 +102,4 @@ plt.show()
 
 # %%
 # Take away: estimators of ``longspan.sklearn`` go where those of scikit-learn go, so that a baseline is one line.
-# Where prices add up word by word, ridge would be as good. The guide "Documents with labels or numbers" has more.
+# Where prices add up word by word, ridge would be as good. The guide :doc:`/guides/scikit-learn` has more.

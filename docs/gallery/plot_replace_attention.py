@@ -2,9 +2,8 @@
 Replace attention in a PyTorch model
 ====================================
 
-Mixers are PyTorch modules of inputs (batch, positions, width), so they fit where self-attention was. Here a
-classifier of
-digits reads images patch by patch.
+Mixers are PyTorch modules of inputs (batch, positions, width), so they fit where self-attention was. Here a classifier
+of digits reads images patch by patch.
 """
 
 # %%
@@ -41,8 +40,7 @@ test_x, test_y = patches(x_test), torch.tensor(y_test)
 # A model with a part to replace
 # ------------------------------
 # ``attention`` is the only part that moves information between positions. PyTorch's needs a wrapper, as it takes
-# queries,
-# keys and values.
+# queries, keys and values.
 
 
 class SelfAttention(nn.Module):
@@ -136,4 +134,5 @@ plt.show()
 
 # %%
 # Take away: a mixer replaces self-attention in a line, and masks of padding go in as ``mask``, True at real tokens.
-# With 16 tokens speed is no reason for it: see the example "Cost against length". The "Tour of the commands" has more.
+# With 16 tokens speed is no reason for it: see :doc:`/auto_gallery/plot_cost`. The guide
+# :doc:`/guides/replacing-attention` has more.

@@ -128,6 +128,4 @@ plt.show()
 # %%
 # Take away: give ``predict`` an iterator, and write what it yields. A row that cannot be read has an ``error`` in
 # place.
-# On the command line ``longspan predict RUN FILE`` does the same: see the "Tour of the commands".
-
-folder.cleanup()
+# On the command line ``longspan predict RUN FILE`` does the same: see :doc:`/tour`.

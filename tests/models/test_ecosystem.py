@@ -61,6 +61,18 @@ def same(actual: Tensor, expected: Tensor) -> None:
 
 
 @every_case
+def test_a_model_can_be_trained_after_inference_mode(head: Any, name: str) -> None:
+    """A tensor that is made in inference mode and kept, such as a table of positions, cannot be used in training."""
+    model = build(head, name)
+    with torch.inference_mode():
+        model(**batch())
+    model.train()
+    labels = torch.tensor([0, 2]) if head is LongspanForSequenceClassification else batch()["input_ids"]
+    model(**batch(), labels=labels).loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@every_case
 @pytest.mark.parametrize("where", ["memory", "disk"])
 @torch.no_grad()
 def test_offloaded_weights_give_the_same_values(head: Any, name: str, where: str, tmp_path: Path) -> None:

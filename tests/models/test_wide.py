@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from longspan import LongspanForSequenceClassification
 from longspan.errors import UserError
-from longspan.models.wide import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts, spelled
+from longspan.models.wide.classifier import _FACTORS, _PRIME, FOLDS, LONGEST, Wide, fold_of, ngram_counts, spelled
 from longspan.programs import making
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longspan import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
-from longspan.models.wide import ngram_counts, spelled
+from longspan.models.wide.classifier import ngram_counts, spelled
 from longspan.programs import making, onnx
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")

@@ -25,7 +25,7 @@ def test_every_recipe_is_listed_with_its_task_and_the_data_it_expects(capsys) ->
         assert row["data"] in " ".join(page.split())
     assert {row["name"] for row in rows if row["path"]} == {"quickstart", "python-code"}
     assert max(map(len, page.splitlines())) <= 100
-    assert "(with data.path=packages, nothing to add)" in " ".join(page.split())
+    assert "(needs no data: data.path=packages is set)" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("name", ["classify", "model-text", "quickstart", "wikitext103-xl"])

@@ -65,11 +65,11 @@ def test_cells() -> None:
 def test_a_card_names_the_encoder(tmp_path: Path) -> None:
     text = card("quickstart", encoder="some/encoder")
     assert "base_model: some/encoder\n" in text
-    assert "Made with longspan: additive on what some/encoder says of each token, " in text
+    assert "Made with longspan: additive over the outputs of some/encoder, " in text
     text = card("quickstart", encoder=str(tmp_path))
     assert "base_model" not in text
     assert str(tmp_path) not in text
-    assert f"additive on what {tmp_path.name} says of each token, " in text
+    assert f"additive over the outputs of {tmp_path.name}, " in text
 
 
 def test_tables_leave_class_names_alone() -> None:
@@ -119,7 +119,7 @@ def test_the_model_card_is_one_the_hub_reads() -> None:
         "pipeline(",
     ):
         assert part in body
-    assert "read whole" in card("movie-reviews")
+    assert "read in full" in card("movie-reviews")
 
 
 def test_the_hub_lists_the_scores_of_the_card() -> None:

@@ -60,10 +60,10 @@ def test_what_cannot_be(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": "4"}, r"^size must be a whole number, got '4'; change it\.$"),
-        ({"size": 4.0}, "size must be a whole number, got 4.0"),
-        ({"size": True}, "size must be a whole number, got True"),
-        ({"size": None}, "size must be a whole number, got None"),
+        ({"size": "4"}, r"^size must be an integer, got '4'; change it\.$"),
+        ({"size": 4.0}, "size must be an integer, got 4.0"),
+        ({"size": True}, "size must be an integer, got True"),
+        ({"size": None}, "size must be an integer, got None"),
         ({"share": "half"}, "share must be a number, got 'half'"),
         ({"word": 3}, "word must be a string, got 3"),
         ({"word": ["a"] * 1000}, r"word must be a string, got \['a', .*\.\.\."),

@@ -239,7 +239,7 @@ def test_one_bad_recording_spoils_no_others(folder: Path, command: Command, tmp_
         ("model.ngrams=[2]", "model.ngrams is not for the task 'sensors.Sensors' but for 'document_classification'"),
         ("model.channels=3", "model.channels is set from the data"),
         ("model.kernal=3", "did you mean 'model.kernel'?"),
-        ("model.kernel=x", "model.kernel expected a whole number, got 'x'"),
+        ("model.kernel=x", "model.kernel expected an integer, got 'x'"),
         ("data.tokens=bpe", "data.tokens is not for the task 'sensors.Sensors' but for 'document_classification'"),
         ("training.word_vectors=x.txt", "expected training.word_vectors for a task that reads words, got 'x.txt'"),
         ("model.encoder=bert", "model.encoder is not for the task 'sensors.Sensors'"),

@@ -85,7 +85,7 @@ def test_mistakes():
         freeze(model, "backbone")
     whole = LongspanForMaskedLM(LongspanForMaskedLM.configured(**SMALL))
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))])
-    with pytest.raises(UserError, match=r"expected processes that have whole weights for training.layer_decay"):
+    with pytest.raises(UserError, match=r"expected unsharded weights for training.layer_decay"):
         decay(optimizer, whole, 0.5)
     optimizer = torch.optim.AdamW(whole.parameters())
     optimizer.param_groups[0]["lr"] = None

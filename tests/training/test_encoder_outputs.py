@@ -64,7 +64,7 @@ def test_they_are_what_the_encoder_says(cache: Path, capsys: pytest.CaptureFixtu
         expected = reader(torch.tensor([row["input_ids"]]))[0].numpy()
         # Other rows in the batch may change the last digit of float16.
         np.testing.assert_allclose(outputs, expected, atol=1e-3, rtol=1e-3)
-    assert f"keeping what the encoder says about 7 documents in {cache}: 0 MiB." in capsys.readouterr().err
+    assert f"caching the encoder's outputs for 7 documents in {cache}: 0 MiB." in capsys.readouterr().err
     assert [path.stat().st_size for path in cache.glob("*.float16")] == [sum(LENGTHS) * 16 * 2]
 
 

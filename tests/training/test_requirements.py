@@ -75,7 +75,7 @@ def test_a_reporter_that_fails_for_another_reason(monkeypatch) -> None:
 
     monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", Failing)
     monkeypatch.setattr(requirements, "REPORTERS", {})
-    with pytest.raises(UserError, match=r"report_to=tensorboard to work, got an error \(no server answers\); mend"):
+    with pytest.raises(UserError, match=r"report_to=tensorboard to work, got an error \(no server answers\); fix it"):
         check_packages({"report_to": "tensorboard"})
 
 

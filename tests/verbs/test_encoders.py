@@ -288,7 +288,7 @@ def test_language_models_have_none(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_no_program_is_made_of_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(run)]) == 2
-    assert "reads as many windows as documents need; use it with longspan." in capsys.readouterr().err
+    assert "which reads documents in windows; use it with longspan." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -410,5 +410,5 @@ def test_a_checkpoint_that_cannot_be_scored(stopped: Path, tmp_path: Path, capsy
 def test_a_checkpoint_is_no_run_folder(stopped: Path) -> None:
     with pytest.raises(UserError, match=r"got a checkpoint in .*; name its run '.*run' and --checkpoint 14\."):
         evaluate(stopped / f"checkpoints/checkpoint-{STOPPED}")
-    with pytest.raises(UserError, match=r"expected the checkpoint 14 beside the path of a run, got a run that is load"):
+    with pytest.raises(UserError, match=r"expected checkpoint=14 with the path of a run, got a loaded run"):
         evaluate(load_run(stopped, checkpoint=14), checkpoint=14)

@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser, verbs = build_parser()
         if not arguments or arguments[0].startswith("-"):
             parser.parse_args(arguments or ["--help"])
-            parser.error("expected a verb first, then its options.")
+            parser.error("expected a command first, then its options.")
         verb = arguments[0]
         if verb not in verbs:
-            raise UserError(f"there is no verb {verb!r}; {suggestion(verb, verbs)}")
+            raise UserError(f"there is no command {verb!r}; {suggestion(verb, verbs)}")
         # Intermixed, so that overrides may come before, between and after the flags.
         if not verbs[verb].get_default("may_have_more"):
             flags.check_names(arguments[1:], verbs[verb])
@@ -85,7 +85,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         description="Train, compare and understand sequence models whose cost grows linearly.",
     )
     parser.add_argument("--version", action=flags.Version, help="print the version")
-    adder = parser.add_subparsers(title="verbs", metavar="VERB")
+    adder = parser.add_subparsers(title="commands", metavar="COMMAND")
     verbs: dict[str, argparse.ArgumentParser] = {}
 
     def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
@@ -116,17 +116,17 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     folder.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the run folder's last checkpoint, with more epochs if you like",
+        help="continue from the last checkpoint in the run folder; the number of epochs may be higher",
     )
     folder.add_argument("--finish", action="store_true", help="stop here: score and save the last checkpoint")
-    folder.add_argument("--overwrite", action="store_true", help="replace what the run folder holds")
+    folder.add_argument("--overwrite", action="store_true", help="replace the run folder")
 
-    verb = add("evaluate", _evaluate, "score a trained model and draw pictures of its scores")
+    verb = add("evaluate", _evaluate, "score a trained model and draw figures of its scores")
     flags.add_run(verb)
     flags.add_checkpoint(verb)
     # Flags of an external task are known once its run is loaded.
     verb.set_defaults(may_have_more=True)
-    told = "how the data are read, where that differs from training: data.encoding=auto, data.label_column=stars"
+    told = "settings of the data that differ from training, such as data.encoding=auto or data.label_column=stars"
     verb.add_argument("overrides", metavar="key=value", nargs="*", help=told)
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     told = "train, validation or test (default: test, or validation where there is no test split)"
@@ -139,15 +139,15 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     flags.add_run(verb)
     flags.add_checkpoint(verb)
     reads = (
-        "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable; and "
-        "data.KEY=VALUE, how they are read where that differs from training (./data.KEY=VALUE is a file)"
+        "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable. Also "
+        "data.KEY=VALUE: settings of the data that differ from training (./data.KEY=VALUE is a file)"
     )
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
     told = "json (default), or another of the run's task, such as conll: a word with its label per line"
     verb.add_argument("--format", metavar="NAME", default="json", help=told)
     add_flags(verb, ReadingOptions)
 
-    verb = add("generate", _generate, "continue a text with a language model, as long as you like")
+    verb = add("generate", _generate, "generate text with a language model")
     flags.add_run(verb)
     flags.add_checkpoint(verb)
     prompt = verb.add_mutually_exclusive_group()
@@ -156,7 +156,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_flags(verb, GenerationOptions)
     verb.add_argument("--stats", action="store_true", help="print speed and memory at the end, on standard error")
 
-    verb = add("export", _export, "write a trained model as a program that runs without longspan, or for the Hub")
+    verb = add("export", _export, "export a trained model as a program that runs without longspan, or for the Hub")
     flags.add_run(verb)
     flags.add_checkpoint(verb)
     verb.add_argument("out", metavar="OUT", nargs="?", type=Path, help="folder to write (default: RUN/export-FORMAT)")
@@ -166,7 +166,9 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         default="torch",
         help="kind of program, or hub: a folder that transformers loads with trust_remote_code=True (default: torch)",
     )
-    verb.add_argument("--int8", action="store_true", help="compute linear layers in 8 bits, and say what that costs")
+    verb.add_argument(
+        "--int8", action="store_true", help="quantise linear layers to int8, and report the loss of accuracy"
+    )
     verb.add_argument("--data", metavar="PATH", help="other text to check it on, in any form `predict` takes")
     verb.add_argument("--split", metavar="NAME", help="split to check it on (default: test, or else validation)")
     verb.add_argument("--overwrite", action="store_true", help="replace the export in OUT")
@@ -182,7 +184,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "--mixers",
         metavar="A,B,C",
         default="",
-        help="mixers to compare, separated by commas; a hybrid as A+B; none with baselines alone",
+        help="mixers to compare, separated by commas; A+B is a hybrid; leave it out to fit baselines only",
     )
     verb.add_argument(
         "--baselines",

@@ -68,7 +68,7 @@ def add_checkpoint(verb: argparse.ArgumentParser) -> None:
         "--checkpoint",
         metavar="STEP",
         default=argparse.SUPPRESS,
-        help="use the model saved after this step, or the `last`, as of unfinished runs",
+        help="step of the checkpoint to use, or `last`, for example of an unfinished run",
     )
 
 
@@ -79,6 +79,6 @@ def add_consent(verb: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="package or module of your own that may be imported, installed or in the current directory, where the run "
-        "or recipe names a class in it; repeatable",
+        help="your own package or module whose classes the recipe or run may import, installed or in the current "
+        "directory; repeatable",
     )

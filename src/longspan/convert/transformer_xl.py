@@ -211,7 +211,7 @@ def _cutoffs(settings: Mapping[str, Any], path: Path) -> list[int]:
     if not isinstance(cutoffs, list) or not all(isinstance(cutoff, int) for cutoff in cutoffs):
         raise UserError(
             f"expected cutoffs in config.json next to {str(path)!r} to list the first token of each cluster but the "
-            f"first, as the weights do not tell, got {cutoffs!r}; correct them."
+            f"first, as the weights do not have them, got {cutoffs!r}; correct them."
         )
     return cutoffs
 
@@ -221,8 +221,8 @@ def _memory(settings: Mapping[str, Any], layout: str, path: Path) -> dict[str, A
     missing = [name for name in ("mem_len", "clamp_len", "same_length") if name not in settings]
     if missing:
         raise UserError(
-            f"expected {', '.join(missing)} in a config.json next to {str(path)!r}, as the weights do not tell, got "
-            'none; write them there, like {"mem_len": 1600, "clamp_len": 1000, "same_length": true}.'
+            f"expected {', '.join(missing)} in a config.json next to {str(path)!r}, as the weights do not have them, "
+            'got none; write them there, like {"mem_len": 1600, "clamp_len": 1000, "same_length": true}.'
         )
     memory = _setting(settings, "mem_len", (int,), 0)
     same_length = _setting(settings, "same_length", (bool,), False)

@@ -31,10 +31,10 @@ class SourceData:
         train: A file or a folder for training, instead of `path`.
         validation: A file or a folder for validation; replaces the validation split of `path`.
         test: A file or a folder for testing; replaces the test split of `path`.
-        encoding: Encoding of text files, csv, tsv and JSON lines, such as "utf-8" or "latin-1". "auto" is UTF-8 where a
-            file is valid UTF-8, and otherwise the guess of charset-normalizer.
-        delimiter: Separator of the fields of csv and tsv files: a character or its name (comma, semicolon, tab, pipe,
-            space). "auto" is a comma in csv, a tab in tsv.
+        encoding: Encoding of text files and tables, such as "utf-8" or "latin-1". "auto" detects it for each file:
+            UTF-8 if the file is valid UTF-8, and otherwise the guess of charset-normalizer.
+        delimiter: Separator of fields in csv and tsv files: a character or its name, such as semicolon or tab. "auto"
+            is a comma in csv, a tab in tsv.
         header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
             from 1: data.text_column=2 is the second.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no

@@ -97,8 +97,8 @@ class Processor(ABC):
         """Raise UserError unless a model that read what `other` gave, in the folder `run`, can read what this gives."""
         if self.fingerprint() != other.fingerprint():
             raise UserError(
-                f"expected data that are read as those of {run!r}, which the model is to start from, got others; start "
-                "from another run, or train a new model."
+                f"expected data with the same inputs as those of {run!r}, from which the model starts, got others; "
+                "start from another run, or train a new model."
             )
 
     def load_vectors(self, model: PreTrainedModel, path: Path) -> int:

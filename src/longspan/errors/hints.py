@@ -59,7 +59,7 @@ def expectation(hint: Any, value: Any = None) -> str:
         if plain is not str and issubclass(plain, Sequence):
             items = typing.get_args(hint)
             return f"a list such as {_EXAMPLES.get(items[0] if items else str, '[...]')}"
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a string"}
+    words = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
     return words.get(plain, getattr(plain, "__name__", str(plain)))
 
 

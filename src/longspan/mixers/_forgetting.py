@@ -21,8 +21,8 @@ class Forgetting(nn.Module):
         none: f_t = 0;  fixed: f_t = 1/τ_h, the time constants τ of the heads geometric from 2 to 4,096 positions
         learned: f_t = softplus(s_h);  input: f_t = softplus(s_h + w_h·x_t);  s_h starts where f_t = 1/τ_h
 
-    Source: slopes over the heads from Press et al. 2022 (ALiBi), https://arxiv.org/abs/2108.12409; rates that depend on
-        the input from Gu and Dao 2023 (Mamba), https://arxiv.org/abs/2312.00752
+    Source: slopes over the heads: Press et al. 2022 (ALiBi), https://arxiv.org/abs/2108.12409. Rates that depend on the
+        input: Gu and Dao 2023 (Mamba), https://arxiv.org/abs/2312.00752
 
     Args:
         mixer: the name of the mixer, for errors.
@@ -60,7 +60,7 @@ class Forgetting(nn.Module):
         """Return the rates (b, t, heads) of x (b, t, dim), in at least float32 and zero where `mask` is False. With
         decay rates per channel, (b, t, heads * channels).
 
-        None stands for zeros everywhere.
+        None means zeros everywhere.
         """
         if self.kind == "none":
             return None

@@ -40,7 +40,7 @@ def continued(
 ) -> tuple[Tensor, Any]:
     """Return `step(x, mask, state, numbers)` for x (b, n, d), and count on where the state is `Numbered`.
 
-    States of other kinds have no numbers: `numbers` is None.
+    States of other kinds have no numbers: `step` gets None.
     """
     if not isinstance(state, Numbered):
         return step(x, mask, state, None)

@@ -69,10 +69,10 @@ class Additive(Mixer):
         scoring: "per-head" (the paper: w_q and w_k see their own head) or "all-heads" (the authors' code: they see
             the whole vector).
         bias: whether the projections have biases.
-        forget: decay of each head's memory: "none" (means over everything), "fixed" (time constants from 2 to 4,096
-            positions), "learned" (those, trained) or "input" (rates that depend on x_t). With decay and without
-            causal, each position has its own means, so nothing folds: the cost is that of the causal form and another
-            scan.
+        forget: decay of each head's memory: "none" (means over everything), "fixed" (constant rates), "learned"
+            (trained rates) or "input" (rates that depend on x_t). Time constants begin at 2 to 4,096 positions. With
+            decay and without causal, each position has its own means, so nothing folds: the cost is that of the causal
+            form and another scan.
 
     Raises:
         UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets
@@ -141,8 +141,8 @@ class Additive(Mixer):
             return self._projected(self.query, x)
         if self.forgetting.kind != "none":
             raise UserError(
-                f"additive expected no context with forget={self.forgetting.kind!r}, as a context is neither near nor "
-                "far, got one; leave either out."
+                f"additive expected no context with forget={self.forgetting.kind!r}, as positions of a context have no "
+                "distance, got one; leave either out."
             )
         return self._bidirectional(x, mask, context, context_mask)
 

@@ -283,7 +283,7 @@ class Mixer(nn.Module, ABC):
         rows = {tensor.shape[0] for tensor in tree_leaves(state) if isinstance(tensor, Tensor) and tensor.ndim}
         if rows - {x.shape[0]}:
             raise UserError(
-                f"{self._name} expected a state of as many rows as x, {x.shape[0]}, got one of {max(rows)}; begin with "
+                f"{self._name} expected a state with {x.shape[0]} rows, like x, got one with {max(rows)}; begin with "
                 f"init_state({x.shape[0]})."
             )
 
@@ -297,7 +297,7 @@ class Mixer(nn.Module, ABC):
             )
         if document_ids.shape != x.shape[:2] or document_ids.dtype.is_floating_point:
             raise UserError(
-                f"expected document_ids to be whole numbers of (batch, positions) = {_shape(x[..., 0])}, got "
+                f"expected document_ids to be integers of shape (batch, positions) = {_shape(x[..., 0])}, got "
                 f"{_shape(document_ids)} of {document_ids.dtype}; number each token's document."
             )
 

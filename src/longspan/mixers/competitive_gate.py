@@ -54,8 +54,9 @@ class CompetitiveGate(CompetingQueries):
         causal: whether a position sees only itself and those before it.
         bias: whether W_q, W_k and W_v have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
-        forget: decay of each head's memory, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned"
-            (those, trained), "input" (rates that depend on x_t), or "none" (the mean of all earlier positions).
+        forget: decay of each head's memory, when causal: "none" (the mean of all earlier positions), "fixed" (constant
+            rates), "learned" (trained rates), or "input" (rates that depend on x_t). Time constants begin at 2 to 4,096
+            positions.
 
     Raises:
         UserError: when `heads` does not divide `dim`; for forgetting without causal=True.

@@ -39,9 +39,9 @@ class Linear(Mixer):
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and those before it.
         bias: whether the four projections have biases.
-        forget: decay of each head's memory, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned"
-            (those, trained), "input" (rates that depend on x_t), or "none" (sums of all earlier positions).
-
+        forget: decay of each head's memory, when causal: "none" (sums of all earlier positions), "fixed" (constant
+            rates), "learned" (trained rates), or "input" (rates that depend on x_t). Time constants begin at 2 to 4,096
+            positions.
         rotary: whether features are rotated by their position, so that weights know the distance.
 
     Raises:

@@ -60,8 +60,9 @@ class Messages(Mixer):
         slots: number of slots.
         causal: whether a position sees only itself and those before it.
         bias: whether Q has a bias.
-        forget: decay of each slot, when causal: "fixed" (time constants from 2 to 4,096 positions), "learned" (those,
-            trained), "input" (rates that depend on x_t), or "none" (the mean of all earlier positions).
+        forget: decay of each slot, when causal: "none" (the mean of all earlier positions), "fixed" (constant rates),
+            "learned" (trained rates), or "input" (rates that depend on x_t). Time constants begin at 2 to 4,096
+            positions.
 
     Raises:
         UserError: when `slots` is less than one; when a context meets causal=True or packed documents; for forgetting

@@ -181,8 +181,7 @@ class Backbone(nn.Module):
         mixer_names: names or dotted paths of mixers; layer i uses `mixer_names[i % len(mixer_names)]`.
         mixer_options: options per mixer name; they take precedence over `shared_options`.
         shared_options: options for every mixer (heads, causal and those of WANTED). A mixer skips those that it does
-            not have, but a causal model refuses mixers without a causal form, and each option of WANTED must be one of
-            some mixer.
+            not have. Each option of WANTED must be one of some mixer, and a causal model needs causal mixers.
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         cross_mixer_names: names of mixers with cross attention, repeated over the depth like `mixer_names`, through

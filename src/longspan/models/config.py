@@ -254,6 +254,6 @@ def _refuse_settings_of_parts(given: Mapping[str, Any]) -> None:
             continue
         for part, kind in settings.homes(name):
             raise UserError(
-                f"{name} is a setting of the {part} {kind!r}, got {name}={value!r} beside those of the backbone; give "
+                f"{name} is a setting of the {part} {kind!r}, got {name}={value!r} among those of the backbone; give "
                 f"it with {part}={{'kind': {kind!r}, ...}}, or leave it out."
             )

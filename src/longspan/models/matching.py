@@ -20,8 +20,7 @@ _LARGEST_COMPARISON = 1 << 26
 class LexicalMatch(nn.Module):
     """Scores of the parts of a document by the words they share with a question.
 
-    For token j of a question and part p: f_jp is its number of occurrences there, n_p the length of the part, and P_j
-    the number of parts that have it, out of P.
+    Token j of a question occurs f_jp times in part p, and in P_j of P parts. Part p has the length n_p.
 
         i_j  = log(1 + (P - P_j + 0.5) / (P_j + 0.5)), 0 if P_j = 0
         m_jp = i_j f_jp (k1 + 1) / (f_jp + k1 (1 - b + b n_p / mean n))

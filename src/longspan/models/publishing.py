@@ -25,7 +25,7 @@ def addressed(card: str, repository: str) -> str:
 def put_card(model: PreTrainedModel, folder: Path, repository: str) -> None:
     """Replace transformers' template in `folder`, which is to be uploaded to `repository`, by the card of `model`.
 
-    That is the card of the run folder which the model was loaded from, with the pictures that it shows, or else a short
+    That is the card of the run folder which the model was loaded from, with the figures that it shows, or else a short
     one. A card that somebody wrote or uploaded before is kept.
     """
     readme = folder / "README.md"

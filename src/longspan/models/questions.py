@@ -34,5 +34,5 @@ def settle_question(config: LongspanConfig) -> None:
     if not config.cross_mixers:
         raise UserError(
             f"expected a mixer with cross attention to read questions, got {', '.join(config.mixers)}; set "
-            "model.cross_mixers=['linear'] beside them, or model.question=\"front\"."
+            "model.cross_mixers=['linear'] in addition, or model.question=\"front\"."
         )

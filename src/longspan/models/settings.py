@@ -236,7 +236,7 @@ def check_sizes(of: Any, least: Mapping[str, int], most: Mapping[str, int] | Non
 
 
 def check_shares(of: Any, *names: str) -> None:
-    """Raise UserError unless each named setting is None or between 0 and 1."""
+    """Raise UserError unless each named setting is between 0 and 1, or None."""
     for name in names:
         value = getattr(of, name)
         # This also refuses NaN.

@@ -88,7 +88,7 @@ def configured(values: Mapping[str, Any]) -> PreTrainedConfig:
     except Exception as error:
         told = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UserError(
-            f"expected the settings of a {config_class.__name__} in encoder_config, got others ({told}); restore the "
+            f"expected the settings of a {config_class.__name__} in encoder_config, got an error ({told}); restore the "
             "configuration."
         ) from error
     _check(config)

@@ -232,7 +232,7 @@ class Gathered(NamedTuple):
     """Where words are in rows of their own.
 
     Attributes:
-        first: (b, t) bool, the tokens that stand for words.
+        first: (b, t) bool, the first token of each word.
         row: (w,) the row that each word goes to, one for each sentence.
         place: (w,) its place there.
         lengths: (r,) how many words each row has.

@@ -13,7 +13,7 @@ from longspan.ops.execution import transformed
 
 
 def slopes(heads: int) -> list[float]:
-    """Return the rates of the heads, 2^(-8/heads) ... 2^-8 (Press et al. 2021, https://arxiv.org/abs/2108.12409)."""
+    """Return the rates of the heads, from `2^(-8/heads)` to `2^-8` (https://arxiv.org/abs/2108.12409)."""
     return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
 
 

@@ -113,7 +113,7 @@ def _in_chunks(x: Tensor, order: Tensor, number: int, chunk: int) -> Tensor:
 def _with_previous(x: Tensor, last: Tensor) -> Tensor:
     """Return `x` (b, h, r, chunks, chunk, w) with each chunk preceded by the other one that it sees.
 
-    `last` (b, 1, 1, 1, 1, 1) is the chunk with a row's last real positions. A single chunk sees no other.
+    `last`, of shape `(b, 1, 1, 1, 1, 1)`, is the chunk with a row's last real positions. A single chunk sees no other.
     """
     if not exporting() and x.shape[3] == 1:
         return x

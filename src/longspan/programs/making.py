@@ -58,8 +58,8 @@ def export_program(model: PreTrainedModel, longest: int | None) -> ExportedProgr
         named = ", ".join(sorted(set(model.config.mixers)))
         told = str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__
         raise UserError(
-            f"expected mixers that torch.export can make one program of for all sizes, got {named} ({told}); choose "
-            "others, or mend them: `longspan.testing.check_mixer` says what is missing."
+            f"expected mixers that torch.export can export with dynamic shapes, got {named} ({told}); choose others, "
+            "or fix them: `longspan.testing.check_mixer` says what is missing."
         ) from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):

@@ -250,7 +250,7 @@ def _key(table: str, name: str, task: Task) -> Key:
     if table == "training":
         default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
     elif table == "model" and kind is not ModelOptions and default is not None:
-        # A task may have others. None is described: it stands for what follows from other keys.
+        # A task may have others. None is described: it means that other keys decide.
         found = task.configure({}, {}).setting(name)
         default = default if found is None or default is dataclasses.MISSING else found
     default = None if default is dataclasses.MISSING else default

@@ -29,7 +29,7 @@ def recipes_page(width: int | None = None) -> str:
         those = [entry for entry in found if entry["task"] == task]
         lines = [_wrapped(f"{task}: {those[0]['data']}", width, "    ")]
         for entry in those:
-            own = f" (with data.path={entry['path']}, nothing to add)" if entry["path"] else ""
+            own = f" (needs no data: data.path={entry['path']} is set)" if entry["path"] else ""
             text = f"  {entry['name']:<{longest}}  {entry['description']}{own}"
             lines.append(_wrapped(text, width, " " * (longest + 4)))
         parts.append("\n".join(lines))

@@ -265,7 +265,7 @@ def number(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands separated; "-" for None."""
+    """An integer with thousands separated; "-" for None."""
     return "-" if value is None else f"{value:,.0f}"
 
 

@@ -79,7 +79,7 @@ def model_card(
         head=head.to_yaml(),
         name=name,
         description=description or parts.description,
-        mixers=", ".join(mixers) + (f" on what {local or encoder} says of each token" if encoder else ""),
+        mixers=", ".join(mixers) + (f" over the outputs of {local or encoder}" if encoder else ""),
         parameters=count(result.parameters),
         made=parts.made,
         scores="\n\n".join([scores_table(result.scores, "github"), *([parts.results] if parts.results else [])]),
@@ -144,7 +144,7 @@ With the package `longspan` installed:
 
 {use}
 
-The verbs of the command line take folders: `hf download {repository} --local-dir FOLDER` makes one.
+The commands take folders: `hf download {repository} --local-dir FOLDER` makes one.
 
 ## Training
 

@@ -1,4 +1,4 @@
-"""A picture of which classes are taken for which others."""
+"""A figure of the confusion matrix."""
 
 import itertools
 from collections.abc import Sequence

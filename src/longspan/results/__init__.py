@@ -90,7 +90,7 @@ class Evaluation(Generic[S]):
         scores: Their scores.
         details: What else the task reports.
         skipped: Rows left out, by reason.
-        folder: Where pictures and numbers were written.
+        folder: Folder of figures and numbers.
         checkpoint: The step after which the model was saved, if it is that of a checkpoint.
     """
 

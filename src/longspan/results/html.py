@@ -31,7 +31,7 @@ def scores(splits: Mapping[str, Scores]) -> str:
 
 
 def figure(path: Path) -> str:
-    """Return a PNG picture as part of the page; nothing where there is no such file."""
+    """Return a PNG figure as part of the page; nothing where there is no such file."""
     if not path.is_file():
         return ""
     encoded = base64.b64encode(path.read_bytes()).decode()

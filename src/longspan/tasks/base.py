@@ -309,14 +309,14 @@ class Task(abc.ABC, Generic[S, D, O]):
     def evaluate(
         self, run: Run[D, O], examples: Any, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
-        """Score examples and draw pictures of the scores.
+        """Score examples and draw figures of the scores.
 
         Args:
             run: The trained model.
             examples: One of the `splits`: by default a `Dataset` of rows with the task's `columns` and `where`.
             split: Their name, for progress bars.
             options: An `evaluation_options`.
-            folder: Where pictures go.
+            folder: Folder of the figures.
 
         Returns:
             The scores, and what else the result should contain, by names of its own, or more rows that were "skipped".

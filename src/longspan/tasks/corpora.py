@@ -50,7 +50,7 @@ def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool 
     Args:
         recipe: The recipe.
         end: Whether the tokenizer needs a token that ends documents, which is then one of the targets of each.
-        mask: Whether it needs a token that stands for others.
+        mask: Whether it needs a mask token.
 
     Raises:
         UserError: For whatever is wrong with the data.
@@ -58,7 +58,7 @@ def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool 
     data, task = recipe.data, recipe.task
     if data.max_length:
         raise UserError(
-            f"data.max_length={data.max_length} cuts documents, but {task.name.replace('_', ' ')} reads them whole, "
+            f"data.max_length={data.max_length} cuts documents, but {task.name.replace('_', ' ')} reads them in full, "
             "training.segment_length tokens at a time; leave it out."
         )
     loaded = load(data, task.columns(data))

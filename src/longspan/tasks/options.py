@@ -58,7 +58,7 @@ class TrainingOptions:
         "with the embeddings",
     )
     max_minutes: float = option(
-        0.0, "training time, evaluations included: as many steps as fit, num_train_epochs at most; 0 for no limit"
+        0.0, "limit on training time, evaluations included, in addition to num_train_epochs; 0 for no limit"
     )
 
     def __post_init__(self) -> None:
@@ -139,9 +139,9 @@ class GenerationOptions:
     """
 
     max_new_tokens: int = option(256, "maximum number of tokens to generate")
-    temperature: float = option(1.0, "divisor of the logits; below 1, likely tokens become likelier")
-    top_k: int = option(0, "sample from the K most likely tokens; 0 means all")
-    top_p: float = option(1.0, "sample from the most likely tokens whose probabilities add up to P")
+    temperature: float = option(1.0, "divisor of the logits; below 1, likely tokens are favoured")
+    top_k: int = option(0, "sample from the N most likely tokens; 0 means all")
+    top_p: float = option(1.0, "sample from the most likely tokens whose probabilities add up to X")
     greedy: bool = option(False, "always take the most likely token")
     seed: int = option(0, "random seed for sampling")
     ignore_end: bool = option(False, "continue after the end of the document")
@@ -232,7 +232,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 
 def _plain(hint: Any) -> Any:
-    """Return the type of an option without the None that it may also be; of several types, text stands for all."""
+    """Return the type of an option without None; of several types, text."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         arms = [arm for arm in typing.get_args(hint) if arm is not types.NoneType]
         return arms[0] if len(arms) == 1 else str

@@ -82,8 +82,8 @@ def decay(optimizer: Optimizer, model: PreTrainedModel, factor: float) -> None:
         for parameter in group["params"]:
             if id(parameter) not in above:
                 raise UserError(
-                    "expected processes that have whole weights for training.layer_decay, got such that have parts of "
-                    "them; leave it out."
+                    "expected unsharded weights for training.layer_decay, got weights sharded over processes; leave it "
+                    "out."
                 )
             by_depth.setdefault(above[id(parameter)], []).append(parameter)
         groups += [

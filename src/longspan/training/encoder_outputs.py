@@ -125,7 +125,7 @@ class EncoderOutputs:
                 "with data.max_length."
             )
         documents = sum(map(len, missing.values()))
-        note(f"keeping what the encoder says about {documents:,} documents in {self.folder}: {size(needed)}")
+        note(f"caching the encoder's outputs for {documents:,} documents in {self.folder}: {size(needed)}")
 
     def _compute(self, file: Path, dataset: Dataset) -> None:
         lengths = _lengths(dataset)

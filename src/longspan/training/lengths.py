@@ -178,6 +178,8 @@ def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) 
         batch_tokens: maximum number of tokens per batch, padding included (a longer document forms a batch of its own);
             0 for no limit.
     """
+    if len(lengths) == 1:
+        return [[0]]
     return list(LengthBatches(lengths, batch_size, max_tokens=batch_tokens, shuffle=False))
 
 
@@ -335,11 +337,12 @@ def _computed(
     """Yield this process's batches, each with the model's outputs for it."""
     own = batches[processes.rank() :: processes.count()]
     read = {name: stream for name, stream in {**streams, **COMPUTED}.items() if name != "labels"}
+    device = model.device
     # Below the bar of a training run, this one disappears when it is full.
-    for batch in tqdm(own, desc="Scoring", unit="batch", leave=None, disable=not progress):
+    for batch in tqdm(own, desc="Scoring", unit="batch", leave=None) if progress else own:
         rows = [examples[row] for row in batch]
         padded = pad([{name: row[name] for name in read if name in row} for row in rows], read)
-        yield batch, model(**{key: tensor.to(model.device) for key, tensor in padded.items()})
+        yield batch, model(**{key: tensor.to(device) for key, tensor in padded.items()})
         if after_batch is not None:
             after_batch()
 

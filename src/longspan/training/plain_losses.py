@@ -12,8 +12,8 @@ from longspan.models.model import LongspanPreTrainedModel
 class PlainLosses(Trainer):
     """A `Trainer` that logs the training loss without label smoothing and class weights, as validation measures it.
 
-    A model that trains with either returns its `plain_loss` in addition to the loss to minimise: scores of a batch are
-    there, so the second loss costs next to nothing.
+    A model that trains with either returns a `plain_loss` in addition to the loss to minimise. Both use the same
+    logits, so the second loss costs little.
 
     Raises:
         UserError: for `label_smoothing_factor` with a longspan model whose labels are not single classes.

@@ -109,6 +109,5 @@ def _check_reporters(names: Sequence[str]) -> None:
                 require(REPORTERS[name][0], f"training.report_to={name}", REPORTERS[name][1])
             told = str(error).partition(". ")[0].rstrip(".")
             raise UserError(
-                f"expected training.report_to={name} to work, got an error ({told}); mend what it names, or leave it "
-                "out."
+                f"expected training.report_to={name} to work, got an error ({told}); fix it, or leave it out."
             ) from error

@@ -1,11 +1,10 @@
-"""Time budgets: how many optimizer steps fit into so many minutes on this machine, measured and decided once.
+"""Time budgets: how many optimizer steps fit into `training.max_minutes` on this machine, measured and decided once.
 
-A copy of the model trains for a short while on the first batches, and the speed measured decides the number of steps.
-Then the training itself begins, an ordinary one of that many steps: its learning rate, whatever the schedule, ends
-where it should, and the same number given as `training.max_steps` repeats it to the bit, on any machine. If instead the
-measured steps counted, their learning rates would be those of a schedule whose end was still unknown, and nothing but
-the same timings would repeat them. A run's recipe.toml has the steps in place of `training.max_minutes`, and its
-plan.json says why so many.
+A copy of the model trains for a short while on the first batches. The measured speed decides the number of steps. The
+training run that follows is an ordinary one of that many steps, so any learning-rate schedule ends where it should. The
+same number given as `training.max_steps` repeats the run. The measured steps do not count: when they are taken, the end
+of the schedule is unknown, and no other run could repeat them. A run's recipe.toml has the steps in place of
+`training.max_minutes`, and its plan.json has the measurements.
 """
 
 import dataclasses
@@ -65,14 +64,14 @@ class Plan:
     """What was decided, and from what.
 
     Attributes:
-        max_minutes: the budget, for all of training from measuring on: steps, validations and checkpoints, but not
-            for reading the data before, nor for scoring and writing the model that is kept after.
+        max_minutes: the budget, for measuring, steps, validations and checkpoints. It excludes reading the data and the
+            final scores.
         steps: number of optimizer steps.
-        epochs: as many passes over the training data.
-        seconds: what they are expected to take, validations and checkpoints included.
+        epochs: the same number in passes over the training data.
+        seconds: expected duration, validations and checkpoints included.
         seconds_per_step: mean over these steps.
-        validations: number of validations on the way and at the end.
-        seconds_per_validation: what each is expected to take.
+        validations: number of validations, the last one included.
+        seconds_per_validation: expected duration of each.
         measured_steps: number of steps measured.
         everything: whether the whole training fits, as long as `training.num_train_epochs` allows.
     """
@@ -100,7 +99,7 @@ class Plan:
 
 
 def read(folder: Path) -> Plan | None:
-    """Return the plan in a run folder, None if there is none.
+    """Return the plan in a run folder, or None without one.
 
     Raises:
         UserError: The file there is not one.
@@ -304,7 +303,7 @@ class _Cost:
         return self.fixed * steps + self.each * positions
 
     def validations(self, steps: int) -> int:
-        """Return how often the trainer validates in so many steps, the end included."""
+        """Return the number of validations in `steps` steps, the last one included."""
         return self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
 
     def _saves(self, steps: int) -> int:
@@ -332,8 +331,8 @@ class _Cost:
 def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     """Return seconds per step and seconds per position, both at least 0, that explain the times of steps.
 
-    Medians choose the line (Theil 1950, Sen 1968), so that single slow steps do not tilt it; then it is
-    scaled to the mean, in which no step counts more than twice or less than half of what the line says.
+    Medians choose the line (Theil 1950, Sen 1968), so that single slow steps do not tilt it. The line is then scaled to
+    the mean. In the mean, a step's time is clipped to between half and twice that of the line.
 
     Args:
         sizes: (n,) positions of each step.
@@ -390,7 +389,7 @@ def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable
 
 
 def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int) -> Dataset:
-    """Return rows of the validation split, with at most so many tokens of each where tokens can be left out."""
+    """Return rows of the validation split, cut to `most` tokens each where tokens can be left out."""
     dataset, cut = trainer.eval_dataset, trainer.per_token_columns()
     if not cut:
         return dataset.select(rows)

@@ -45,7 +45,7 @@ def evaluate(
             `longspan.tasks.language_modelling.options.EvaluationOptions`.
 
     Returns:
-        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to pictures of them;
+        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to figures of them;
         those of a checkpoint to `evaluation/checkpoint-STEP`.
 
     Raises:

@@ -105,8 +105,8 @@ def export(
             return hub.write(fresh, loaded, folder, TOLERANCE)
     if encoder := loaded.model.config.embeddings.pretrained:
         raise UserError(
-            f"expected a model that reads tokens by itself to export, got one with the pretrained encoder "
-            f"{encoder!r}, which reads as many windows as documents need; use it with longspan."
+            f"expected a model without a pretrained encoder to export, got one with {encoder!r}, which reads documents "
+            "in windows; use it with longspan."
         )
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.
@@ -199,7 +199,7 @@ def _texts(run: Run, examples: Dataset) -> list[list[int]]:
     """Return token ids of texts evenly spread over `examples`."""
     found = [ids[:_TOKENS] for ids in run.task.token_rows(run, _spread(examples, _TEXTS)) if len(ids)]
     if not found:
-        raise UserError("expected text to check the exported program on, got empty documents; give others with --data.")
+        raise UserError("expected text to check the exported program on, got empty documents; give some with --data.")
     return found
 
 

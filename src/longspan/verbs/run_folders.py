@@ -256,7 +256,7 @@ class RunFolder:
         return [path for path in self.path.iterdir() if path.name != locks.FILE]
 
     def _result(self) -> dict[str, Any] | None:
-        """Return what metrics.json says, which marks a finished run; None if there is none."""
+        """Return the content of metrics.json, which marks a finished run, or None without it."""
         path = self.path / "metrics.json"
         if not path.exists():
             return None
@@ -290,7 +290,7 @@ def _remove(path: Path) -> None:
 
 
 def _changes(before: Recipe, recipe: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the dotted keys whose values differ, with the value before and now; None is none."""
+    """Yield the dotted keys whose values differ, with the value before and now; None means missing."""
     # As they are written, where numbers and tables compare as what they are.
     old, new = (dict(_flat(tomllib.loads(one.to_toml()))) for one in (before, recipe))
     for key in dict.fromkeys([*old, *new]):

@@ -92,8 +92,7 @@ def as_run(run: Any, checkpoint: int | str | None, allow_imports: Iterable[str])
         return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports)
     if checkpoint is not None:
         raise UserError(
-            f"expected the checkpoint {checkpoint!r} beside the path of a run, got a run that is loaded; give it to "
-            "load_run."
+            f"expected checkpoint={checkpoint!r} with the path of a run, got a loaded run; give it to load_run."
         )
     return run
 
@@ -161,7 +160,7 @@ def _config(folder: Path) -> LongspanConfig:
         if hint is None and any(homes(key)):
             raise UserError(
                 f"expected settings of the model's parts in 'embeddings' and 'head' of {str(path)!r}, got {key!r} "
-                "among the others, as older versions of longspan have it; train the run anew with its recipe.toml."
+                "outside them, as older versions of longspan write it; train again with its recipe.toml."
             )
         if hint is None:
             # transformers turns every key into an attribute, and some attributes load code.

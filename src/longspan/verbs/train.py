@@ -63,25 +63,26 @@ def train(
     calls this: they share the work, and the first one alone reads the data from scratch and writes the run folder.
 
     Args:
-        recipe: What to train: a recipe, the name of one that comes with longspan, the path of a TOML file, or that of
-            a run folder, for the recipe of that run.
+        recipe: A recipe: a `Recipe`, a name that `longspan recipes` lists, or the path of a TOML file. A run folder
+            means the recipe of that run.
         overrides: Strings such as "training.learning_rate=3e-4"; see `longspan.recipes.load`.
         run: The run folder; by default runs/RECIPE, or `recipe` if that is the folder of a run to continue.
         resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run. The recipe may
-            have more epochs or steps than before, even if the run is finished: from the checkpoint on, the learning
-            rate is that of the schedule over the new number of steps, and early stopping has all its patience again.
+            have more epochs or steps than before, even if the run is finished. The learning rate then follows the
+            schedule over the new number of steps, and the patience of early stopping is reset.
         overwrite: Replace a `run` that exists.
         finish: Make a complete run of the last checkpoint in `run`, without further training steps. With
             `load_best_model_at_end` the model where training was stopped is scored, too, and the best so far is kept.
-        data: What to learn from instead: a path, a DataFrame of pandas or polars, a `datasets.Dataset`, a dict of
-            columns, a pair of inputs and targets, a list of dicts, or a dict of splits with any of these.
+        data: Training data instead of the recipe's: a path, a DataFrame of pandas or polars, or a `datasets.Dataset`.
+            Also a dict of columns, a pair of inputs and targets, or a list of dicts. A dict of splits may have any of
+            these.
         allow_imports: Packages or modules that dotted paths in the recipe may import.
         progress: Whether to show progress bars on standard error.
         settings: Keys of the recipe by their names, such as `dim=128, num_train_epochs=3`: see `longspan.recipes.load`.
 
     Raises:
-        UserError: when `run` exists and none of `resume`, `overwrite` and `finish` is set, or more than one, when
-            there is nothing to resume or to finish, or when recipe or data are invalid.
+        UserError: when `run` exists and not exactly one of `resume`, `overwrite` and `finish` is set. Also when there
+            is nothing to resume or to finish, or when recipe or data are invalid.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
@@ -371,7 +372,7 @@ def _kept_epoch(trainer: LongspanTrainer) -> float | None:
 def _write_run(
     run_dir: Path, trainer: LongspanTrainer, prepared: Prepared, recipe: Recipe, result: TrainingResult
 ) -> None:
-    """Write model, processor, pictures and card; `metrics.json`, which marks a run as finished, comes last."""
+    """Write model, processor, figures and card; `metrics.json`, which marks a run as finished, comes last."""
     # Under a name that nobody else has chosen, so that it is no link.
     unfinished = Path(tempfile.mkdtemp(dir=run_dir, prefix=UNFINISHED))
     try:

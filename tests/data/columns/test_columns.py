@@ -242,7 +242,7 @@ def test_numbers_of_classes_in_data_sets_of_the_hub_become_their_names(monkeypat
         "tags": ["PER", "O"],
         "where": "owner/name, test, row 1",
     }
-    with pytest.raises(UserError, match=r"data.x_column needs files beside the table, got a data set of the Hub"):
+    with pytest.raises(UserError, match=r"data.x_column needs files next to the table, got a data set of the Hub"):
         load(Settings("hub:owner/name"), [File("file", "x_column")])
 
 

@@ -13,7 +13,7 @@ from longspan.data.config import DataConfig
 from longspan.data.text import tokenization
 from longspan.data.text.threads import backend_ids
 from longspan.data.text.tokenization import backend_of, build_tokenizer, token_ids
-from longspan.data.text.word_lookup import WordLookup, encodes_words_alone
+from longspan.data.text.word_lookup import lookup_for
 
 TEXT = (
     "It's the café's DON'T: naïve été Ελληνικά ΟΔΥΣΣΕΥΣ 你好，世界 1234 x==y\n\n    def f(self):\n\treturn 'x'\r\n" * 3
@@ -25,6 +25,12 @@ def learned(**settings: object) -> PreTrainedTokenizerBase:
 
 
 PLAIN, LOWER = learned(), learned(lowercase=True)
+WORDS, LOWER_WORDS = learned(tokens="words"), learned(tokens="words", lowercase=True)
+KINDS = pytest.mark.parametrize(
+    "tokenizer",
+    [PLAIN, LOWER, WORDS, LOWER_WORDS],
+    ids=["byte pairs", "byte pairs in lower case", "words", "words in lower case"],
+)
 # What words are made of, where they end, and what changes when it is lowered.
 alphabet = st.one_of(
     st.sampled_from(" \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u200b\u3000'sStTreRE09aZß.<|>_ΣσİK"),
@@ -32,15 +38,26 @@ alphabet = st.one_of(
 )
 
 
-@pytest.mark.parametrize("tokenizer", [PLAIN, LOWER], ids=["as it is", "lower case"])
+@KINDS
 @given(texts=st.lists(st.one_of(st.text(alphabet, max_size=40), st.just(TEXT)), max_size=4))
 def test_words_have_the_tokens_of_the_whole(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
     backend = backend_of(tokenizer)
-    assert encodes_words_alone(backend)
-    lookup = WordLookup()
+    lookup = lookup_for(backend)
+    assert lookup is not None
+    lowercase = tokenizer in (LOWER, LOWER_WORDS)
     for _ in range(2):
-        found = lookup(texts, tokenizer is LOWER, lambda words: backend_ids(backend, words))
+        found = lookup(texts, lowercase, lambda words: backend_ids(backend, words))
         assert [ids.tolist() for ids in found] == backend_ids(backend, texts)
+
+
+def test_every_character_splits_words_as_in_the_library() -> None:
+    """BERT's words: each character between two letters, alone and in a text that is not ASCII."""
+    backend = backend_of(WORDS)
+    texts = [f"{before}{chr(number)}b" for number in range(0x3100) for before in ("a", "é")]
+    lookup = lookup_for(backend)
+    assert lookup is not None
+    found = lookup(texts, False, lambda words: backend_ids(backend, words))
+    assert [ids.tolist() for ids in found] == backend_ids(backend, texts)
 
 
 def test_no_word_begins_but_where_white_space_does() -> None:
@@ -63,7 +80,9 @@ def test_no_word_begins_but_where_white_space_does() -> None:
 
 def test_many_words_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longspan.data.text.word_lookup._MOST_WORDS", 3)
-    backend, lookup = backend_of(PLAIN), WordLookup()
+    backend = backend_of(PLAIN)
+    lookup = lookup_for(backend)
+    assert lookup is not None
     for text in ("one two three four five", "six", "one two three"):
         (found,) = lookup([text], False, lambda words: backend_ids(backend, words))
         assert found.tolist() == backend_ids(backend, [text])[0]
@@ -71,14 +90,14 @@ def test_many_words_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_words_that_stand_alone_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    for settings in ({"tokens": "words"}, {"tokens": "characters"}, {"tokens": "bytes"}):
-        assert not encodes_words_alone(backend_of(learned(**settings)))
+    for settings in ({"tokens": "characters"}, {"tokens": "bytes"}):
+        assert lookup_for(backend_of(learned(**settings))) is None
     added = learned()
     added.backend_tokenizer.add_tokens([AddedToken("café's", special=False)])
-    assert not encodes_words_alone(backend_of(added))
+    assert lookup_for(backend_of(added)) is None
     special = learned()
     special.split_special_tokens = False
-    assert not encodes_words_alone(backend_of(special))
+    assert lookup_for(backend_of(special)) is None
     # However many cores there are.
     expected = [ids.tolist() for ids in token_ids(PLAIN, [TEXT, "", "<pad>"])]
     for cores in (1, 64):

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
-from longspan.models.wide import FOLDS, Wide, fold_of, ngram_counts, spelled
+from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
 from longspan.tasks.document_classification import fitting, regression
 from longspan.tasks.document_classification.bags import Bags
 from longspan.tasks.document_classification.fitting import (

@@ -99,6 +99,6 @@ def test_what_has_no_documents_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken/a.json").write_text("[1", encoding="utf-8")
     with pytest.raises(UserError, match=r"a.json: not a JSON object"):
         rows(tmp_path / "broken")
-    with pytest.raises(UserError, match="read whole, got 512"):
+    with pytest.raises(UserError, match="read in full, got 512"):
         EvidenceData(max_length=512)
     assert len(rows(write_talks(tmp_path / "talks.jsonl", 3)).splits["train"]) == 3

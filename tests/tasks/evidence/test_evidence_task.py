@@ -118,7 +118,7 @@ def test_shares_of_a_batch_without_documents_count_for_nothing(result: TrainingR
         (['model.cross_mixers=["local"]'], "expected mixers with cross attention in model.cross_mixers, got 'local'"),
         (["model.question=behind"], "question"),
         (["model.pooling=max"], "pooling"),
-        (["data.max_length=100"], "read whole"),
+        (["data.max_length=100"], "read in full"),
     ],
 )
 def test_mistakes_are_found_before_data_are_read(overrides: Sequence[str], message: str, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_models_that_cannot_be(plays: Path) -> None:
     assert TASK.configure({"cutoffs": [100, 99_999]}, {}).vocab_size == 100_000
     with pytest.raises(UserError, match=r"increasing cutoffs between 0 and the vocabulary's 7 tokens, got \[9\]"):
         build(plays, cutoffs=[9])
-    with pytest.raises(UserError, match=r"data.max_length=5 cuts documents, but language modelling reads them whole"):
+    with pytest.raises(UserError, match=r"data.max_length=5 cuts documents, but language modelling reads them in full"):
         prepare(plays, max_length=5)
 
 

@@ -116,7 +116,7 @@ def test_files_by_any_name_compressed_and_in_other_encodings(tmp_path: Path) -> 
     found = read(settings(tmp_path / "shown.tsv.gz", news=str(tmp_path / "items.tsv"), encoding="auto"))
     assert found.kind == "mind"
     assert found.catalogue[0]["title"] == "é N1"
-    with pytest.raises(UserError, match=r"expected a table of news, news.tsv, beside"):
+    with pytest.raises(UserError, match=r"expected a table of news, news.tsv, next to"):
         read(settings(tmp_path / "shown.tsv.gz"))
 
 

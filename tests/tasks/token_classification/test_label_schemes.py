@@ -40,7 +40,7 @@ def test_plain_labels() -> None:
 
 
 def test_labels_of_two_schemes_are_refused() -> None:
-    with pytest.raises(UserError, match=r"expected labels of one scheme, got 'PER' beside 'B-PER' and 'O'; mark"):
+    with pytest.raises(UserError, match=r"expected labels of one scheme, got 'PER', 'B-PER' and 'O'; mark"):
         scheme_of([["B-PER", "O", "PER"]])
 
 

@@ -160,9 +160,9 @@ def test_labels_that_break_the_scheme(tmp_path: Path, command: Command) -> None:
     [
         (["data.unit=page"], "data.unit"),
         (["data.strip=("], "expected data.strip to be a regular expression, got '('"),
-        (["model.crf=true", "training.label_smoothing_factor=0.1"], "expected no smoothing of labels with model.crf"),
+        (["model.crf=true", "training.label_smoothing_factor=0.1"], "expected no label smoothing with model.crf"),
         (["data.label_column=7"], "expected a column '7' in train.txt, got the columns 1 to 3; set data.label_column"),
-        (["data.label_column=1"], "one column; write the label of each word beside it"),
+        (["data.label_column=1"], "one column; write the label of each word after it"),
         (["model.wide=true"], "model.wide is not for the task 'token_classification'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Columns that a task keeps beside the tokens, unchanged or converted."""
+"""Columns that a task keeps in addition to the tokens, unchanged or converted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

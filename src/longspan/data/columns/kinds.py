@@ -35,7 +35,7 @@ class Column(ABC):
     Attributes:
         name: Its name in the prepared data set and in `Row.values`.
         setting: The attribute of the settings, a key under `[data]`, with its name in the source.
-        required: Whether a row without a value is a bad row; otherwise the value is None.
+        required: Whether a row without a value is a bad row. If not, its value becomes None.
         target: Whether it contains what a model predicts. Prediction reads only the other columns.
     """
 
@@ -52,7 +52,7 @@ class Column(ABC):
         """What a cell should contain, in words, such as "a number"."""
 
     def size(self, value: Any) -> int:
-        """Return about how many characters, words or bytes a value has, to read so many at a time."""
+        """Return the approximate size of a value in characters, words or bytes, which limits what is read at once."""
         return len(value) if isinstance(value, str | list) else 1
 
     @property
@@ -319,7 +319,7 @@ class Words(Column):
 
 @dataclass(frozen=True)
 class Sentences(Column):
-    """How many words each sentence of a document has: a list of whole numbers that add up to those of the document.
+    """How many words each sentence of a document has: a list of integers that add up to those of the document.
 
     Attributes:
         of: The name of the `Words` column.

@@ -1,4 +1,4 @@
-"""Columns of questions about documents: spans that answer them, whether there are none, and what rows are called."""
+"""Columns of questions about documents: spans with the answers, flags for unanswerable questions, row identifiers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ class Spans(Column):
     """Stretches of another column's text, each as its text and the character that it starts at.
 
     A cell is {"text": [...], "answer_start": [...]}, as in data sets of the Hub, a list of {"text": ...,
-    "answer_start": ...}, as in SQuAD's files, or either as JSON text. An empty list means that there are none. The
-    value is {"text": [...], "start": [...]}.
+    "answer_start": ...}, as in SQuAD's files, or either as JSON text. An empty list means no answer. The value is
+    {"text": [...], "start": [...]}.
 
     Attributes:
         of: The name of the `Text` column that they are stretches of.
@@ -78,7 +78,7 @@ class Spans(Column):
 
 
 def _places(whole: str, text: str, most: int) -> list[int]:
-    """Return where a text occurs first, so many places at most."""
+    """Return the first places where a text occurs, at most `most`."""
     found: list[int] = []
     place = whole.find(text)
     while place >= 0 and len(found) < most:

@@ -72,7 +72,7 @@ def labels(items: list[Any], refuse: Refusal) -> list[str]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Sort labels: whole numbers in the order of their size, then words in that of the alphabet."""
+    """Sort labels: integers by size, then words by the alphabet."""
     return sorted(names, key=lambda name: (not name.isdigit(), name.zfill(20) if name.isdigit() else name, name))
 
 

@@ -227,7 +227,7 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
         examine(Path(name), "data.path")
     elif files := schema.of(File):
         raise UserError(
-            f"data.{files[0].setting} needs files beside the table, got a data set of the Hub, which comes without "
+            f"data.{files[0].setting} needs files next to the table, got a data set of the Hub, which comes without "
             "them; use a table next to its files."
         )
     try:

@@ -21,7 +21,7 @@ from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.text.pretrained import pretrained_tokenizer, tokenizer_of_run
 from longspan.data.text.threads import backend_ids, no_rust_threads
 from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
-from longspan.data.text.word_lookup import WordLookup, encodes_words_alone
+from longspan.data.text.word_lookup import WordLookup, lookup_for
 from longspan.errors import UserError
 from longspan.machine.environment import cores
 
@@ -199,8 +199,9 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
     backend = backend_of(tokenizer)
     # With many cores, the Rust library's threads overtake looking up words, which takes one.
-    if cores() < _MANY_CORES and encodes_words_alone(backend):
-        lookup = _LOOKUPS.setdefault(tokenizer, WordLookup())
+    fresh = lookup_for(backend) if cores() < _MANY_CORES else None
+    if fresh is not None:
+        lookup = _LOOKUPS.setdefault(tokenizer, fresh)
         lowercase = backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a"
         return lookup(texts, lowercase, lambda words: backend_ids(backend, words))
     return list(map(_ids, backend_ids(backend, texts)))
@@ -223,13 +224,27 @@ def _ids(values: Sequence[int]) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
+def _encoding(tokenizer: PreTrainedTokenizerBase) -> Callable[..., list[int]]:
+    """Return what turns a text, or two, into ids, with or without special tokens."""
+    if not tokenizer.is_fast:
+        return tokenizer.encode
+    backend = backend_of(tokenizer)
+
+    def encode(text: str, pair: str | None = None, *, add_special_tokens: bool) -> list[int]:
+        return list(backend.encode(text, pair, add_special_tokens=add_special_tokens).ids)
+
+    return encode
+
+
 def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
     """Return the special ids that the tokenizer adds before one text or two, between them and after the last."""
     samples = ["a", "b"][:texts]
-    rest = tokenizer.encode(*samples, add_special_tokens=True)
+    # The method of transformers takes longer than to encode a short text.
+    encode = _encoding(tokenizer)
+    rest = encode(*samples, add_special_tokens=True)
     found = []
     for sample in samples:
-        inner = tokenizer.encode(sample, add_special_tokens=False)
+        inner = encode(sample, add_special_tokens=False)
         starts = [i for i in range(len(rest) - len(inner) + 1) if rest[i : i + len(inner)] == inner]
         if not starts:
             raise UserError(

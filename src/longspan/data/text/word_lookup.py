@@ -1,8 +1,9 @@
-"""Byte-level BPE by looking up words: most words of a text have been encoded before.
+"""Encoding by looking up words: most words of a text have been encoded before.
 
-Byte-level BPE splits a text into words, with the space before them, and merges bytes within each word alone. So the
-tokens of a word are the same wherever it stands. The Rust library splits each text by a regular expression for Unicode
-and records the source of each byte. This takes nearly all of its time.
+Byte-level BPE splits a text into words, with the space before them, and merges bytes within each word alone. BERT's
+words are runs of characters between white space and punctuation. So the tokens of a word are the same in every text.
+The Rust library splits each text by the rules of Unicode and records the source of each byte. This takes nearly all of
+its time.
 """
 
 import re
@@ -22,6 +23,10 @@ _ASCII_WORDS = re.compile(
 # White space in Unicode. Where it begins a word begins in GPT-2's pattern, too.
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _PARTS = re.compile(rf"[{_SPACE}]*[^{_SPACE}]+|[{_SPACE}]+")
+# BERT's words (Devlin et al. 2019) in ASCII: each punctuation mark is one. In other texts, marks stay with their word.
+_MARKS = r"!-/:-@\[-`{-~"
+_BERT_ASCII_WORDS = re.compile(rf"[^\t-\r {_MARKS}]+|[{_MARKS}]")
+_BERT_PARTS = re.compile(rf"[^{_SPACE}]+")
 
 
 _NFC, _LOWER = normalizers.NFC(), normalizers.Lowercase()
@@ -30,9 +35,16 @@ _OF_WORDS = {each.__getstate__() for each in (_NFC, _LOWER, normalizers.Sequence
 
 
 class WordLookup:
-    """Encodes texts as a backend would, remembering what words became."""
+    """Encodes texts as a backend would, remembering what words became. Several threads may use one at once.
 
-    def __init__(self) -> None:
+    Args:
+        ascii_words: What a word is in a text in ASCII.
+        parts: What may be encoded alone in other texts.
+    """
+
+    def __init__(self, ascii_words: re.Pattern[str], parts: re.Pattern[str]) -> None:
+        self._ascii_words = ascii_words
+        self._parts = parts
         self._ids: dict[str, list[int]] = {}
 
     def __call__(
@@ -46,32 +58,36 @@ class WordLookup:
             encode: returns the ids of each of several words.
         """
         if len(self._ids) > _MOST_WORDS:
-            self._ids.clear()
-        split = [_words(text, lowercase) for text in texts]
-        new = sorted(set().union(*split) - self._ids.keys())
-        self._ids.update(zip(new, encode(new), strict=True))
-        find = self._ids.__getitem__
+            self._ids = {}
+        # Another thread may start again.
+        ids = self._ids
+        split = [self._words(text, lowercase) for text in texts]
+        new = sorted(set().union(*split) - ids.keys())
+        if new:
+            ids.update(zip(new, encode(new), strict=True))
+        find = ids.__getitem__
         return [np.fromiter(chain.from_iterable(map(find, words)), np.int32) for words in split]
 
+    def _words(self, text: str, lowercase: bool) -> list[str]:
+        if text.isascii():
+            # First, as contractions are recognised in lower case alone.
+            return self._ascii_words.findall(text.lower() if lowercase else text)
+        return self._parts.findall(text)
 
-def _words(text: str, lowercase: bool) -> list[str]:
-    if text.isascii():
-        # First, as contractions are recognised in lower case alone.
-        return _ASCII_WORDS.findall(text.lower() if lowercase else text)
-    return _PARTS.findall(text)
 
-
-def encodes_words_alone(backend: Tokenizer) -> bool:
-    """Say whether a backend splits texts by GPT-2's pattern and encodes each word alone."""
+def lookup_for(backend: Tokenizer) -> WordLookup | None:
+    """Return a lookup for a backend that splits texts as GPT-2 or BERT and encodes each word alone; None for others."""
     splitter, model, special = backend.pre_tokenizer, backend.model, backend.get_added_tokens_decoder().values()
-    return (
-        isinstance(splitter, pre_tokenizers.ByteLevel)
-        and splitter.use_regex
-        and not splitter.add_prefix_space
-        and isinstance(model, models.BPE)
-        and not model.dropout
+    alone = (
+        isinstance(model, models.BPE | models.WordLevel)
+        and not getattr(model, "dropout", None)
         and (backend.normalizer is None or backend.normalizer.__getstate__() in _OF_WORDS)
         # Spelled out in a text, special tokens are ordinary words.
         and backend.encode_special_tokens
         and all(token.special for token in special)
     )
+    if alone and isinstance(splitter, pre_tokenizers.BertPreTokenizer):
+        return WordLookup(_BERT_ASCII_WORDS, _BERT_PARTS)
+    if alone and isinstance(splitter, pre_tokenizers.ByteLevel) and isinstance(model, models.BPE):
+        return WordLookup(_ASCII_WORDS, _PARTS) if splitter.use_regex and not splitter.add_prefix_space else None
+    return None

@@ -72,7 +72,7 @@ class TokenSettings(EmbeddingSettings):
     def _check_words(self, config: Any) -> None:
         if self.word_characters and config.causal:
             raise UserError(
-                "word_characters show a word's first token the others, got word_characters=True with causal=True; "
+                "word_characters show a word's first token its later ones, got word_characters=True with causal=True; "
                 "leave one of them out."
             )
         for name in ("word_neighbours", "feature_neighbours", "word_buckets"):

@@ -70,9 +70,10 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
     - `losses` (b, t): nats of each target in token order, 0 without a target;
 
     - `logits` (b, t, vocab_size), or those of the last `logits_to_keep` positions (all for 0; a tensor gives
-      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets,
-      logits are None in training and with adaptive softmax, unless `logits_to_keep` is given. Only a part of them is
-      then ever in memory (`in_chunks`): all are b x t x vocab_size numbers, and as many gradients if a loss uses them;
+      positions), which does not affect the losses. With adaptive softmax they are log probabilities. With targets, they
+      are returned in training and with adaptive softmax only if `logits_to_keep` is given. Otherwise only a part of
+      them is ever in memory (`in_chunks`): all are b x t x vocab_size numbers, and as many gradients if a loss uses
+      them;
 
     - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`.
 

@@ -16,7 +16,7 @@ from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_each, check_shares, check_sizes, from_data
-from longspan.models.wide import LONGEST, Wide
+from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -38,7 +38,7 @@ class ClassificationSettings(HeadSettings):
             training documents first. The rest of the classifier then reads, with each token, how strongly its n-grams
             indicate each class. The validation split chooses the scale of each part.
         wide_buckets: places in the hash table of these n-grams; of two with the same place, the more frequent one
-            stays. None means enough for the training documents: at most 2^20, and 2^22 for all classes together.
+            stays. None means enough for the training documents: at most `2^20`, and `2^22` for all classes together.
         wide_characters: whether the linear model also has n-grams of 2 to 5 characters within a token, so that words
             that look alike share weights. None means yes if training documents are few and they improve predictions of
             held-out training documents; in a model built without training, no.
@@ -165,10 +165,11 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     the mean over all labels, or their sum divided by `num_items_in_batch`: weights do not change what it is divided by,
     so that the batches of one step add up to the loss of one large batch.
 
-    With `config.head.wide`, a linear model over n-grams of tokens (`longspan.models.wide.Wide`) is added. `logits` are
-    the sum of both parts, each times its scale, and `parts` (b, 2, num_labels) has their own logits, wide first. In
-    training, loss and logits are those of the deep part alone, so that it does not rely on counts that are overfitted
-    to the training documents. With its tokens it reads log-count ratios of n-grams, counted without them.
+    With `config.head.wide`, a linear model over n-grams of tokens is added
+    (`longspan.models.wide.classifier.Wide`). `logits` are the sum of both parts, each times its scale, and `parts`
+    (b, 2, num_labels) has their own logits, wide first. In training, loss and logits are those of the deep part alone,
+    so that it does not rely on counts that are overfitted to the training documents. With its tokens it reads log-count
+    ratios of n-grams, counted without them.
 
     Raises:
         UserError: for labels of another shape or type, `label_smoothing` without single labels, `document_ids`, and

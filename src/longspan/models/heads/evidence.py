@@ -30,8 +30,8 @@ class EvidenceSettings(HeadSettings):
 
     Args:
         pooling: pooling of a part into one vector: "attention" (additive pooling) or "mean".
-        question: way to read a question with the parts. With "context", by cross attention in every layer (if
-            cross_mixers is None, through the mixers that have it). With "front", the question comes before the parts.
+        question: way to read a question with the parts. With "context", by cross attention in every layer; without
+            `cross_mixers`, through the mixers that have it. With "front", the question comes before the parts.
         part_depth: number of layers over the parts of a document.
         lexical_match: whether the model receives the occurrences of a question's words in each part.
         classifier_dropout: dropout before the classifier; None means `dropout`.

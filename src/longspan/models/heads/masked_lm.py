@@ -29,8 +29,8 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
     `forward` takes the arguments of `LongspanModel` and `labels` (b, t), -100 where nothing is to be predicted. It
     returns the `loss` and the `logits` (b, t, vocab_size). The loss is the mean nats over the labels, or their sum
     divided by `num_items_in_batch`. With `logits_to_keep`, logits are those of the last positions (all for 0; a tensor
-    gives positions). With labels in training, `logits` is None unless `logits_to_keep` is given: only labelled
-    positions need scores.
+    gives positions). With labels in training, only labelled positions need scores, so there are no `logits` unless
+    `logits_to_keep` is given.
 
     Raises:
         UserError: for a causal configuration, or one with cutoffs or an encoder.

@@ -25,9 +25,8 @@ class QuestionAnsweringSettings(HeadSettings):
     """Settings of a model that answers questions.
 
     Args:
-        question: way to read a question with a document. With "context", by cross attention in every layer (if
-            cross_mixers is None, through the mixers that have it). With "front", the question comes before the
-            document.
+        question: way to read a question with a document. With "context", by cross attention in every layer; without
+            `cross_mixers`, through the mixers that have it. With "front", the question comes before the document.
         longest_answer: maximum number of tokens in an answer.
         classifier_dropout: dropout before the scores of starts and ends; None means `dropout`.
         answer_threshold: log-odds against no answer from which an answer is given; None means always. The
@@ -61,7 +60,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
     the mixers carry. With `config.head.question` "front", layers read the row as it is. With "context", they read the
     question alone, and then the document by cross attention to the question in every layer (`config.cross_mixers`).
 
-    The first token of a row stands for no answer. Answers start and end at that token or at tokens of the document;
+    The first token of a row means no answer. Answers start and end at that token or at tokens of the document;
     others have the smallest number as logits. Without `token_type_ids` all tokens can, and there is no question.
 
     `forward` takes the arguments of `LongspanModel`, except for packed documents and states, and returns `start_logits`

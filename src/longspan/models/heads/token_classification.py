@@ -220,7 +220,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         return None if self.features is None or feature_ids is None else self.features(feature_ids)
 
     def _first(self, ids: Tensor | None, mask: Tensor | None, scores: Tensor) -> Bool[Tensor, "b t"]:
-        """Return which tokens stand for words."""
+        """Return the first token of each word, as a mask."""
         if ids is not None and not self.config.causal:
             return first_of_words(ids, self.begins, mask)
         real = scores.new_ones(scores.shape[:2], dtype=torch.bool) if mask is None else mask

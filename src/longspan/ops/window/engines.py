@@ -47,7 +47,7 @@ def attend_by_distance(
 ) -> Tensor:
     """Return the same with scores that fall with the distance (`ops.alibi`) from queries to the keys of their window.
 
-    `at` (b or 1, 1, n, q) and `numbers` (b or 1, 1, n, k) number them.
+    `at`, of shape `(b or 1, 1, n, q)`, numbers the queries; `numbers`, of shape `(b or 1, 1, n, k)`, the keys.
     """
     if not query.numel():
         return query @ query.new_zeros(query.shape[4], value.shape[3])

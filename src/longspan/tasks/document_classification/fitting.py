@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from longspan.errors import UserError
 from longspan.machine.environment import available_memory
-from longspan.models.wide import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
+from longspan.models.wide.classifier import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
 from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.regression import Linear, Regression
 from longspan.training.lengths import targets
@@ -119,8 +119,10 @@ class Model:
 
 
 def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:
-    """Return ln((1 + n) / (1 + n_g)) + 1 for n-grams that n_g of n documents have, and 0 for n-grams without
-    documents."""
+    """Return smoothed inverse document frequencies, `ln((1 + n) / (1 + n_g)) + 1` for n_g of n documents.
+
+    N-grams without documents get 0.
+    """
     return np.where(documents > 0, np.log((1 + count) / (1 + documents)) + 1, 0.0)
 
 

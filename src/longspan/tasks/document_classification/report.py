@@ -45,7 +45,7 @@ def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float]
     # A pipeline reads documents whole unless told otherwise.
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
-    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
     told = "" if parts is None else _PARTS.format(**parts)
     return CardParts(
         description=f"A text classifier trained with the recipe `{recipe.name}`.",

@@ -16,7 +16,7 @@ from longspan.data.sources.loading import Splits, load
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
-from longspan.models.wide import spelled
+from longspan.models.wide.classifier import spelled
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run

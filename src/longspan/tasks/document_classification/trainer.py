@@ -7,7 +7,7 @@ from datasets import Dataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from longspan.models.wide import Wide
+from longspan.models.wide.classifier import Wide
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.training.lengths import LengthTrainer, targets
 

@@ -31,7 +31,7 @@ def card_parts(
     length = recipe.data.max_length
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\npredict.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
-    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
     mean, spread = (number(result.details[key]) for key in ("training_mean", "training_standard_deviation"))
     split, scores = list(result.scores.items())[-1]
     return CardParts(
@@ -66,5 +66,5 @@ print(predict("Some text."{cut})[0]["score"])  # the number
 `longspan predict FOLDER FILE` reads whole files."""
 
 _LIMITATIONS = """\
-The scores apply to documents like those it was trained on, and {kept}. Predictions lie nearer to the mean than the true
-numbers do where the text says little. It shares the biases of its training data."""
+The scores apply to documents like those it was trained on, and {kept}. Where the text says little, predictions are
+closer to the mean than the true numbers. It shares the biases of its training data."""

@@ -128,5 +128,5 @@ def _in_float32(value: float, where: str) -> float:
     """Return a number as float32 has it."""
     if abs(value) > float(np.finfo(np.float32).max):
         raise UserError(f"{where}: expected a number below 3.4e38, got {value:g}; use a larger unit.")
-    # This one number means that there is none, see `IGNORED`: its neighbour stands for it.
+    # This one number means no label, see `IGNORED`: its neighbour replaces it.
     return float(_NEAR_IGNORED) if np.float32(value) == IGNORED else value

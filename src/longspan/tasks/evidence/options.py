@@ -32,6 +32,6 @@ class EvidenceData(DataConfig):
         super().__post_init__()
         if self.max_length:
             raise UserError(
-                f"expected data.max_length=0, as documents with evidence are read whole, got {self.max_length}; leave "
-                "it out."
+                f"expected data.max_length=0, as documents with evidence are read in full, got {self.max_length}; "
+                "leave it out."
             )

@@ -53,7 +53,7 @@ class EvaluationOptions:
     """
 
     threshold: float | None = option(
-        None, "probability from which each label is given; as chosen for it in training unless given"
+        None, "probability from which a label is predicted (default: for each label, the threshold chosen in training)"
     )
 
     def __post_init__(self) -> None:

@@ -38,10 +38,10 @@ def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
     length = recipe.data.max_length
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
-    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read whole"
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
     return CardParts(
         description=f"A multi-label text classifier trained with the recipe `{recipe.name}`.",
-        made=f". It says which of {code_names(labels)} apply to a document, if any.",
+        made=f". It predicts which of {code_names(labels)} apply to a document, if any.",
         results=_RESULTS,
         use=_USE.format(name=NAME, left=left, cut=cut),
         limitations=_LIMITATIONS.format(kept=kept),

@@ -41,6 +41,6 @@ class QuestionsData(DataConfig):
             raise UserError(f"data.overlap must be at least 0, got {self.overlap}; raise it.")
         if self.keep != "first":
             raise UserError(
-                "data.keep is for documents that are cut, and question answering reads them whole, got "
+                "data.keep is for documents that are cut, and question answering reads them in full, got "
                 f"data.keep={self.keep!r}; leave it out."
             )

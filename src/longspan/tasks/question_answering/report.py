@@ -91,11 +91,11 @@ def card_parts(recipe: Recipe[QuestionsData, LengthTrainingOptions], result: Tra
     kept = f"longer ones in windows of {length:,} tokens" if length else "whatever their length"
     return CardParts(
         description=f"A model trained with the recipe `{recipe.name}`, which answers questions about a document.",
-        made=f". It finds the stretch of a document that answers a question{none}.",
+        made=f". It finds the span of a document that answers a question{none}.",
         results="F1 and exact match are those of SQuAD's official scripts.",
         use=_USE.format(name=NAME),
-        limitations=f"The scores apply to documents like those it was trained on, which are read whole, {kept}. Each "
-        "answer is a stretch of the document. It shares the biases of its training data.",
+        limitations=f"The scores apply to documents like those it was trained on, which are read in full, {kept}. Each "
+        "answer is a span of the document. It shares the biases of its training data.",
         pipeline_tag="question-answering",
         tags=("question-answering", "long-document"),
         metrics=("f1", "exact_match"),

@@ -49,7 +49,7 @@ class Layout:
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Layout":
         """Return that of a pretrained tokenizer with a token before a pair, or the end token at both places.
 
-        The first token stands for no answer.
+        The first token means no answer.
         """
         before, between, after = special_tokens(tokenizer, 2)
         if len(before):
@@ -133,7 +133,7 @@ class Reading:
             if last - first >= room:
                 raise UserError(
                     f"{where}: expected an answer that fits into a window, got one of {last - first + 1:,} tokens "
-                    f"where {room:,} fit beside the question; raise data.max_length."
+                    f"where the question leaves room for {room:,}; raise data.max_length."
                 )
             if not any(start <= first and last < start + room for start in starts):
                 starts = sorted([*starts, min(max(0, (first + last - room) // 2), length - room)])

@@ -211,8 +211,11 @@ def numbered(shown: Shown, items: pa.Array, history: int, *, candidates: bool = 
 
 
 class _Candidates(NamedTuple):
-    """Candidates as three arrays: the `numbers` of items, -1 if unknown, the `labels` 1, 0 or -1 for none, and where a
-    label is `odd`."""
+    """Candidates as three arrays.
+
+    `numbers` are those of the items, -1 if unknown. `labels` are 1, 0, or -1 without a label. `odd` is True where a
+    label is invalid.
+    """
 
     numbers: np.ndarray
     labels: np.ndarray

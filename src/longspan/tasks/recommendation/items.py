@@ -25,7 +25,7 @@ _ENTITY_DIM = 100
 
 @dataclass(frozen=True)
 class Names:
-    """What the numbers of a model's tables stand for, from 1 on; 0 is whatever is not among them.
+    """The names of the rows of a model's tables, from 1 on; 0 is any unknown name.
 
     Attributes:
         categories: Names of categories; empty if there are no categories or the model does not read them; likewise the

@@ -40,9 +40,9 @@ class RecommendationData(DataConfig):
         user_column: The column with the user.
         text_column: The column with the text of an item: its title.
         clicked_column: The column of a click log that says whether the item was clicked, 1 or 0.
-        time_column: Column with the time, if any. Times are numbers, or text such as "2019-11-11 09:05:58" or
-            "11/11/2019 9:05:58 AM". The rows of each user are in its order. Without it no order is known: the history
-            of a row of a log are then all other clicks of its user in training.
+        time_column: Column with the time, if any. Times are numbers, or text in ISO 8601 or MIND's format, such as
+            `2019-11-11 09:05:58` or `11/11/2019 9:05:58 AM`. It orders the rows of each user. Without it, the history
+            of a row of a log has all other clicks of its user in training.
         impression_column: The column with the identifier of an impression, if there is one. Rows of a click log with
             the same user and impression were shown together; so, without it, were those with the same user and time.
         item_column: The column with the identifier of an item, which tables of news need. Without it, items of a click

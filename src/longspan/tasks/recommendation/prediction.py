@@ -110,8 +110,8 @@ def _ranked(
     sizes = found.candidates.sizes
     if not sizes.all() and run.model.personal:
         raise UserError(
-            f"expected candidates for each user, as {run.model.config.head.recommender} reads items anew for each, got "
-            "users without; add a column of candidates."
+            f"expected candidates for each user, as {run.model.config.head.recommender} computes item vectors per "
+            "user, got users without; add a column of candidates."
         )
     best = dict(zip(np.flatnonzero(sizes == 0).tolist(), _best(run, found, vectors), strict=True))
     logits = impression_logits(run.model, found, vectors, batch_size=batch_size, batch_clicks=batch_clicks)

@@ -1,4 +1,4 @@
-"""What turns items and users into numbers: `ItemProcessor`, and the names that the numbers stand for."""
+"""What turns items and users into numbers: `ItemProcessor`, and the names that the numbers replace."""
 
 import dataclasses
 import typing
@@ -21,7 +21,7 @@ class ItemProcessor(TextProcessor):
     """Texts of items as tokens, and their categories and entities, and users, as numbers.
 
     Attributes:
-        names: What the numbers stand for.
+        names: The names that the numbers replace.
     """
 
     files = ("tokenizer_config.json", _FILE)
@@ -42,7 +42,7 @@ class ItemProcessor(TextProcessor):
 
 
 def names_of(run: Run) -> Names:
-    """Return what the numbers of a model's tables stand for. Raises UserError if there are not as many."""
+    """Return the names of the rows of a model's tables. Raises UserError if their number differs."""
     assert isinstance(run.processor, ItemProcessor)
     names, head = run.processor.names, run.model.config.head
     for what, count in names.settings().items():

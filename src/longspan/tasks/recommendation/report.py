@@ -26,8 +26,8 @@ def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) 
     scores, split = evaluation.scores, evaluation.split
     low, high = evaluation.details["auc_interval"]
     told = (
-        f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s; of {scores.left_out:,} others all "
-        f"or no candidates were clicked. 95 % of bootstrap draws have an AUC of {low:.4f} to {high:.4f}."
+        f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s. They exclude {scores.left_out:,} "
+        f"others, with all or no candidates clicked. 95 % bootstrap interval of the AUC: {low:.4f} to {high:.4f}."
     )
     if unlabelled := evaluation.details["unlabelled"]:
         told += f" Impressions without labels, which are left out: {unlabelled:,}."
@@ -112,8 +112,8 @@ def card_parts(recipe: Recipe) -> CardParts:
     """Return what the model card says about a model that recommends."""
     return CardParts(
         description=f"A model trained with the recipe `{recipe.name}`, which ranks items for users.",
-        made=". From what a user clicked before, and the titles of items, it says which items the user is likely to "
-        "click next.",
+        made=". From the earlier clicks of a user and the titles of items, it predicts which items the user is likely "
+        "to click next.",
         results=_RESULTS,
         use=_USE.format(name=NAME),
         limitations="What users were shown in the training data was chosen by another system, whose habits the model "

@@ -93,7 +93,7 @@ def labelled(rows: Dataset) -> Dataset:
     """
     known = np.flatnonzero(ragged(rows, "clicked").sizes > 0)
     if not len(known):
-        raise UserError("expected impressions that say what was clicked to score, got none; choose others.")
+        raise UserError("expected impressions with labels to score, got none; choose data that say what was clicked.")
     return rows if len(known) == len(rows) else rows.select(known)
 
 
@@ -133,8 +133,8 @@ class Samples(TorchDataset[Any]):
         self.left_out = int(clicked.sum()) - len(self._click) if each else 0
         if not len(self.rows):
             raise UserError(
-                "expected clicks beside items that were shown to the same user and not clicked, got none; choose data "
-                'with both, or set model.recommendation_loss="binary".'
+                "expected impressions with both clicked and unclicked items, got none; choose data with both, or set "
+                'model.recommendation_loss="binary".'
             )
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ def collate(shown: Sequence[Shown], items: Items | None) -> tuple[dict[str, Tens
     labels = padded(ragged_of(each.labels for each in shown), rows, IGNORED)[0]
     numbers, places = np.unique(np.concatenate([history[clicks], candidates[there]]), return_inverse=True)
     if not len(numbers):
-        # Padding stands for some item, too.
+        # Padding is the number of some item, too.
         numbers = np.zeros(1, np.int64)
     history[clicks], candidates[there] = places[: clicks.sum()], places[clicks.sum() :]
     arrays = {

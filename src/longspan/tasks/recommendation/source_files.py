@@ -238,7 +238,7 @@ def _news(data: RecommendationData, splits: dict[str, Location], *, needed: bool
         beside = _called("news", Path(location.path).absolute().parent)
         if beside is None and not data.news and needed:
             raise UserError(
-                f"expected a table of news, news.tsv, beside {str(location.path)!r}, got none; set data.news to it."
+                f"expected a table of news, news.tsv, next to {str(location.path)!r}, got none; set data.news to it."
             )
         if beside is not None:
             files[beside] = None

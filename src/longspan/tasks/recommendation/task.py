@@ -171,7 +171,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         return model
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
-        # Before there are data, a user stands for those whom a recommender needs.
+        # Without data, one user is enough for a recommender that needs users.
         return super().configure(settings, from_data or {"users": 1})
 
     # What is trained

@@ -30,7 +30,7 @@ FEATURES = {
     "where": Value("string"),
 }
 PER_TOKEN = {"labels": Stream(fill=IGNORED), "sentence_ids": Stream(), "feature_ids": Stream()}
-"""Columns with a number for each token, and what stands at padding."""
+"""Columns with a number for each token, and their values at padding."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def checked(loaded: Splits, scheme: Scheme, data: TokenData) -> Splits:
     """Return the rows whose labels keep to the scheme.
 
     Raises:
-        UserError: Some do not, and are neither mended nor left out.
+        UserError: Some do not, and are neither repaired nor left out.
     """
     splits, skipped = dict(loaded.splits), Counter(loaded.skipped)
     if data.mend_labels or scheme == "plain":

@@ -46,8 +46,8 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
         return "plain"
     if others:
         raise UserError(
-            f"expected labels of one scheme, got {shown(min(others))} beside {shown(min(spans))} and {OUTSIDE!r}; mark "
-            "where spans begin and go on in all of them (B-, I-), or in none."
+            f"expected labels of one scheme, got {shown(min(others))}, {shown(min(spans))} and {OUTSIDE!r}; mark where "
+            "spans begin and continue in all of them (B-, I-), or in none."
         )
     letters = {_SAME.get(name[0], name[0]) for name in spans}
     if letters & {"E", "S"}:

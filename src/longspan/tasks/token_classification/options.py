@@ -34,8 +34,8 @@ class TokenData(DataConfig):
         strip: What is removed from each word, a regular expression: "^en:" for a prefix.
         mend_labels: Whether an I- that begins a span counts as B-, as the script conlleval of the shared tasks reads
             it, rather than as an error.
-        max_length: Maximum number of tokens read at once; 0 reads documents whole. Of longer ones, windows that overlap
-            are read, and each word is labelled in the one where it has most context.
+        max_length: Maximum number of tokens read at once; 0 reads documents in full. Longer ones are read in
+            overlapping windows, and each word is labelled in the one where it has most context.
     """
 
     text_column: str = "tokens"

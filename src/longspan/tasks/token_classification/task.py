@@ -100,7 +100,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
     ) -> TokenTrainer:
         if model.config.head.crf and arguments.label_smoothing_factor:
             raise UserError(
-                "expected no smoothing of labels with model.crf=true, whose labels are not told one by one, got "
+                "expected no label smoothing with model.crf=true, which scores full sequences of labels, got "
                 f"training.label_smoothing_factor={arguments.label_smoothing_factor}; leave one of them out."
             )
         return TokenTrainer(

@@ -13,7 +13,7 @@ def says_what_it_leaves_out(subject: Subject) -> None:
     whole = list(predict(run, subject.rows()))
     for found in whole:
         untold = found.tokens_read is None and found.tokens_total is None
-        need(untold, f"{found.where} is read whole, but its prediction says otherwise")
+        need(untold, f"{found.where} is read in full, but its prediction reports truncation")
     if not run.task.cuts_examples or not hasattr(run.recipe.data, "max_length"):
         return
     try:

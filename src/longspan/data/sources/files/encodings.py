@@ -9,7 +9,6 @@ found is reported, and `data.encoding` overrides it.
 
 import codecs
 import functools
-import importlib.metadata
 import io
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -85,7 +84,10 @@ def find_encoding_of(content: bytes) -> str | None:
 @functools.cache
 def detector() -> str:
     """Return the name and version of what judges encodings."""
-    return f"charset-normalizer {importlib.metadata.version('charset-normalizer')}"
+    # Slow to import, and `longspan --help` imports this module.
+    from importlib import metadata
+
+    return f"charset-normalizer {metadata.version('charset-normalizer')}"
 
 
 def _chunks(opened: Opened) -> Iterator[bytes]:

@@ -193,7 +193,7 @@ def _indices(schema: Schema, width: int, name: str, universal: bool) -> dict[str
     )  # fmt: skip
     if set(tokens) & set(labels):
         raise UserError(
-            f"expected words and labels in {name}, got one column; write the label of each word beside it, or name the "
+            f"expected words and labels in {name}, got one column; write the label of each word after it, or name the "
             "columns with data.text_column and data.label_column."
         )
     return found

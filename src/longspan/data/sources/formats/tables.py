@@ -42,9 +42,9 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     So is a .txt file by `longspan.data.sources.formats.delimited.read_separated`, if the schema says what separates its
     fields.
 
-    The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A row that is not text in
-    the encoding, a line that is not a JSON object, or a csv row with the wrong number of fields has a `problem` and no
-    values. The text in a parquet file is UTF-8, regardless of the encoding.
+    The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A malformed row has a
+    `problem` and no values: broken text, a line that is not a JSON object, or the wrong number of csv fields. The text
+    in a parquet file is UTF-8, regardless of the encoding.
 
     Raises:
         UserError: The file has an unknown suffix, is empty or damaged, or lacks a column, or a quotation mark is never

@@ -132,7 +132,7 @@ def read_all(folder: Path = SECTIONS) -> list[dict[str, Any]]:
 
 def row(cells: list[str]) -> str:
     """Return a row of a table."""
-    return "| " + " | ".join(cells).replace("|  |", "| |").replace("|  |", "| |") + " |"
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
 def shown(section: dict[str, Any]) -> str:

@@ -71,7 +71,6 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "doc_module": ("longspan",),
     "backreferences_dir": "reference/generated/backreferences",
-    "reference_url": {"longspan": None},
     "prefer_full_module": {r"longspan\."},
     "within_subsection_order": "gallery_pages.InOrder",
     "remove_config_comments": True,

@@ -2,14 +2,14 @@
 Rare classes: weights or a threshold
 ====================================
 
-Where one class is rare, a classifier may hardly ever predict it. ``class_weights="balanced"`` changes that, and so does
-another threshold.
+A classifier may hardly ever predict a rare class. ``class_weights="balanced"`` changes that, and so does a lower
+threshold.
 """
 
 # %%
 # One alarm in twelve messages
 # ----------------------------
-# The words of alarms are likelier in alarms, but not certain to be absent elsewhere.
+# Twelve of sixty words are more frequent in alarms, but all words occur in both classes.
 
 import tempfile
 from pathlib import Path
@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory() as folder:
         others[weights] = np.array([one.probabilities["alarm"] for one in run.predict(held_out.text)])
 
 # %%
-# A third way needs no weights: predict an alarm above the threshold with the best F1 on messages held out for it.
+# Another way needs no weights: choose the threshold with the best F1 on held-out messages.
 
 precision, recall, thresholds = precision_recall_curve(held_out.label.eq("alarm"), others["none"])
 f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
@@ -98,11 +98,11 @@ for weights, name in (("none", "no weights"), ("balanced", "balanced")):
 for (name, alarms), marker in zip(choices.items(), "osD", strict=True):
     place = recall_score(truth, alarms), precision_score(truth, alarms, zero_division=0)
     axes.plot(*place, marker, markersize=9, markeredgecolor="black", linestyle="none", label=name)
-axes.axhline(truth.mean(), color="grey", linestyle=":", label="random alarms")
+axes.axhline(truth.mean(), color="grey", linestyle=":", label="chance level")
 axes.set(xlabel="recall of alarms", ylabel="precision", ylim=(0, 1.02), title="3,000 new messages")
 axes.legend(fontsize=8)
 plt.show()
 
 # %%
-# Take away: weights mostly move the working point along a curve that stays the same, as another threshold does.
-# Accuracy hides it: look at recall and macro-F1. The guide :doc:`/guides/class-imbalance` goes on from here.
+# Take away: weights move the operating point along almost the same precision-recall curve, as another threshold does.
+# Accuracy hides the difference: look at recall and macro-F1. The guide :doc:`/guides/class-imbalance` has more.

@@ -9,8 +9,8 @@ source files, and the class is the Python package that they come from.
 # %%
 # Documents in sub-folders
 # ------------------------
-# We copy forty files each of six installed packages into a temporary folder. Lines that name a package are removed:
-# otherwise the import statements would give the answer away.
+# We copy forty files from each of six installed packages into a temporary folder. Lines that name a package are
+# removed, because import statements would reveal the class.
 
 import importlib.util
 import tempfile
@@ -56,27 +56,28 @@ run = longspan.train(
     progress=False,
 )
 test = run.scores["test"]
-print(f"accuracy on new files: {test.accuracy:.2f} (a guess: {1 / len(packages):.2f})")
+print(f"accuracy on new files: {test.accuracy:.2f} (chance level: {1 / len(packages):.2f})")
 
 # %%
-# Which parts of the model know it?
-# ---------------------------------
-# The model adds a sequence model to a linear model over n-grams. ``evaluate`` scores each part alone.
+# Accuracy of each part
+# ---------------------
+# The model adds a sequence model to a linear model over n-grams. ``evaluate`` scores each part alone: ``wide`` is the
+# n-gram part, ``deep`` the sequence model.
 
 evaluation = run.evaluate()
 parts = evaluation.details["parts"]
-print(parts)
+print(", ".join(f"{name} {accuracy:.2f}" for name, accuracy in parts.items()))
 
 # %%
-# Which packages are confused?
-# ----------------------------
+# Confusion matrix
+# ----------------
 
 confusion = np.array(evaluation.scores.confusion)
 figure, axes = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
 axes.imshow(confusion, cmap="Blues")
 axes.set_xticks(range(len(packages)), packages, rotation=45, ha="right")
 axes.set_yticks(range(len(packages)), packages)
-axes.set(xlabel="predicted", ylabel="true", title=f"Test files: {test.accuracy:.0%} of them are right")
+axes.set(xlabel="predicted", ylabel="true", title=f"Test files: accuracy {test.accuracy:.0%}")
 for row, column in np.ndindex(confusion.shape):
     if count := confusion[row, column]:
         colour = "white" if count > confusion.max() / 2 else "black"
@@ -84,5 +85,6 @@ for row, column in np.ndindex(confusion.shape):
 plt.show()
 
 # %%
-# Take away: a folder per class is enough to train, and ``evaluate`` says what the n-grams alone would reach.
+# Take away: a folder per class is enough to train, and ``evaluate`` reports the accuracy of the n-grams alone. With
+# few documents, n-grams do most of the work.
 # The page :doc:`/labels` has all settings of ``classify``.

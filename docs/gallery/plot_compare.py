@@ -9,8 +9,8 @@ own, so that its memory can be measured.
 # %%
 # Texts in which order matters
 # ----------------------------
-# All documents contain "alpha" and "beta". The class is the one that comes first. In three documents of ten another
-# word hints at the class, which counts of words can use.
+# All documents contain "alpha" and "beta". The class is the one that comes first. Word counts do not contain this
+# order. Three documents of ten have a further word that depends on the class, which word counts can use.
 
 import random
 import tempfile
@@ -42,7 +42,8 @@ frame = pd.DataFrame([document() for _ in range(800)], columns=["text", "label"]
 # %%
 # Compare
 # -------
-# One seed each, so differences of a few hundredths mean nothing; use ``seeds=3`` or more for results.
+# One seed each, so differences of a few hundredths are noise: use ``seeds=3`` or more for results. Other jobs share the
+# processor, so times are rough.
 
 with tempfile.TemporaryDirectory() as folder:
     comparison = longspan.compare(
@@ -92,14 +93,14 @@ print(table.round(2))
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
 colours = ["tab:blue"] * len(comparison.summary) + ["grey"] * len(comparison.baselines)
 left.barh(table.index, table.accuracy, color=colours)
-left.axvline(0.5, color="black", linestyle=":", label="a guess")
-left.set(xlabel="test accuracy", xlim=(0, 1.05), title="200 documents, one seed")
+left.axvline(0.5, color="black", linestyle=":", label="chance level")
+left.set(xlabel="test accuracy", xlim=(0, 1.05), title="200 test documents, one seed")
 left.legend()
 right.barh(table.index, table.seconds, color=colours)
-right.set(xlabel="seconds", title="Time from start to end")
+right.set(xlabel="seconds", title="Training time")
 left.invert_yaxis()
 plt.show()
 
 # %%
-# Take away: fit a baseline to the same splits before you believe in a mechanism.
+# Take away: fit a baseline to the same splits before you choose a mixer.
 # The page :doc:`/comparing` has time budgets, seeds and all baselines.

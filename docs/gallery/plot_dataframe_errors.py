@@ -9,8 +9,8 @@ found with a few lines of pandas.
 # %%
 # A DataFrame of docstrings
 # -------------------------
-# Which library is a function of? We read the docstrings of five installed libraries, without their examples, and
-# replace the names of the libraries.
+# To which library does a docstring belong? We read the docstrings of five installed libraries, without their examples,
+# and replace the names of the libraries.
 
 import ast
 import importlib.util
@@ -75,31 +75,30 @@ print(f"TF-IDF   {baseline.score(test.text, test.label):.3f}")
 # %%
 # The errors
 # ----------
-# ``to_dicts`` makes a table of the predictions. The most confident errors are worth reading: they show what the texts
-# lack, or labels that are wrong.
+# ``to_dicts`` returns rows for a table. Read the most confident errors: they show wrong labels and missing information.
 
 found = pd.DataFrame(run.predict(test.text).to_dicts())
 test = test.assign(predicted=found.label, confidence=[max(each.values()) for each in found.probabilities])
 test["right"] = test.label == test.predicted
 for row in test[~test.right].sort_values("confidence", ascending=False)[:5].itertuples():
-    print(f"{row.confidence:.2f}  {row.label} taken for {row.predicted}: {row.text[:90]}")
+    print(f"{row.confidence:.2f}  true {row.label}, predicted {row.predicted}: {row.text[:90]}")
 
 # %%
-# Does the confidence mean something?
-# -----------------------------------
-# Of the predictions with a confidence of 0.8, eight of ten should be right. Bins with fewer than five predictions are
-# left out.
+# Calibration
+# -----------
+# Of the predictions with a confidence of 0.8, eight of ten should be correct. Points below the diagonal show
+# overconfidence. Bins with fewer than five predictions are left out.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 bins = np.linspace(0.2, 1, 9)
-left.hist([test.confidence[test.right], test.confidence[~test.right]], bins, stacked=True, label=["right", "wrong"])
-left.set(xlabel="confidence", ylabel="docstrings", title="Most errors are unsure")
+left.hist([test.confidence[test.right], test.confidence[~test.right]], bins, stacked=True, label=["correct", "wrong"])
+left.set(xlabel="confidence", ylabel="docstrings", title="Confidence of 300 test predictions")
 left.legend()
 groups = test.groupby(pd.cut(test.confidence, bins), observed=True)
 right.plot([0.2, 1], [0.2, 1], color="grey", linestyle=":", label="ideal")
 filled = groups.size() >= 5
 right.plot(groups.confidence.mean()[filled], groups.right.mean()[filled], marker="o", label="longspan")
-right.set(xlabel="mean confidence", ylabel="share that is right", title="Calibration", ylim=(0, 1.05))
+right.set(xlabel="mean confidence", ylabel="accuracy", title="Calibration", ylim=(0, 1.05))
 right.legend()
 plt.show()
 

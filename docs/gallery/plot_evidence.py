@@ -9,8 +9,8 @@ each question.
 # %%
 # Meetings as JSON lines
 # ----------------------
-# A meeting is a list of turns. A topic is opened with its name, and the turns that follow do not repeat it.
-# ``evidence`` has the numbers of the turns that answer.
+# A meeting is a list of turns. The first turn about a topic names it, and the turns that follow do not repeat the name.
+# ``evidence`` lists the turns that answer.
 
 import json
 import random
@@ -74,14 +74,14 @@ for split, number in (("train", 60), ("validation", 15), ("test", 30)):
 # %%
 # Train
 # -----
-# A new model ranks as BM25 does. Training teaches it that a topic goes on until it is closed.
+# An untrained model ranks like BM25. It learns that a topic continues until a turn closes it.
 
 run = longspan.train(
     "evidence",
     data={split: Path(folder.name, f"{split}.jsonl") for split in ("train", "validation", "test")},
     run=Path(folder.name, "run"),
     dim=32,
-    num_train_epochs=3,
+    num_train_epochs=6,
     progress=False,
 )
 
@@ -127,10 +127,10 @@ for shift, scores, name in ((-0.2, ours, "longspan"), (0.2, bm25, "smoothed BM25
     bars = bottom.barh(places + shift, [scores.recall_at_sixth, scores.average_precision], 0.38, label=name)
     bottom.bar_label(bars, fmt="%.2f", padding=3)
 bottom.set_yticks(places, names)
-bottom.set(xlim=(0, 1.45), xticks=np.arange(0, 1.1, 0.2), title="90 questions about new meetings")
+bottom.set(xlim=(0, 1.45), xticks=np.arange(0, 1.1, 0.2), xlabel="score", title="90 questions about new meetings")
 bottom.legend(loc="upper right")
 plt.show()
 
 # %%
-# Take away: words find where an answer begins, and the trained model finds where it ends.
+# Take away: BM25 finds turns that contain the words of a question. The trained model also finds the turns after them.
 # Real meetings are less regular: :doc:`/evidence` has scores on QMSum.

@@ -2,14 +2,14 @@
 Export to ONNX and compare the outputs
 ======================================
 
-``export`` writes a program that runs without longspan, here in onnxruntime. We compare its outputs and its speed with
-the model's.
+``export`` writes a program that runs in onnxruntime, without longspan. We compare its outputs and speed with those of
+the model.
 """
 
 # %%
 # Train a classifier
 # ------------------
-# Which of three generators made a text? A small model is enough to look at the export.
+# Each of three classes prefers a third of the words. A small model is enough to show the export.
 
 import tempfile
 import time
@@ -48,12 +48,12 @@ run = longspan.train(
     max_minutes=0,
     progress=False,
 )
-print(f"test accuracy {run.scores['test'].accuracy:.2f} (a guess: 0.33)")
+print(f"test accuracy {run.scores['test'].accuracy:.2f} (chance level: 0.33)")
 
 # %%
 # Export
 # ------
-# The program is compared with the model before it is kept, and the largest difference is returned.
+# ``export`` compares the program with the model, and returns the largest difference.
 
 exported = run.export(Path(folder.name, "onnx"), format="onnx")
 print(f"{exported.file}: {exported.bytes / 2**20:.1f} MiB, largest difference {exported.difference:.0e}")
@@ -89,7 +89,7 @@ print(f"the same class for {(ours.argmax(1) == theirs.argmax(1)).mean():.0%} of 
 # %%
 # Outputs and speed
 # -----------------
-# Each point of time is the median of seven calls with one text.
+# Each time is the median of seven calls with one text.
 
 lengths = [16, 64, 256, 1024, 4096]
 seconds = {"longspan": [], "onnxruntime": []}
@@ -116,5 +116,5 @@ right.legend()
 plt.show()
 
 # %%
-# Take away: the program gives the outputs of the model, and needs neither PyTorch nor longspan.
-# The page :doc:`/export` says which mixers can be exported, and how linear layers compute in int8.
+# Take away: the program computes the outputs of the model, and needs neither PyTorch nor longspan.
+# The page :doc:`/export` has the formats, the mixers that can be exported, and int8.

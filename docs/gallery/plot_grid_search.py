@@ -2,14 +2,14 @@
 Search a grid of settings
 =========================
 
-``GridSearchCV`` tries settings of a recipe by cross-validation. Here it finds out which part of a classifier reads the
-order of words.
+``GridSearchCV`` selects settings of a recipe by cross-validation. Here it shows which part of a classifier uses word
+order.
 """
 
 # %%
-# Sentences in which order decides
-# --------------------------------
-# All sentences have the same kinds of words. What the word after "not" means decides the class.
+# Sentences whose class depends on word order
+# -------------------------------------------
+# All sentences have two positive words, two negative words and "not". The word after "not" decides the class.
 
 import random
 
@@ -40,8 +40,8 @@ print(labels[0], "|", texts[0])
 # %%
 # The grid
 # --------
-# ``wide`` adds counts of n-grams. ``short_convolution`` lets each token see its neighbours before the layers mix all of
-# them. Any key of the recipe may be in a grid.
+# ``wide`` adds n-gram counts. ``short_convolution`` combines each token with its neighbours before the mixer. Any key
+# of the recipe may be in a grid.
 
 model = LongspanClassifier(
     dim=16,
@@ -61,8 +61,8 @@ for settings, mean in zip(results["params"], results["mean_test_score"], strict=
     print(f"{settings}: accuracy {mean:.2f}")
 
 # %%
-# What reads the order
-# --------------------
+# Accuracy of each setting
+# ------------------------
 
 scores = results["mean_test_score"].reshape(2, 2)
 if list(results["params"][0]) != ["short_convolution", "wide"]:
@@ -74,10 +74,11 @@ axes.set_yticks([0, 1], ["no convolution", "convolution of 3"])
 for place in np.ndindex(scores.shape):
     colour = "black" if scores[place] > 0.8 else "white"
     axes.text(place[1], place[0], f"{scores[place]:.2f}", ha="center", va="center", color=colour, fontsize=14)
-axes.set_title("Accuracy (a guess: 0.50)")
-figure.colorbar(picture, ax=axes)
+axes.set_title("Chance level: 0.50")
+figure.colorbar(picture, ax=axes, label="accuracy, 2-fold cross-validation")
 plt.show()
 
 # %%
-# Take away: additive attention without positions sees a bag of words; n-grams or a short convolution read the order.
+# Take away: additive attention without positions is a bag-of-words model. N-grams or a short convolution add word
+# order.
 # The guide :doc:`/guides/scikit-learn` has the estimators, and :doc:`/labels` the wide part.

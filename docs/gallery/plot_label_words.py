@@ -2,15 +2,15 @@
 Label the words of a text
 =========================
 
-The recipe ``ner`` finds persons, places and dates in sentences. Some of these words mean different things in different
-sentences, and half of the names in the test are new.
+The recipe ``ner`` finds persons, places and dates in sentences. Some words have several meanings, and many names in the
+test set do not occur in training.
 """
 
 # %%
 # Sentences with labels
 # ---------------------
 # The sentences are generated, and so are the names, from the same syllables for persons and places. "May" is a person
-# or a month, "Paris" a person or a city. Every other name occurs in the test alone.
+# or a month, "Paris" a person or a city. Half of the names occur only in the test set.
 
 import itertools
 import random
@@ -54,7 +54,7 @@ def sentence(words: dict[str, list[str]], choose: random.Random) -> dict[str, li
 
 everything = {"person": PERSONS, "place": PLACES, "month": MONTHS}
 for kind in ("person", "place"):
-    # A tenth of the names are ambiguous.
+    # Ambiguous names are drawn more often.
     everything[kind] = everything[kind] + [word for word in ("May", "Paris") if word in everything[kind]] * 15
 known = {kind: words[::2] if kind != "month" else words for kind, words in everything.items()}
 train = [sentence(known, choose) for _ in range(300)]
@@ -70,7 +70,7 @@ run = longspan.train(
     "ner", data=train, run=Path(folder.name, "run"), dim=32, num_train_epochs=8, batch_tokens=512, progress=False
 )
 scores = run.evaluate(test).scores
-print(f"F1 of spans {scores.f1:.3f}")
+print(f"F1 {scores.f1:.3f}")
 
 # %%
 # Compare with the most frequent label of each word
@@ -95,23 +95,22 @@ for row, ours, theirs in zip(test, predicted, guesses, strict=True):
 groups = ["known", "ambiguous", "new"]
 shares = np.array([np.mean(right[group], axis=0) for group in groups])
 for group, (ours, theirs) in zip(groups, shares, strict=True):
-    print(f"{group:10} {len(right[group]):4} names   longspan {ours:.2f}   most frequent label {theirs:.2f}")
+    print(f"{group:10} {len(right[group]):4} words   longspan {ours:.2f}   most frequent label {theirs:.2f}")
 
 # %%
-# Context helps where the word does not
-# -------------------------------------
+# Accuracy of known, ambiguous and new words
+# ------------------------------------------
 
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 places = np.arange(len(groups))
 for shift, column, name in ((-0.2, 0, "longspan"), (0.2, 1, "most frequent label")):
     bars = axes.bar(places + shift, shares[:, column], 0.38, label=name)
     axes.bar_label(bars, fmt="%.2f")
-axes.set_xticks(places, [f"{group}\n({len(right[group])} names)" for group in groups])
-axes.set(ylabel="share of names that are right", ylim=(0, 1.25), title="Known, ambiguous and new names")
+axes.set_xticks(places, [f"{group}\n({len(right[group])} words)" for group in groups])
+axes.set(ylabel="accuracy", ylim=(0, 1.25), title="Words with a label, by what training contains")
 axes.legend(loc="upper right", ncols=2)
 plt.show()
 
 # %%
-# Take away: the tagger reads the words around a name, so it labels names that training never had.
-# These sentences follow seven patterns, so real texts are harder. The page :doc:`/token-classification` has the
-# formats.
+# Take away: the tagger uses the words around a name, so it also labels new names.
+# These sentences follow seven patterns; real texts are harder. The page :doc:`/token-classification` has the formats.

@@ -1,16 +1,16 @@
 """
-Long documents: which part decides?
+Long documents: which part matters?
 ===================================
 
-``max_length`` and ``keep`` say which part of a document is read. With linear cost one can read all of it, and then find
-out by omission what the prediction depends on.
+``max_length`` and ``keep`` select the part of a document that the model reads. With linear cost, it can read the full
+document. Occlusion then shows what a prediction depends on.
 """
 
 # %%
 # Letters with a decision near the end
 # ------------------------------------
-# A letter has 400 words. A sentence in its last third says whether a request is granted. Other requests, of which some
-# were granted, are mentioned earlier.
+# A letter has 400 words. A sentence in its last third grants or refuses a request. Decisions about other requests come
+# earlier.
 
 import random
 import tempfile
@@ -45,8 +45,8 @@ test = {"text": [" ".join(words) for words in letters[300:]], "label": labels[30
 # %%
 # Read a part, or all
 # -------------------
-# ``keep`` selects the first or the last ``max_length`` tokens. Nothing is cut silently: predictions say how many tokens
-# were read.
+# ``keep`` selects the first or the last ``max_length`` tokens. Nothing is cut silently: predictions report how many
+# tokens were read.
 
 settings = {
     "first 150": {"max_length": 150, "keep": "first"},
@@ -78,9 +78,9 @@ for name, chosen in settings.items():
     print(f"{name:10} accuracy {accuracies[name]:.2f}, tokens read {one.tokens_read or 'all'}")
 
 # %%
-# Which words decide?
-# -------------------
-# We omit ten words at a time, and see how much less likely the predicted class becomes.
+# Occlusion
+# ---------
+# We omit ten words at a time, and measure the drop in the probability of the class.
 
 run, number = runs["all"], 300
 words, label = letters[number], labels[number]
@@ -88,26 +88,26 @@ whole = run.predict([" ".join(words)])[0].probabilities[label]
 starts = range(0, LENGTH, 10)
 without = [" ".join(words[:start] + words[start + 10 :]) for start in starts]
 drops = np.array([whole - one.probabilities[label] for one in run.predict(without)])
-most = int(np.argmax(np.abs(drops))) * 10
-print(f"{label}: {whole:.2f}; most of it from: {' '.join(words[most : most + 10])}")
+most = int(np.argmax(drops)) * 10
+print(f"{label}: {whole:.2f}; largest drop without: {' '.join(words[most : most + 10])}")
 
 # %%
-# Accuracy by what is read, and one letter
-# ----------------------------------------
+# Accuracy by part, and the drops in one letter
+# ---------------------------------------------
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), width_ratios=[2, 3], layout="constrained")
 bars = left.bar(list(accuracies), list(accuracies.values()), color=["grey", "grey", "tab:blue", "tab:blue"])
 left.bar_label(bars, fmt="%.2f")
-left.axhline(0.5, color="black", linestyle=":", label="a guess")
-left.set(ylabel="test accuracy", ylim=(0, 1.15), xlabel="tokens read", title="What is read")
+left.axhline(0.5, color="black", linestyle=":", label="chance level")
+left.set(ylabel="test accuracy", ylim=(0, 1.15), xlabel="tokens read", title="Accuracy by part")
 left.legend()
-right.bar(list(starts), drops, width=9, align="edge", label="omitted words matter by")
+right.bar(list(starts), drops, width=9, align="edge", label="drop without ten words")
 place = words.index("request")
 right.axvspan(place - 1, place + 3, color="tab:green", alpha=0.4, label="the decision")
-right.set(xlabel="position in the letter", ylabel="change of the probability", title="One letter, ten words omitted")
+right.set(xlabel="position in the letter, words", ylabel="drop in probability", title="One letter, ten words omitted")
 right.legend(loc="upper left")
 plt.show()
 
 # %%
-# Take away: look at where the evidence is before you cut documents, or read them whole.
-# The guide :doc:`/guides/long-documents` has the keys; omission works with any classifier, at a pass per part.
+# Take away: find out where the evidence is before you cut documents, or read them in full. The guide
+# :doc:`/guides/long-documents` has the keys. Occlusion works with any classifier, and needs a pass for each part.

@@ -9,8 +9,8 @@ and a recipe can then train it.
 # %%
 # The mixer
 # ---------
-# Each position receives a mean over all positions, in which near ones weigh more: exp(-distance / reach). The reach is
-# learned. Padding in ``x`` holds zeros already, but it must not count in the mean.
+# Each position receives a mean over all positions, weighted by exp(-distance / reach). The reach is learned. Padding in
+# ``x`` is zero already, but it must not count in the mean.
 
 import tempfile
 from pathlib import Path
@@ -58,7 +58,7 @@ class Nearness(Mixer):
 # %%
 # The naive form
 # --------------
-# The formula, written out with loops. The checks compare both.
+# The formula as loops. The checks compare both forms.
 
 
 def naive(mixer: Nearness, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -78,8 +78,8 @@ check_mixer(Nearness, naive=naive)
 # %%
 # Train with it
 # -------------
-# A recipe names a mixer by its dotted path. The class of a package would be ``mypackage.Nearness``. In the texts the
-# word after "not" decides. Additive attention without positions can only count the words.
+# A recipe names a mixer by its dotted path, such as ``mypackage.Nearness``. The word after "not" decides the class of a
+# text. Additive attention without positions can only count words.
 
 numbers = np.random.default_rng(0)
 texts, labels = [], []
@@ -118,17 +118,17 @@ with tempfile.TemporaryDirectory() as folder:
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 for name, values in scores.items():
     left.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=name)
-left.axhline(0.5, color="grey", linestyle=":", label="a guess")
+left.axhline(0.5, color="grey", linestyle=":", label="chance level")
 left.set(
     xlabel="epoch",
     ylabel="validation accuracy",
     xticks=range(2, 21, 3),
     ylim=(0.3, 1.03),
-    title='Which word follows "not"?',
+    title="Learning curves",
 )
 left.legend()
 right.bar(range(-12, 13), learned)
-right.set(xlabel="distance", ylabel="weight", title="Learned weights by distance")
+right.set(xlabel="distance in tokens", ylabel="weight", title="Learned weights by distance")
 plt.show()
 
 # %%

@@ -2,15 +2,15 @@
 Write a task
 ============
 
-A task is a class that says what is read, what the outputs mean and how they are scored. ``train``, ``evaluate``,
-``predict`` and ``compare`` then work with it.
+A task is a class that defines inputs, targets, scores and predictions. ``train``, ``evaluate``, ``predict`` and
+``compare`` then work with it.
 """
 
 # %%
 # The task
 # --------
-# Reviews come with a number of stars, from 1 to 5. ``columns`` says what is read, ``target`` what the model learns,
-# ``score`` how good its outputs are, and ``answer`` what a prediction says.
+# A review has 1 to 5 stars. ``columns`` defines the columns of the data, ``head`` the outputs of the model, ``target``
+# what it learns, ``score`` the scores, and ``answer`` a prediction.
 
 import random
 import tempfile
@@ -86,8 +86,8 @@ class Stars(DocumentTask[StarsScores, StarsData]):
 # %%
 # Data and a recipe
 # -----------------
-# The stars follow from praises and complaints. "very" doubles the word after it. A recipe names the task by its dotted
-# path: in a package of your own, ``mypackage.Stars``.
+# Each adjective adds or subtracts stars, and "very" doubles the adjective after it. A recipe names the task by its
+# dotted path: in a package of your own, ``mypackage.Stars``.
 
 WORDS = {"awful": -2, "dull": -1, "long": -1, "fair": 0, "good": 1, "funny": 1, "great": 2}
 choose = random.Random(0)
@@ -130,7 +130,7 @@ learning_rate = 3e-3
 # %%
 # Train and evaluate
 # ------------------
-# The verbs know the scores and predictions of the task. The baseline is the mean of the stars in training.
+# ``evaluate`` and ``predict`` return the classes of the task. The baseline predicts the mean of the training data.
 
 run = longspan.train(recipe, data=train, run=Path(folder.name, "run"), progress=False)
 scores = run.evaluate(test).scores
@@ -138,7 +138,7 @@ true = np.array([row["stars"] for row in test])
 mean = np.mean([row["stars"] for row in train])
 print(f"longspan: mean error {scores.mean_error:.2f} stars, within one star {scores.within_one:.2f}")
 print(
-    f"the mean: mean error {np.abs(true - mean).mean():.2f} stars, within one star {(np.abs(true - mean) <= 1).mean():.2f}"  # noqa: E501
+    f"baseline: mean error {np.abs(true - mean).mean():.2f} stars, within one star {(np.abs(true - mean) <= 1).mean():.2f}"  # noqa: E501
 )
 print(run.predict(["a very dull film a good film"])[0])
 
@@ -148,16 +148,19 @@ print(run.predict(["a very dull film a good film"])[0])
 
 predicted = np.array([one.stars for one in run.predict([row["text"] for row in test])])
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-left.boxplot([predicted[true == stars] for stars in range(1, 6)], positions=range(1, 6), showfliers=False)
+median = {"color": "tab:blue", "linewidth": 2}
+left.boxplot(
+    [predicted[true == stars] for stars in range(1, 6)], positions=range(1, 6), showfliers=False, medianprops=median
+)
 left.plot([1, 5], [1, 5], color="grey", linestyle=":", label="ideal")
-left.axhline(mean, color="tab:orange", linestyle="--", label="mean of training")
-left.set(xlabel="true stars", ylabel="predicted stars", title="300 new reviews")
+left.axhline(mean, color="tab:orange", linestyle="--", label="baseline")
+left.set(xlabel="true stars", ylabel="predicted stars", title="300 test reviews")
 left.legend()
 values = [each["validation_mean_error"] for each in run.history if "validation_mean_error" in each]
 right.plot(range(1, len(values) + 1), values, marker="o", markersize=4)
-right.set(xlabel="epoch", ylabel="mean error, stars", title="Validation after each epoch", ylim=(0, None))
+right.set(xlabel="epoch", ylabel="mean error, stars", title="Validation", ylim=(0, None))
 plt.show()
 
 # %%
-# Take away: a task is three small dataclasses and a class with five methods; the verbs do the rest.
-# The page :doc:`/adding-a-task` goes on with ``longspan.testing.check_task``, other inputs than text, and two streams.
+# Take away: a task is three small dataclasses and a class with five methods.
+# The page :doc:`/adding-a-task` has ``longspan.testing.check_task``, other inputs than text, and two streams.

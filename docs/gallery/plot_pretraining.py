@@ -1,16 +1,16 @@
 """
-Pretrain on masked words, then start from it
-============================================
+Pretrain on unlabelled text, then fine-tune
+===========================================
 
-Text without labels is cheap. The recipe ``masked-words`` learns which words go together, and ``start_from`` gives that
-to a classifier that has few labels.
+Unlabelled text is cheap. The recipe ``masked-words`` pretrains a model by masked language modelling, and ``start_from``
+fine-tunes it on few labels.
 """
 
 # %%
 # Much text, few labels
 # ---------------------
-# Six subjects have 50 words each. Of the twelve words of a text about eight are of its subject. Where few texts have
-# labels, most words never occur in one of them.
+# Six subjects have 50 words each. About eight of the twelve words of a text are from its subject. With few labelled
+# texts, most words never occur in them.
 
 import random
 import tempfile
@@ -58,10 +58,11 @@ pretrained = longspan.train(
     learning_rate=1e-2,
     progress=False,
 )
-print(pretrained.scores["validation"])
+words = 50 * len(SUBJECTS) + len(OTHER)
+print(f"validation perplexity {pretrained.scores['validation'].perplexity:.0f}, with {words} words")
 
 # %%
-# It fills in a word that is masked. It has learned which words belong to a subject, although no text has a label.
+# It predicts masked words. It has learned which words belong to a subject, although no text has a label.
 
 words = text("music").split()
 words[5] = "<mask>"
@@ -70,10 +71,10 @@ print(" ".join(words))
 print("filled in:", ", ".join(f"{one['token']} {one['probability']:.3f}" for one in filled.masks[0]["tokens"]))
 
 # %%
-# Start from it
-# -------------
-# The same classifier is trained from scratch and from the run, with more and more labels per subject. Sixty more texts
-# choose the epoch for both.
+# Fine-tune
+# ---------
+# The same classifier is trained from scratch and from the pretrained run, with one to eight labels per subject. Sixty
+# more labelled texts are the validation split of both.
 
 amounts = [1, 2, 4, 8]
 accuracies: dict[str, list[float]] = {"from scratch": [], "start_from": []}
@@ -107,14 +108,14 @@ for amount in amounts:
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
 for (name, values), marker in zip(accuracies.items(), "so", strict=True):
     axes.plot(amounts, values, marker=marker, label=name)
-axes.axhline(1 / len(SUBJECTS), color="grey", linestyle=":", label="a guess")
+axes.axhline(1 / len(SUBJECTS), color="grey", linestyle=":", label="chance level")
 axes.set_xscale("log", base=2)
 axes.set_xticks(amounts, amounts)
 axes.set(xlabel="labelled texts per subject", ylabel="accuracy on 360 new texts", ylim=(0, 1.02))
-axes.set_title("3,000 texts without labels help where labels are few")
+axes.set_title("With and without 3,000 unlabelled texts")
 axes.legend(loc="lower right")
 plt.show()
 
 # %%
-# Take away: with few labels, start from a model that has read unlabelled text of the same kind.
-# The page :doc:`/pretraining` says what is taken over, and how to freeze layers.
+# Take away: with few labels, start from a model that is pretrained on unlabelled text of the same kind.
+# The page :doc:`/pretraining` lists the weights that are copied, and how to freeze layers.

@@ -9,7 +9,7 @@ answers questions about longer ones.
 # %%
 # Questions, documents and answers
 # --------------------------------
-# A document says who keeps what where. Each answer is a span: its text and its first character.
+# A document lists places of things. Each answer is a span: its text and its first character.
 
 import random
 import tempfile
@@ -47,7 +47,7 @@ print(train[0]["question"], "|", train[0]["context"])
 # %%
 # Train
 # -----
-# A short convolution lets each token see its neighbours. The question then picks out the right sentence.
+# The recipe has a short convolution, which combines each token with its neighbours.
 
 folder = tempfile.TemporaryDirectory()
 run = longspan.train(
@@ -66,7 +66,7 @@ print(f"validation: exact match {run.scores['validation'].exact_match:.2f}")
 # %%
 # Longer documents
 # ----------------
-# The baseline guesses the place that the document names most often.
+# The baseline answers with the most frequent place in the document.
 
 lengths = [4, 8, 16, 32, 64]
 ours, guessed = [], []
@@ -79,8 +79,8 @@ for facts in lengths:
     print(f"{facts:3} sentences: exact match {ours[-1]:.2f}, most frequent place {guessed[-1]:.2f}")
 
 # %%
-# How far does it carry?
-# ----------------------
+# Exact match by length
+# ---------------------
 
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 axes.axvspan(2, 8, color="tab:green", alpha=0.15, label="lengths in training")
@@ -99,5 +99,5 @@ found = run.predict([{"question": train[0]["question"], "context": train[0]["con
 print(f"{found.answer!r} at character {found.start}, probability {found.probability:.2f}")
 
 # %%
-# Take away: answers come with their place in the document, and documents may be longer than those of training.
-# The page :doc:`/question-answering` has the formats, SQuAD's among them.
+# Take away: an answer has its position in the document, and documents may be longer than in training.
+# The page :doc:`/question-answering` has the formats, including SQuAD.

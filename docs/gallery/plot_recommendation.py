@@ -2,15 +2,15 @@
 Recommend from a click log
 ==========================
 
-A click log has a row for each title that a user was shown: ``user``, ``title``, ``clicked`` and ``time``. The recipe
-``news`` learns which of the titles a user will click next.
+A click log has a row for each title shown to a user: ``user``, ``title``, ``clicked`` and ``time``. The recipe ``news``
+ranks titles by how likely the user clicks them.
 """
 
 # %%
 # A click log
 # -----------
-# Each user likes two of six subjects. A title has two words of its subject, of 25, and two words that mean nothing. So
-# titles about the same subject seldom share a word.
+# Each user likes two of six subjects. A title has two of the 25 words of its subject, and two noise words. Titles about
+# the same subject seldom share a word.
 
 import tempfile
 from pathlib import Path
@@ -42,7 +42,7 @@ print(f"{len(train):,} rows to train on, {len(test):,} to test")
 # %%
 # Train, and fit a baseline
 # -------------------------
-# The splits are in the order of time. Histories are the earlier clicks of a user.
+# The splits are in order of time. A history holds the earlier clicks of a user.
 
 folder = tempfile.TemporaryDirectory()
 run = longspan.train(
@@ -69,7 +69,7 @@ for name, found in scores.items():
 # %%
 # A ranking
 # ---------
-# Candidates come back ranked, each with its score.
+# ``predict`` returns the ranked candidates, each with its score.
 
 history = train[train.user.eq("u0") & train.clicked.eq(1)]
 print("clicked before:", "; ".join(history.title[:5]))
@@ -80,10 +80,10 @@ for item in ranking:
     print(f"{item['score']:6.2f}  {item['title']}")
 
 # %%
-# What the model has learned
-# --------------------------
-# The vectors of two words of the same subject should be more alike than those of two subjects. Nobody told the model
-# which words these are. The figure has the mean cosine of all pairs of two different words.
+# Word embeddings and AUC
+# -----------------------
+# Embeddings of words of the same subject should be similar, although the log does not contain the subjects. The figure
+# has the mean cosine of all pairs of different words.
 
 words = [f"{subject}{number}" for subject in SUBJECTS for number in range(25)]
 tokens = [run.processor.tokenizer(word)["input_ids"][0] for word in words]
@@ -93,21 +93,21 @@ vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 cosines = vectors @ vectors.T
 np.fill_diagonal(cosines, np.nan)
 means = np.nanmean(cosines.reshape(6, 25, 6, 25), axis=(1, 3))
-print(f"same subject {means.diagonal().mean():.2f}, two subjects {means[~np.eye(6, dtype=bool)].mean():.2f}")
+print(f"same subject {means.diagonal().mean():.2f}, different subjects {means[~np.eye(6, dtype=bool)].mean():.2f}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
 picture = left.imshow(means, cmap="RdBu_r", vmin=-0.3, vmax=0.3)
 left.set_xticks(range(6), SUBJECTS, rotation=45)
 left.set_yticks(range(6), SUBJECTS)
-left.set(title="Mean cosine of the vectors of words")
-figure.colorbar(picture, ax=left)
+left.set(title="Similarity of word embeddings")
+figure.colorbar(picture, ax=left, label="mean cosine")
 bars = right.bar(list(scores), [found.auc for found in scores.values()], color=["tab:blue", "grey"])
 right.bar_label(bars, fmt="%.2f")
 right.axhline(0.5, color="black", linestyle=":", label="random order")
-right.set(ylabel="AUC", ylim=(0, 1), title="500 users, their last impression")
+right.set(ylabel="AUC", ylim=(0, 1), title="Last impression of 500 users")
 right.legend()
 plt.show()
 
 # %%
-# Take away: clicks alone teach which words belong together, where TF-IDF sees only words that are equal.
-# On real logs TF-IDF can win, as on Bing news: fit the baselines of :doc:`/recommendation`, too.
+# Take away: a model learns from clicks which words belong together. TF-IDF matches equal words only.
+# On real logs TF-IDF can win: also fit the baselines of :doc:`/recommendation`.

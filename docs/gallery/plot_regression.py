@@ -9,8 +9,8 @@ Cross-validate a regression
 # %%
 # Adverts with a price
 # --------------------
-# A room has a price that depends on the district, and each extra costs more in some districts than in others. A linear
-# model of words cannot express that.
+# The price of a flat depends on its district, and each extra costs more in some districts than in others. A linear
+# model of words cannot express this.
 
 import random
 
@@ -57,12 +57,12 @@ def advert() -> tuple[str, float]:
 
 
 texts, prices = map(list, zip(*(advert() for _ in range(600)), strict=True))
-print(f"{prices[0]:.0f}: {texts[0]}")
+print(f"{prices[0]:.0f} euros: {texts[0]}")
 
 # %%
 # Two estimators, the same folds
 # ------------------------------
-# Keys of the recipe are parameters of the estimator. Targets are standardised inside.
+# Keys of the recipe are parameters of the estimator. It standardises the targets.
 
 longspan_model = LongspanRegressor(
     dim=32, depth=2, dropout=0.0, token_dropout=0.0, num_train_epochs=16, min_steps=0, max_minutes=0, random_state=0
@@ -79,7 +79,7 @@ results = {
 errors = {name: -found["test_score"] for name, found in results.items()}
 for name, found in errors.items():
     print(f"{name:16} mean absolute error {found.mean():5.1f}, by fold {np.round(found, 1)}")
-print(f"the noise alone: {10 * np.sqrt(2 / np.pi):.1f}")
+print(f"lowest possible error, from the noise: {10 * np.sqrt(2 / np.pi):.1f}")
 
 # %%
 # Predicted and true
@@ -95,11 +95,11 @@ for axes, (name, found) in zip(panels, results.items(), strict=True):
         inside = np.array([district in texts[number].split() for number in test])
         axes.scatter(true[inside], predicted[inside], s=10, label=district)
     axes.axline((600, 600), slope=1, color="black", linewidth=0.8)
-    axes.set(title=f"{name}: error {errors[name].mean():.0f}", xlabel="true price")
-panels[0].set_ylabel("predicted price")
+    axes.set(title=f"{name}: mean absolute error {errors[name].mean():.0f}", xlabel="true price, euros")
+panels[0].set_ylabel("predicted price, euros")
 panels[0].legend()
 plt.show()
 
 # %%
-# Take away: estimators of ``longspan.sklearn`` go where those of scikit-learn go, so that a baseline is one line.
-# Where prices add up word by word, ridge would be as good. The guide :doc:`/guides/scikit-learn` has more.
+# Take away: estimators of ``longspan.sklearn`` work wherever those of scikit-learn do, so a baseline is one line.
+# Where prices add up word by word, a linear model is enough. The guide :doc:`/guides/scikit-learn` has more.

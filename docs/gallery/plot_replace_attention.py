@@ -2,8 +2,8 @@
 Replace attention in a PyTorch model
 ====================================
 
-Mixers are PyTorch modules of inputs (batch, positions, width), so they fit where self-attention was. Here a classifier
-of digits reads images patch by patch.
+Mixers are PyTorch modules that map (batch, positions, width) to the same shape, as self-attention does. Here they
+classify images of digits as sequences of patches.
 """
 
 # %%
@@ -37,10 +37,10 @@ train_x, train_y = patches(x_train), torch.tensor(y_train)
 test_x, test_y = patches(x_test), torch.tensor(y_test)
 
 # %%
-# A model with a part to replace
-# ------------------------------
-# ``attention`` is the only part that moves information between positions. PyTorch's needs a wrapper, as it takes
-# queries, keys and values.
+# A model with interchangeable attention
+# --------------------------------------
+# ``attention`` is the only part that moves information between positions. ``nn.MultiheadAttention`` needs a wrapper,
+# because it takes queries, keys and values.
 
 
 class SelfAttention(nn.Module):
@@ -133,6 +133,6 @@ right.legend()
 plt.show()
 
 # %%
-# Take away: a mixer replaces self-attention in a line, and masks of padding go in as ``mask``, True at real tokens.
-# With 16 tokens speed is no reason for it: see :doc:`/auto_gallery/plot_cost`. The guide
-# :doc:`/guides/replacing-attention` has more.
+# Take away: a mixer replaces self-attention in one line. ``mask`` is True at real tokens.
+# 16 tokens are too few for a gain in speed: see :doc:`/auto_gallery/plot_cost`. The guide
+# :doc:`/guides/replacing-attention` has masks, packing and weights.

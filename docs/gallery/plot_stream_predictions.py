@@ -2,14 +2,14 @@
 Predict for a large file in constant memory
 ===========================================
 
-``predict`` takes an iterator and returns one. It reads a limited number of rows ahead, so a file may be larger than the
+``predict`` takes an iterator and returns one. It reads a limited number of rows ahead, so a file may be larger than
 memory.
 """
 
 # %%
 # A model
 # -------
-# A small classifier of generated tickets, trained in seconds.
+# A small classifier for generated tickets.
 
 import csv
 import random
@@ -83,7 +83,7 @@ def rows(path: Path) -> Iterator[dict[str, str]]:
 # %%
 # Predict, row by row
 # -------------------
-# Predictions come in the order of the rows. We write each to a file, and look at the memory and at the rows read ahead.
+# Predictions are in the order of the rows. We write each to a file, and record memory and the rows read ahead.
 
 process = psutil.Process()
 done, ahead, streamed = [], [], []
@@ -100,7 +100,7 @@ print(f"{number:,} predictions, {number / seconds:,.0f} per second")
 print(f"at most {max(ahead):,} rows read ahead, {max(streamed):.0f} MiB more than before")
 
 # %%
-# The same with lists, as people often begin: all rows are read first, and all predictions are kept.
+# The same with lists: all rows are read first, and all predictions are kept.
 
 kept, listed = [], []
 before = process.memory_info().rss
@@ -121,11 +121,12 @@ left.set(xlabel="predictions", ylabel="rows read ahead", title="Rows in memory",
 left.legend()
 right.plot(done, streamed, label="iterator")
 right.plot(done, listed, color="grey", label="lists")
-right.set(xlabel="predictions", ylabel="MiB more than before", title="Memory of the process", ylim=(0, None))
+right.set(
+    xlabel="predictions", ylabel="MiB more than before", title="Memory of the process", ylim=(-0.05 * max(listed), None)
+)
 right.legend()
 plt.show()
 
 # %%
-# Take away: give ``predict`` an iterator, and write what it yields. A row that cannot be read has an ``error`` in
-# place.
-# On the command line ``longspan predict RUN FILE`` does the same: see :doc:`/tour`.
+# Take away: pass an iterator to ``predict``, and write what it yields. A row that cannot be read has an ``error``
+# instead of a prediction. ``longspan predict RUN FILE`` does the same: see :doc:`/tour`.

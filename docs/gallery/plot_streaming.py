@@ -2,14 +2,15 @@
 Stream tokens with a constant state
 ===================================
 
-A causal mixer can read a text token by token. Its outputs are those of the full pass, and its state does not grow.
+A causal mixer can read a text token by token. Its outputs equal those of one full pass. With a linear mixer, the state
+has a constant size.
 """
 
 # %%
 # One token at a time
 # -------------------
-# ``init_state`` returns the state before the first token, and ``step`` takes it further. We compare the outputs with
-# those of the whole text at once.
+# ``init_state`` returns the state before the first token. ``step`` returns outputs and the next state. We compare the
+# outputs with those of one full pass.
 
 import time
 
@@ -31,10 +32,10 @@ with torch.no_grad():
             y, state = mixer.step(token, state)
             outputs.append(y)
         difference = (torch.cat(outputs, 1) - whole).abs().max()
-        print(f"{name:13} largest difference {float(difference):.0e}, state of {mixer.state_size(400):,} numbers")
+        print(f"{name:13} largest difference {float(difference):.0e}, {mixer.state_size(400):,} elements in the state")
 
 # %%
-# Segments of any length give the same, too, so a long text need not fit into memory:
+# Segments of any length give the same outputs, so a long text need not fit into memory:
 
 mixer = mixers.build("delta", dim=32, causal=True).eval()
 with torch.no_grad():
@@ -47,8 +48,8 @@ with torch.no_grad():
 # %%
 # State and time by position
 # --------------------------
-# Softmax attention must keep all keys and values. ``state_size`` says how many numbers that is. Time is that of a token
-# after a text of the given length.
+# Softmax attention keeps all keys and values. ``state_size`` returns the number of elements. The time is that of one
+# token after a text of the given length.
 
 positions = [2**power for power in range(5, 15)]
 kinds = ["additive", "delta", "softmax"]
@@ -76,12 +77,11 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrain
 for name, marker in zip(kinds, "os^", strict=True):
     left.loglog(positions, sizes[name], marker=marker, markersize=4, label=name)
     right.semilogx(positions, times[name], marker=marker, markersize=4, label=name)
-left.set(xlabel="tokens read so far", ylabel="numbers in the state", title="State")
+left.set(xlabel="tokens read so far", ylabel="elements in the state", title="State")
 right.set(xlabel="tokens read so far", ylabel="microseconds for the next token", title="Time", ylim=(0, None))
 left.legend()
 plt.show()
 
 # %%
-# Take away: with a linear mixer the next token costs the same after a word and after a book.
-# The page :doc:`/reference/generated/mechanisms` says what each state holds, and :doc:`/guides/streaming` how to use
-# it.
+# Take away: with a linear mixer, the next token costs the same after a word and after a book.
+# The guide :doc:`/guides/streaming` has states in models and in trained language models.

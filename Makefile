@@ -42,6 +42,7 @@ $(VENV)/.docs: $(VENV)/.installed
 # Builds the site in docs/_build/html, offline, with warnings as errors, and checks its links. Only scripts of the gallery
 # that changed run again.
 docs: $(VENV)/.docs
+	$(BIN)/python docs/results.py
 	$(BIN)/python docs/mechanisms.py > docs/mechanisms.md.new
 	mv docs/mechanisms.md.new docs/mechanisms.md
 	$(BIN)/python docs/architecture.py

@@ -76,7 +76,7 @@ def checked(value: Any, keys: dict[str, tuple[type, ...]], where: str) -> dict[s
         kind = type(value[key])
         if kind not in keys[key]:
             wanted = " or ".join("null" if one is type(None) else one.__name__ for one in keys[key])
-            raise ResultsError(f"{where} has a {kind.__name__} as '{key}', where {wanted} is expected.")
+            raise ResultsError(f"{where} has '{key}' of the type {kind.__name__}, where {wanted} is expected.")
     return value
 
 

@@ -252,7 +252,7 @@ def _costs(name: str) -> list[str]:
         forms.append(("causal", mixers.build(name, WIDTH, causal=True)))
     rows = [["positions", *(f"{form}: operations" for form, _ in forms)]]
     streams = mixers.describe(name).streaming
-    rows[0] += ["numbers in the state"] if streams else []
+    rows[0] += ["elements in the state"] if streams else []
     for length in LENGTHS:
         row = [f"{length:,}", *(_count(mixer.operations(length)) for _, mixer in forms)]
         rows.append([*row, *([_count(forms[-1][1].state_size(length))] if streams else [])])
@@ -292,7 +292,8 @@ def _mechanism(name: str, formulas: list[list[str]]) -> None:
         lines += [f"{escaped(words[0].upper() + words[1:])}:", "", ".. math::", "", f"   {formula}", ""]
     lines += [
         *_title("Which inputs an output depends on", "-"),
-        "Size of the derivative of each output by each input, for random weights, relative to the largest one.",
+        "Norm of the derivative of each output with respect to each input, with random weights, relative to the",
+        "largest one.",
         "",
     ]
     for theme in ("light", "dark"):
@@ -358,8 +359,8 @@ def _mechanisms() -> None:
     ]
     lines = [
         *_title("Mechanisms"),
-        "Each mechanism has a page with equations, cost, source, and a figure of which inputs an output depends on.",
-        ":doc:`/mechanisms` has all docstrings on one page. :doc:`/guides/choosing-a-mixer` helps to choose.",
+        "Each mechanism has a page with equations, cost, source, and a figure of the inputs that an output depends on.",
+        ":doc:`All docstrings on one page </mechanisms>`. :doc:`/guides/choosing-a-mixer` has recommendations.",
         "",
         *_table([["mixer", "what it is", "causal", "streaming", "context", "packing"], *rows]),
         ".. toctree::",

@@ -39,8 +39,8 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
-# Builds the site in docs/_build/html, offline, with warnings as errors, and checks its links. Only scripts of the gallery
-# that changed run again.
+# Builds the site in docs/_build/html, offline, with warnings as errors, and checks its links and pages. Only scripts of
+# the gallery that changed run again.
 docs: $(VENV)/.docs
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/mechanisms.py > docs/mechanisms.md.new
@@ -48,6 +48,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python docs/architecture.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python docs/links.py docs/_build/html
+	BUILT_SITE=docs/_build/html $(BIN)/python -m pytest -q tests/test_site.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info docs/_build docs/auto_gallery docs/reference/generated

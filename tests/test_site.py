@@ -132,6 +132,12 @@ def test_the_commands_of_a_guide_have_the_keys_they_name(guide: str) -> None:
                 recipes.load(given.recipe, given.overrides).require_data()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_the_recipes_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"longspan (?:train|compare) ([a-z][a-z0-9-]*)(?=[\s`])", page.read_text(encoding="utf-8"))
+    assert {*named} <= {*recipes.names()}
+
+
 def test_every_script_of_the_gallery_is_in_its_index() -> None:
     """The index that sphinx-gallery makes has every script whose name begins with `plot_`, and no other file."""
     assert GALLERY

@@ -203,7 +203,7 @@ def _tasks() -> None:
         lines += _keys(task)
         _write(GENERATED / "tasks" / f"{name}.rst", lines)
     rows = [
-        [f":ref:`{entry['name']} <recipe-{entry['name']}>`", f"``{entry['task']}``", escaped(entry["description"])]
+        [f":ref:`{entry['name']} <recipe-{entry['name']}>`", escaped(entry["description"]), f"``{entry['task']}``"]
         for entry in entries
     ]
     assert {entry["name"] for entry in entries} == {*recipes.names()}
@@ -212,7 +212,7 @@ def _tasks() -> None:
         "A recipe is a complete run as a TOML file that holds only what differs from the defaults. ``longspan recipes``",  # noqa: E501
         "lists all of them. ``longspan train RECIPE key=value`` overrides any key. The page of a task explains every key.",  # noqa: E501
         "",
-        *_table([["recipe", "task", "what it is for"], *rows]),
+        *_table([["recipe", "what it is for", "task"], *rows]),
         ".. toctree::",
         "   :caption: Tasks",
         "   :maxdepth: 1",

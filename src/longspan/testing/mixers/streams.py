@@ -113,7 +113,7 @@ def states_of_other_rows_are_refused(subject: Subject) -> None:
     """A state of more or fewer rows than the input is refused in a sentence."""
     mixer = subject.build()
     for rows in (1, 3):
-        refused(UserError, "as many rows", functools.partial(mixer.step, subject.inputs(2, 1), mixer.init_state(rows)))
+        refused(UserError, "rows", functools.partial(mixer.step, subject.inputs(2, 1), mixer.init_state(rows)))
 
 
 def states_need_a_causal_mixer(subject: Subject) -> None:

@@ -1,12 +1,13 @@
 """Tools of others with exports for the Hub and with run folders: lm_eval, sentence-transformers and trl themselves.
 
-Each runs in a process of its own. With an export nothing imports longspan there but transformers, when it loads the
-model; with a run folder the process begins with `import longspan.models`.
+Each runs in a process of its own, first with an export, where nothing imports longspan but transformers when it loads
+the model, then with a run folder after `import longspan.models`.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,20 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.verbs.runs import load_run
 
 TEXT = "The first text. A second, somewhat longer one. "
-EXPORT, RUN = "an export for the Hub", "a run folder"
-both = pytest.mark.parametrize("kind", [EXPORT, RUN])
-#: The last line of each process.
-_DONE = 'print("\\n" + json.dumps(found))'
+_PROCESS = """\
+import json, sys
+
+every = []
+for name, trust in FOLDERS:
+    if trust:
+        assert "longspan" not in sys.modules
+    else:
+        import longspan.models
+    namespace = {"name": name, "trust": trust, "sys": sys}
+    exec(CODE, namespace)
+    every.append(namespace["found"])
+print("\\n" + json.dumps(every))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +47,22 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(export(run, tmp_path_factory.mktemp("exports") / "exported", format="hub").folder)
 
 
-def found_by(code: str, kind: str, folder: Path) -> Any:
-    """Return `found` as `code` leaves it, which loads `name`, and says `trust` where transformers asks for that."""
-    first = "import longspan.models" if kind == RUN else 'assert "longspan" not in sys.modules'
-    lines = ["import json, sys", f"name, trust = {str(folder)!r}, {kind == EXPORT}", first, code, _DONE]
-    ended = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], cwd=folder.parent, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def found_by(run: Path, exported: Path) -> Callable[[str], Any]:
+    """A function that runs `code` with an export and with a run folder, and returns what it leaves as `found` for each.
+
+    The code loads `name`, and says `trust` where transformers asks for that.
+    """
+
+    def found(code: str) -> Any:
+        lines = [f"FOLDERS, CODE = {[(str(exported), True), (str(run), False)]!r}, {code!r}", _PROCESS]
+        ended = subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)], cwd=run.parent, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return found
 
 
 _LM_EVAL = """\
@@ -77,8 +95,7 @@ found["said"] = [sample["filtered_resps"][0] for sample in done["samples"]["cont
 """
 
 
-@both
-def test_lm_eval_scores_a_language_model(kind: str, run: Path, exported: Path, tmp_path: Path) -> None:
+def test_lm_eval_scores_a_language_model(found_by: Callable[[str], Any], run: Path, tmp_path: Path) -> None:
     pytest.importorskip("lm_eval")
     rows = [
         {"text": "The first text.", "question": "The first", "choices": [" text", " zzz"], "answer": 0},
@@ -88,7 +105,7 @@ def test_lm_eval_scores_a_language_model(kind: str, run: Path, exported: Path, t
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     scores = ["byte_perplexity", "acc", "exact_match"]
     code = f"DATA, SCORES = {str(data)!r}, {scores!r}\n{_LM_EVAL}"
-    found = found_by(code, kind, exported if kind == EXPORT else run)
+    every = found_by(code)
     loaded = load_run(run)
     tokenizer = tokenizer_of(loaded.processor)
     nats, octets = 0.0, 0
@@ -98,9 +115,11 @@ def test_lm_eval_scores_a_language_model(kind: str, run: Path, exported: Path, t
             losses = loaded.model(ids, labels=ids).losses
         assert losses is not None
         nats, octets = nats + float(losses.sum()), octets + len(str(row["text"]).encode())
-    assert found["likelihood"] == [pytest.approx(float(torch.tensor(nats / octets).exp()), rel=1e-3)]
-    assert 0 <= found["choice"][0] <= 1
-    assert all(isinstance(said, str) for said in found["said"])
+    assert len(every) == 2
+    for found in every:
+        assert found["likelihood"] == [pytest.approx(float(torch.tensor(nats / octets).exp()), rel=1e-3)]
+        assert 0 <= found["choice"][0] <= 1
+        assert all(isinstance(said, str) for said in found["said"])
 
 
 _SENTENCES = """\
@@ -117,30 +136,30 @@ found = [model.encode(TEXTS).tolist() for model in (mean, usual)]
 """
 
 
-@both
-def test_sentence_transformers_pools_what_a_model_says(kind: str, run: Path, exported: Path) -> None:
+def test_sentence_transformers_pools_what_a_model_says(found_by: Callable[[str], Any], run: Path) -> None:
     pytest.importorskip("sentence_transformers")
     texts = ["The first text.", "A second, somewhat longer one."]
-    mean, usual = found_by(f"TEXTS = {texts}\n{_SENTENCES}", kind, exported if kind == EXPORT else run)
+    every = found_by(f"TEXTS = {texts}\n{_SENTENCES}")
+    assert len(every) == 2
     model, tokenizer = LongspanModel.from_pretrained(run).eval(), tokenizer_of(load_run(run).processor)
     for number, text in enumerate(texts):
         with torch.no_grad():
             said = model(torch.tensor([tokenizer.encode(text)])).last_hidden_state[0]
         # By default, sentence-transformers takes the last token of causal language models.
-        for found, expected in ((mean, said.mean(0)), (usual, said[-1])):
-            torch.testing.assert_close(torch.tensor(found[number]), expected, rtol=1e-4, atol=1e-5)
+        for mean, usual in every:
+            for found, expected in ((mean, said.mean(0)), (usual, said[-1])):
+                torch.testing.assert_close(torch.tensor(found[number]), expected, rtol=1e-4, atol=1e-5)
 
 
 _SFT = """\
-import math
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
 if trust:
     assert "longspan" not in sys.modules
 arguments = SFTConfig(
-    "OUT", max_steps=6, learning_rate=1e-2, per_device_train_batch_size=4, report_to="none", use_cpu=True, bf16=False,
-    logging_steps=1, save_strategy="no", disable_tqdm=True, trust_remote_code=trust,
+    f"{FOLDER}/out", max_steps=6, learning_rate=1e-2, per_device_train_batch_size=4, report_to="none", use_cpu=True,
+    bf16=False, logging_steps=1, save_strategy="no", disable_tqdm=True, trust_remote_code=trust,
 )
 if trust:
     model = name
@@ -149,20 +168,16 @@ else:
     model = AutoModelForCausalLM.from_pretrained(name)
 trainer = SFTTrainer(model, args=arguments, train_dataset=Dataset.from_dict({"text": [TEXT] * 24}))
 trainer.train()
-trainer.save_model("SAVED")
+trainer.save_model(f"{FOLDER}/{'export' if trust else 'run'}")
 found = [row["loss"] for row in trainer.state.log_history if "loss" in row]
 """
 
 
-@both
-def test_trl_trains_a_language_model(kind: str, run: Path, exported: Path, tmp_path: Path) -> None:
+def test_trl_trains_a_language_model(found_by: Callable[[str], Any], run: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
-    saved = tmp_path / "saved"
-    code = f"TEXT = {TEXT!r}\n{_SFT}".replace('"OUT"', repr(str(tmp_path / "out"))).replace('"SAVED"', repr(str(saved)))
-    losses = found_by(code, kind, exported if kind == EXPORT else run)
-    assert len(losses) == 6
-    assert losses[-1] < losses[0]
-    model = LongspanModel.from_pretrained(saved)
-    before = LongspanModel.from_pretrained(run)
-    changed = [name for name, one in model.named_parameters() if not torch.equal(one, before.get_parameter(name))]
-    assert changed
+    code = f"TEXT, FOLDER = {TEXT!r}, {str(tmp_path)!r}\n{_SFT}"
+    for losses, folder in zip(found_by(code), ("export", "run"), strict=True):
+        assert len(losses) == 6
+        assert losses[-1] < losses[0]
+        model, before = (LongspanModel.from_pretrained(each) for each in (tmp_path / folder, run))
+        assert any(not torch.equal(one, before.get_parameter(name)) for name, one in model.named_parameters())

@@ -45,6 +45,15 @@ def test_rates_depend_on_the_input_and_are_never_negative() -> None:
     assert rates[:, 1:].ne(rates[:, :1]).any()
 
 
+@pytest.mark.parametrize("name", ["delta", "gated_linear"])
+def test_both_directions_start_with_the_same_time_constants(name: str) -> None:
+    """Known failure: one direction had the fast heads, the other the slow ones."""
+    forgetting = mixers.build(name, 16, heads=8).get_submodule("forgetting")
+    forward, backward = forgetting(torch.zeros(1, 1, 16), None)[0, 0].chunk(2)
+    torch.testing.assert_close(forward, first_rates(4).float())
+    torch.testing.assert_close(backward, forward)
+
+
 @every_mixer
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("causal", [True, False])

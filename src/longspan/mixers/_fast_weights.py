@@ -53,7 +53,14 @@ class FastWeights(Mixer):
         self.scale = nn.Parameter(torch.ones(self.width))
         # Either direction forgets what it has read.
         self.forgetting = Forgetting(
-            self.NAME, dim, heads, decay, causal=True, channels=self.width if channels else 1, rank=rank
+            self.NAME,
+            dim,
+            heads,
+            decay,
+            causal=True,
+            channels=self.width if channels else 1,
+            rank=rank,
+            directions=1 if causal else 2,
         )
 
     @abstractmethod

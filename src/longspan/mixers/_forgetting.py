@@ -32,13 +32,23 @@ class Forgetting(nn.Module):
         causal: whether the mixer is causal.
         channels: how many channels of each head forget by themselves; their time constants are those of all heads else.
         rank: rank of w, where that is less than full.
+        directions: number of equal groups of heads, each with time constants over the whole range.
 
     Raises:
         UserError: for an unknown kind, or one other than "none" without causal=True.
     """
 
     def __init__(
-        self, mixer: str, dim: int, heads: int, kind: str, *, causal: bool, channels: int = 1, rank: int | None = None
+        self,
+        mixer: str,
+        dim: int,
+        heads: int,
+        kind: str,
+        *,
+        causal: bool,
+        channels: int = 1,
+        rank: int | None = None,
+        directions: int = 1,
     ) -> None:
         super().__init__()
         check_choice(f"{mixer} forget", kind, KINDS)
@@ -46,7 +56,7 @@ class Forgetting(nn.Module):
             raise UserError(
                 f"{mixer} expected causal=True to forget, got forget={kind!r} with causal=False; set one or the other."
             )
-        self.heads, self.channels = heads, channels
+        self.heads, self.channels, self.directions = heads, channels, directions
         self.kind = kind
         if kind in ("learned", "input"):
             # The inverse of softplus.
@@ -80,11 +90,12 @@ class Forgetting(nn.Module):
 
     def _first(self, device: torch.device | None = None) -> Tensor:
         if self.channels == 1:
-            return first_rates(self.heads, device)
+            return first_rates(self.heads // self.directions, device).repeat(self.directions)
         return first_rates(self.channels, device).repeat(self.heads)
 
 
 def first_rates(heads: int, device: torch.device | None = None) -> Tensor:
     """Return 1/τ of each head, in float64; a single head has the mean of the logarithms."""
-    spread = torch.linspace(0, 1, heads, dtype=torch.float64, device=device) if heads > 1 else torch.tensor([0.5])
-    return torch.exp(-math.log(SHORTEST) - spread.to(device) * math.log(LONGEST / SHORTEST))
+    ends = (0.0, 1.0) if heads > 1 else (0.5, 0.5)
+    spread = torch.linspace(*ends, heads, dtype=torch.float64, device=device)
+    return torch.exp(-math.log(SHORTEST) - spread * math.log(LONGEST / SHORTEST))

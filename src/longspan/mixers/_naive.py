@@ -65,9 +65,9 @@ def rate_at(forgetting: Forgetting, x: Tensor) -> Tensor:
     if forgetting.kind == "none":
         return x.new_zeros(heads * channels)
     if forgetting.kind == "fixed":
-        spread, copies = (channels, heads) if channels > 1 else (heads, 1)
+        spread, copies = (channels, heads) if channels > 1 else (heads // forgetting.directions, forgetting.directions)
         places = [i / (spread - 1) for i in range(spread)] if spread > 1 else [0.5]
-        return torch.tensor([1 / (2 * 2048**place) for place in places] * copies).to(x)
+        return torch.tensor([1 / (2 * 2048**place) for place in places] * copies, dtype=torch.float64).to(x)
     change = forgetting.input(x) if forgetting.kind == "input" else 0
     # log(1 + exp(s)).
     return torch.logaddexp(x.new_zeros(heads * channels), forgetting.slope + change)

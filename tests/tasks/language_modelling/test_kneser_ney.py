@@ -1,16 +1,15 @@
-"""Kneser-Ney counts on arrays, against the formula written out with dictionaries."""
+"""Kneser-Ney counts in tables, against the formula written out with dictionaries."""
 
 from collections import Counter, defaultdict
-from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 
 from longspan import recipes
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
-from longspan.tasks.language_modelling.baselines.ngram import HIGHEST
+from longspan.tasks.language_modelling.counting import HIGHEST, Counts, losses
 from longspan.verbs import fitting
 
 END, VOCABULARY = 2, 9
@@ -72,33 +71,53 @@ def documents(seed=0):
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_it_is_the_formula(order):
     training, held_out = documents(), documents(seed=1)
-    model = KneserNey(training, end=END, vocab_size=VOCABULARY)
-    found = next(islice(model.probabilities(held_out), order - 1, None))
+    model = Counts(training, end=END, vocab_size=VOCABULARY).model(order)
+    found = losses(model, held_out, np.array([len(document) + 1 for document in held_out]), END)
     reference = written_out([tuple(document.tolist()) for document in training], order)
     rows = [[*document.tolist(), END] for document in held_out]
-    wanted = [reference(row[i], row[:i]) for row in rows for i in range(len(row))]
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    wanted = [-np.log(reference(row[i], row[:i])) for row in rows for i in range(len(row))]
+    # Tables and sums in float32.
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("most", [None, 12])
 @pytest.mark.parametrize("training", [documents(), documents()[1:3], [np.array([3, 3, 3])]])
-def test_probabilities_add_up_to_one(training):
-    model = KneserNey(training, end=END, vocab_size=VOCABULARY)
-    for history in ([], [3], [3, 3, 4, 3], [5, 8, 3, 3], [8, 8, 8]):
-        totals = np.zeros(6)
-        for token in range(VOCABULARY):
-            following = history if token == END else [*history, token]
-            for order, found in enumerate(islice(model.probabilities([np.array(following, int)]), 6)):
-                assert found.min() > 0
-                totals[order] += found[len(history)]
-        np.testing.assert_allclose(totals, 1, rtol=1e-12)
+def test_probabilities_add_up_to_one(training, most):
+    counts = Counts(training, end=END, vocab_size=VOCABULARY)
+    ids = torch.tensor([END, 3, 3, 4, 3, 5, 8, 3, 3, 8, 8, 8])
+    for order in range(1, 7):
+        model = counts.model(order, most)
+        contexts = model.contexts(ids[None])[0]
+        each = torch.stack([model.probabilities(contexts, torch.full((12,), token)) for token in range(VOCABULARY)], 1)
+        assert each.min() > 0
+        torch.testing.assert_close(each.sum(1), torch.ones(12))
+        # One sum is over tables, the other over tokens.
+        torch.testing.assert_close(model.distributions(contexts), each)
 
 
 def test_n_grams_are_counted_once_however_often_asked():
-    model = KneserNey([np.array([3, 4, 3, 4])], end=END, vocab_size=VOCABULARY)
-    first, second = (list(islice(model.probabilities([np.array([3, 4])]), 3)) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    # [3] [4] [end]; [end 3] [3 4] [4 3] [4 end]; ...
-    assert [model.parameters(order) for order in (1, 2)] == [3, 7]
+    counts = Counts([np.array([3, 4, 3, 4])], end=END, vocab_size=VOCABULARY)
+    # [end 3] [3 4] [4 3] [4 end]; [end 3 4] [3 4 3] [4 3 4] [3 4 end]
+    assert [counts.model(order).sizes for order in (2, 1, 3)] == [(4,), (), (4, 4)]
+
+
+def test_rare_n_grams_are_left_out_first():
+    training = documents()
+    counts = Counts(training, end=END, vocab_size=VOCABULARY)
+    whole, small = counts.model(4), counts.model(4, 30)
+    assert sum(small.sizes) <= 30 < sum(whole.sizes)
+    scored = np.array([len(document) + 1 for document in training])
+    assert losses(whole, training, scored, END).mean() < losses(small, training, scored, END).mean()
+
+
+def test_contexts_of_part_of_a_row_are_those_of_the_whole():
+    model = Counts(documents(), end=END, vocab_size=VOCABULARY).model(4)
+    ids = torch.tensor([[END, *documents()[0][:9].tolist()]])
+    whole = model.contexts(ids)
+    for start in (3, 5):
+        torch.testing.assert_close(
+            model.contexts(ids[:, start - model.before + 1 :])[:, model.before - 1 :], whole[:, start:]
+        )
 
 
 def recipe_of_text(tmp_path, *overrides):
@@ -119,13 +138,9 @@ def test_the_baseline_scores_what_runs_score(tmp_path):
     prepared = recipe.task.prepare(recipe)
     (training,), (validation,) = (prepared.splits[name]["input_ids"][:] for name in ("train", "validation"))
     end, size = tokenizer_of(prepared.processor).eos_token_id, len(tokenizer_of(prepared.processor))
-    model = KneserNey([np.array(training)], end=end, vocab_size=size)
-    (losses,) = islice(
-        (-np.log(each) for each in model.probabilities([np.array(validation[:100])])),
-        found.chosen["order"] - 1,
-        found.chosen["order"],
-    )
-    assert found.scores["validation"].loss == pytest.approx(losses[:100].mean(), rel=1e-12)
+    model = Counts([np.array(training)], end=end, vocab_size=size).model(found.chosen["order"])
+    expected = losses(model, [np.array(validation)], np.array([100]), end).mean()
+    assert found.scores["validation"].loss == pytest.approx(expected, rel=1e-6)
 
 
 def test_without_a_validation_split_there_is_no_order_to_choose(tmp_path):

@@ -1,4 +1,4 @@
-"""Counting the n-grams of documents for `longspan.models.wide.kneser_ney.KneserNey`: `Counts`."""
+"""Counting the n-grams of documents for `longspan.models.wide.kneser_ney.KneserNey`: `Counts` and `best_model`."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ import torch
 
 from longspan.models.wide.kneser_ney import KneserNey
 
+#: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
+HIGHEST = 8
 #: Discounts of counts 1, 2 and more where the counts of counts give none, as in KenLM.
 _USUAL = np.array([0.0, 0.5, 1.0, 1.5])
 
@@ -31,43 +33,51 @@ class _Level:
 
 
 class Counts:
-    """How often documents have each n-gram, of every order up to a highest one.
+    """How often documents have each n-gram. Each order is counted when a model first asks for it.
 
     Args:
         documents: Token ids of each document, `(n,)`, without ends.
         end: The token around documents, which is the last target of each.
         vocab_size: Number of token ids.
-        highest: The highest order.
     """
 
-    def __init__(self, documents: Sequence[np.ndarray], *, end: int, vocab_size: int, highest: int) -> None:
+    def __init__(self, documents: Sequence[np.ndarray], *, end: int, vocab_size: int) -> None:
         self.vocab_size = vocab_size
-        tokens = np.concatenate([np.concatenate([[end], each, [end]]) for each in documents]).astype(np.int64)
-        depth = np.concatenate([np.arange(len(each) + 2) for each in documents])
+        self._tokens = np.concatenate([np.concatenate([[end], each, [end]]) for each in documents]).astype(np.int64)
+        #: How many tokens of its document come before each; 0 is the end that begins it, which is no target.
+        self._depth = np.concatenate([np.arange(len(each) + 2) for each in documents])
         self._levels: list[_Level] = []
-        numbers, above, last = tokens, np.zeros(vocab_size, np.int64), np.arange(vocab_size)
-        occurrences = np.bincount(tokens[depth > 0], minlength=vocab_size)
-        for order in range(1, highest + 1):
-            where = np.flatnonzero(depth >= order)
-            keys = numbers[where - 1] * vocab_size + tokens[where]
-            longer, first, inverse, times = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-            # What each longer n-gram is without its first token.
-            preceded = np.bincount(numbers[where[first]], minlength=len(last))
-            begins = np.zeros(len(last), bool)
-            if order > 1:
-                # What begins a document is preceded by nothing.
-                begins[numbers[depth == order - 1]] = True
-            below = np.where(begins, occurrences, preceded)
-            self._levels.append(_Level(above, last, occurrences, below))
-            numbers = np.full(len(tokens), -1)
-            numbers[where] = inverse
-            above, last, occurrences = longer // vocab_size, longer % vocab_size, times
+        # Of the order to come: the number of each position's n-gram; what each goes on from, its last token and how
+        # often it occurs.
+        self._numbers = self._tokens
+        self._above, self._last = np.zeros(vocab_size, np.int64), np.arange(vocab_size)
+        self._occurrences = np.bincount(self._tokens[self._depth > 0], minlength=vocab_size)
+
+    def _count(self) -> None:
+        """Count one order more."""
+        order, tokens, depth, numbers = len(self._levels) + 1, self._tokens, self._depth, self._numbers
+        where = np.flatnonzero(depth >= order)
+        keys = numbers[where - 1] * self.vocab_size + tokens[where]
+        longer, first, inverse, times = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        # What each longer n-gram is without its first token.
+        preceded = np.bincount(numbers[where[first]], minlength=len(self._last))
+        begins = np.zeros(len(self._last), bool)
+        if order > 1:
+            # What begins a document is preceded by nothing.
+            begins[numbers[depth == order - 1]] = True
+        below = np.where(begins, self._occurrences, preceded)
+        self._levels.append(_Level(self._above, self._last, self._occurrences, below))
+        self._numbers = np.full(len(tokens), -1)
+        self._numbers[where] = inverse
+        self._above, self._last, self._occurrences = longer // self.vocab_size, longer % self.vocab_size, times
 
     def model(self, order: int, most: int | None = None) -> KneserNey:
         """Return the tables of a model of this order with at most `most` n-grams of two tokens and more.
 
         Rare n-grams are left out, the longest first: their discounted counts go to the shorter ones.
         """
+        while len(self._levels) < order:
+            self._count()
         levels = self._levels[:order]
         kept = _kept(levels, most)
         model = KneserNey(self.vocab_size, [int(each.sum()) for each in kept[1:]])
@@ -125,3 +135,37 @@ def _discounts(counts: np.ndarray) -> np.ndarray:
             # Of few n-grams the formula can give less than nothing.
             found[count] = discount if 0 < discount < count else _USUAL[count]
     return found
+
+
+def best_model(
+    counts: Counts, documents: Sequence[np.ndarray], scored: np.ndarray, end: int, most: int | None = None
+) -> KneserNey:
+    """Return the model with at most `most` n-grams whose order has the lowest loss on documents held out.
+
+    The order is raised as long as that loss falls, to `HIGHEST` at most; the rest is as in `losses`.
+    """
+    best, lowest = counts.model(1, most), np.inf
+    for order in range(1, HIGHEST + 1):
+        model = counts.model(order, most)
+        loss = losses(model, documents, scored, end).mean()
+        if loss > lowest:
+            break
+        best, lowest = model, loss
+    return best
+
+
+def losses(model: KneserNey, documents: Sequence[np.ndarray], scored: np.ndarray, end: int) -> np.ndarray:
+    """Return the losses in nats of the first `scored` `(d,)` targets of documents, one document after the other.
+
+    Args:
+        model: What predicts them.
+        documents: Token ids of each document, `(n,)`, without ends.
+        scored: How many targets of each count: its n tokens and its end, from the first one on.
+        end: The token around documents.
+    """
+    found = [np.zeros(0, np.float32)]
+    for document, count in zip(documents, scored, strict=True):
+        if count:
+            row = torch.from_numpy(np.concatenate([[end], document, [end]])[: count + 1].astype(np.int64))
+            found.append(-model.probabilities(model.contexts(row[None, :-1]), row[None, 1:])[0].log().numpy())
+    return np.concatenate(found)

@@ -1,24 +1,16 @@
 """Counting n-grams of the recipe's own tokens: `Ngram`."""
 
-import itertools
-from collections.abc import Iterator
-
-import numpy as np
 from datasets import Dataset
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
+from longspan.models.wide.kneser_ney import KneserNey
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.excerpts import excerpt
-from longspan.tasks.language_modelling.baselines._kneser_ney import KneserNey
+from longspan.tasks.language_modelling.counting import Counts, best_model, losses
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
-from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.options import CorpusData
 from longspan.tasks.prepared import check_validation
-
-#: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
-HIGHEST = 8
 
 
 class Ngram(Baseline[LanguageScores]):
@@ -33,25 +25,18 @@ class Ngram(Baseline[LanguageScores]):
     def fit(self, recipe: Recipe) -> Fitted[LanguageScores]:
         prepared = recipe.task.prepare(recipe)
         check_validation(prepared.splits)
-        training, end = token_arrays(prepared.splits["train"]), tokenizer_of(prepared.processor).eos_token_id
-        model = KneserNey(training, end=end, vocab_size=len(tokenizer_of(prepared.processor)))
-        held_out: list[LanguageScores] = []
-        for scores in _scores(model, recipe, prepared.splits["validation"]):
-            held_out.append(scores)
-            if len(held_out) == HIGHEST or scores.loss > min(found.loss for found in held_out):
-                break
-        order = 1 + min(range(len(held_out)), key=lambda number: held_out[number].loss)
-        found = {"validation": held_out[order - 1]}
+        tokenizer = tokenizer_of(prepared.processor)
+        end = tokenizer.eos_token_id
+        counts = Counts(token_arrays(prepared.splits["train"]), end=end, vocab_size=len(tokenizer))
+        validation, most = prepared.splits["validation"], recipe.options.max_eval_tokens
+        model = best_model(counts, token_arrays(validation), excerpt(validation["length"][:], most), end)
+        found = {"validation": _scores(model, validation, most, end)}
         if "test" in prepared.splits:
-            found["test"] = next(itertools.islice(_scores(model, recipe, prepared.splits["test"]), order - 1, None))
-        return Fitted(found, {"order": order}, model.parameters(order))
+            found["test"] = _scores(model, prepared.splits["test"], most, end)
+        return Fitted(found, {"order": model.order}, model.vocab_size + sum(model.sizes))
 
 
-def _scores(model: KneserNey, recipe: Recipe[CorpusData, TrainingOptions], split: Dataset) -> Iterator[LanguageScores]:
-    """Yield the scores of the models of order 1, 2 and so on for what training runs score of a split."""
-    scored = excerpt(split["length"][:], recipe.options.max_eval_tokens)
-    # The end after the part of a document is not one of its targets.
-    parts = [document[:count] for document, count in zip(token_arrays(split), scored, strict=True)]
-    wanted = np.concatenate([np.arange(len(part) + 1) < count for part, count in zip(parts, scored, strict=True)])
-    for found in model.probabilities(parts):
-        yield excerpt_scores(split, scored, -np.log(found[wanted]))
+def _scores(model: KneserNey, split: Dataset, most: int, end: int) -> LanguageScores:
+    """Return the scores for what training runs score of a split."""
+    scored = excerpt(split["length"][:], most)
+    return excerpt_scores(split, scored, losses(model, token_arrays(split), scored, end))

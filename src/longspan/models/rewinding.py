@@ -1,6 +1,6 @@
 """States whose last positions can be taken back, as assisted decoding does with candidates that are not accepted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +55,7 @@ class RewindableStates(MixerStates):
     _layers: tuple[Any, ...] | None
 
     def __init__(self, states: MixerStates, backbone: Backbone, pieces: Sequence[Piece] = ()) -> None:
-        super().__init__(states.layers, states.seen, states.length, states._blocks, states.recent)
+        super().__init__(states.layers, states.seen, states.length, states._blocks, states.recent, states.history)
         self._backbone = backbone
         self._pieces = tuple(pieces)
 
@@ -105,6 +105,10 @@ class RewindableStates(MixerStates):
             after.recent = torch.cat((self.recent, ids), 1)
         return torch.cat(outputs, 1)[:, -new:], RewindableStates(after, backbone, pieces)
 
+    def lengthened(self, history: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        # All of them, likewise.
+        return {name: torch.cat((history[name], tensor), 1) for name, tensor in new.items()}
+
     def activate_past_recording(self) -> None:
         """Do nothing: transformers asks for what these states always do."""
 
@@ -124,6 +128,7 @@ class RewindableStates(MixerStates):
             )
         self.length -= remove
         self.recent = None if self.recent is None else self.recent[:, : self.recent.shape[1] - remove]
+        self.history = {name: tensor[:, : tensor.shape[1] - remove] for name, tensor in self.history.items()}
         while remove:
             piece = pieces.pop()
             left, gone = piece.split(max(0, piece.positions - remove))

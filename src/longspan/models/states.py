@@ -13,6 +13,9 @@ from longspan.errors import UserError
 from longspan.models.backbone import Backbone
 from longspan.models.ngrams import NOTHING
 
+#: What the names of tensors of `MixerStates.history` begin with where they are saved.
+_HISTORY = "history."
+
 
 class Resettable(Protocol):
     """What a state belongs to."""
@@ -34,6 +37,8 @@ class MixerStates:
             it.
         length: the number of positions so far, padding included.
         recent: (b, w) int64, the last token ids, as `NgramEmbedding` sees them, newest last; None without n-grams.
+        history: what the head of the model remembers of the last positions, by name, (b, m, ...), newest last; empty
+            before the first one, and for heads that remember nothing.
     """
 
     # What transformers asks a cache before it compiles a step or takes one back in place.
@@ -47,7 +52,9 @@ class MixerStates:
         length: int,
         blocks: Sequence[Resettable],
         recent: Int[Tensor, "b w"] | None = None,
+        history: Mapping[str, Tensor] | None = None,
     ) -> None:
+        self.history = dict(history or {})
         self.layers = tuple(layers)
         self.seen = seen
         self.length = length
@@ -85,11 +92,15 @@ class MixerStates:
         return y, self.after(layers, real, x.shape[1], ids)
 
     def after(self, layers: Sequence[Any], real: Tensor, length: int, ids: Tensor | None) -> "MixerStates":
-        """Return the states `length` positions later, of which `real` (b,) were real."""
+        """Return the states `length` positions later, of which `real` (b,) were real, without `history`."""
         recent = self.recent
         if recent is not None and ids is not None:
-            recent = torch.cat((recent, ids), 1)[:, length:]
+            recent = followed(recent, ids)
         return MixerStates(layers, self.seen + real, self.length + length, self._blocks, recent)
+
+    def lengthened(self, history: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the `history` of these states, positions before them followed by `new` ones, as long as before."""
+        return {name: followed(history[name], tensor) for name, tensor in new.items()}
 
     def detach(self) -> "MixerStates":
         """Return the same states without their history: no gradient flows to earlier positions."""
@@ -98,8 +109,9 @@ class MixerStates:
     def reset(self, rows: Tensor) -> "MixerStates":
         """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue."""
         layers = [block.reset(state, rows) for block, state in zip(self._blocks, self.layers, strict=True)]
-        recent = None if self.recent is None else self.recent.masked_fill(rows.unsqueeze(1), NOTHING)
-        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks, recent)
+        recent = None if self.recent is None else _forgotten(self.recent, rows)
+        history = {name: _forgotten(tensor, rows) for name, tensor in self.history.items()}
+        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks, recent, history)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Replace row i by row `beam_idx[i]`."""
@@ -112,41 +124,57 @@ class MixerStates:
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, for safetensors; `LongspanModel.states_from` reads them back."""
         named = {name: leaf.detach().clone(memory_format=torch.contiguous_format) for name, leaf in _named(self.layers)}
-        rows = {name: tensor.clone() for name, tensor in self._by_row().items()}
-        return {**named, **rows, "length": torch.tensor(self.length)}
+        rows, history = ({name: tensor.clone() for name, tensor in each.items()} for each in self._by_row())
+        return {**named, **rows, **{_HISTORY + name: tensor for name, tensor in history.items()}} | {
+            "length": torch.tensor(self.length)
+        }
 
     def filled(self, tensors: Mapping[str, Tensor]) -> "MixerStates":
         """Return states of this structure with the values of `tensors`, on this object's device.
 
         Raises UserError if the names are not those of this structure.
         """
-        expected = {*(name for name, _ in _named(self.layers)), *self._by_row(), "length"}
-        if tensors.keys() != expected:
+        own, _ = self._by_row()
+        expected = {*(name for name, _ in _named(self.layers)), *own, "length"}
+        remembered = {name for name in tensors if name.startswith(_HISTORY)}
+        if other := (tensors.keys() - remembered) ^ expected:
             raise UserError(
                 f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
-                f"({', '.join(sorted(tensors.keys() ^ expected)[:4])}); use states that this model saved."
+                f"({', '.join(sorted(other)[:4])}); use states that this model saved."
             )
         # Copies: tensors mapped from a file have other alignments, and products may round differently.
         leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
-        rows = {name: tensors[name].to(self.seen.device) for name in self._by_row()}
-        return MixerStates(layers, length=int(tensors["length"]), blocks=self._blocks, **rows)
+        rows = {name: tensors[name].to(self.seen.device) for name in own}
+        history = {name.removeprefix(_HISTORY): tensors[name].to(self.seen.device) for name in sorted(remembered)}
+        return MixerStates(layers, length=int(tensors["length"]), blocks=self._blocks, history=history, **rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
         # Copies the states, but not the layers of the model.
-        rows = copy.deepcopy(self._by_row(), memo)
-        return MixerStates(copy.deepcopy(self.layers, memo), length=self.length, blocks=self._blocks, **rows)
+        layers, (rows, history) = copy.deepcopy((self.layers, self._by_row()), memo)
+        return MixerStates(layers, length=self.length, blocks=self._blocks, history=history, **rows)
 
     def _mapped(self, change: Any) -> "MixerStates":
-        layers, rows = pytree.tree_map(change, (self.layers, self._by_row()))
-        return MixerStates(layers, length=self.length, blocks=self._blocks, **rows)
+        layers, (rows, history) = pytree.tree_map(change, (self.layers, self._by_row()))
+        return MixerStates(layers, length=self.length, blocks=self._blocks, history=history, **rows)
 
     def _become(self, other: "MixerStates") -> None:
-        self.layers, self.seen, self.recent = other.layers, other.seen, other.recent
+        self.layers, self.seen, self.recent, self.history = other.layers, other.seen, other.recent, other.history
 
-    def _by_row(self) -> dict[str, Tensor]:
-        """Return what there is besides the layers' states, by name."""
-        return {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent})
+    def _by_row(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return what there is besides the layers' states by name, and the `history`."""
+        return {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent}), self.history
+
+
+def followed(earlier: Tensor, later: Tensor) -> Tensor:
+    """Return (b, m, ...) of the last m of `earlier` (b, m, ...) and `later` positions."""
+    return torch.cat((earlier, later), 1)[:, later.shape[1] :]
+
+
+def _forgotten(remembered: Tensor, rows: Tensor) -> Tensor:
+    """Return what is remembered with nothing in the rows where `rows` (b,) is True."""
+    rows = rows.view(-1, *(1 for _ in remembered.shape[1:]))
+    return remembered.masked_fill(rows, 0 if remembered.is_floating_point() else NOTHING)
 
 
 def _named(layers: tuple[Any, ...]) -> list[tuple[str, Tensor]]:

@@ -1,8 +1,10 @@
 """A causal language model: each position predicts the token after it."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -15,7 +17,11 @@ from longspan.models.generation import LongspanGenerationMixin
 from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.settings import HeadSettings, check_shares
+from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
+from longspan.models.states import MixerStates
+from longspan.models.wide.kneser_ney import KneserNey
+from longspan.models.wide.language import Gate, Mixture, Read
+from longspan.ops.pooling import accumulation_dtype
 
 
 @strict
@@ -27,13 +33,25 @@ class CausalLmSettings(HeadSettings):
         tie_projections: per cluster of tokens (`cutoffs`), whether the softmax shares the embeddings' projection; None
             means all but the first, as published.
         classifier_dropout: dropout before the softmax; None means `dropout`.
+        wide: whether predictions are mixed with those of counted n-grams of tokens (Kneser-Ney) and of a cache. N-grams
+            are counted in the training documents first. The weights depend on how reliable the counts are and on the
+            output of the network, which is trained by itself; they are fitted to the validation split.
+        wide_ngrams: largest number of n-grams of two tokens and more; the rarest are left out.
+        wide_cache: how many positions of the document the cache looks back, for what followed similar outputs of the
+            network; 0 means no cache.
+        wide_sizes: number of n-grams of 2, 3 and so on tokens.
     """
 
     tie_projections: list[bool] | None = None
     classifier_dropout: float | int | None = None
+    wide: bool = False
+    wide_ngrams: int = 2**22
+    wide_cache: int = 2000
+    wide_sizes: list[int] | None = from_data(None)
 
     def check(self, config: Any) -> None:
         check_shares(self, "classifier_dropout")
+        check_sizes(self, {"wide_ngrams": 0, "wide_cache": 0})
         cutoffs = getattr(config.embeddings, "cutoffs", None)
         if cutoffs is None:
             if self.tie_projections is not None:
@@ -53,9 +71,17 @@ class CausalLmSettings(HeadSettings):
 
 @dataclass
 class LongspanCausalLMOutput(CausalLMOutputWithPast):
-    """What transformers' causal language models return, and `losses` (b, t): nats of each target, in their order."""
+    """What transformers' causal language models return, and more.
+
+    Attributes:
+        losses: (b, t) nats of each target, in their order.
+        parts: (b, t, k) of a mixture, log p of each target in each part (`Mixture.parts`), outside training.
+        evidence: (b, t, e) of a mixture, what the weights of the parts depend on, where there are `parts`.
+    """
 
     losses: Tensor | None = None
+    parts: Tensor | None = None
+    evidence: Tensor | None = None
 
 
 class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
@@ -77,11 +103,17 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
 
     - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`.
 
+    With `config.head.wide`, the network's probabilities are mixed with those of counted n-grams and of a cache
+    (`longspan.models.wide.language.Mixture`): `logits` are log probabilities, `loss` and `losses` those of the mixture.
+    In training they are those of the network alone. States remember what counts and cache need; without states, rows
+    begin with nothing before them.
+
     The output weights are the word vectors unless `tie_word_embeddings` is False; if the width of those is not `dim`,
     a linear map projects to it.
 
     Raises:
-        UserError: for a configuration that is not causal.
+        UserError: for a configuration that is not causal, or `inputs_embeds` in place of tokens with
+            `config.head.wide`, outside training.
     """
 
     head_settings = CausalLmSettings
@@ -110,7 +142,32 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
                 div_val=tokens.div_val,
             )
         self._tied_weights_keys = _ties(config, tokens)
+        self.wide: Mixture | None = None
+        if config.head.wide:
+            width = config.embedding_dim if tokens.cutoffs is None else config.dim
+            self.wide = Mixture(config.vocab_size, width, config.head.wide_sizes or [], config.head.wide_cache)
+            # Each process counts the same tables, which are too large to be sent with every step.
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, (KneserNey, Gate)):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
+        if self.wide is not None:
+            raise UserError(
+                "expected a model with wide=False to resize, as n-grams are counted of the tokens there are, got "
+                "wide=True; build a new model with another vocab_size."
+            )
+        return super().resize_token_embeddings(*arguments, **options)
+
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
+        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
+        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""
@@ -137,7 +194,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         elif labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        logits, losses, loss = None, None, None
+        logits, losses, loss, parts, evidence = None, None, None, None, None
         if logits_to_keep is None and (
             shift_labels is None or not (self.training or isinstance(self.lm_head, AdaptiveSoftmax))
         ):
@@ -147,6 +204,19 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         if shift_labels is not None:
             every = logits_to_keep if isinstance(logits_to_keep, int) else None
             losses = self._losses(hidden, logits if every == 0 else None, shift_labels)
+        if self.wide is not None and not self.training:
+            known = self._known(self.wide, hidden, input_ids, attention_mask, body.past_key_values, read)
+            places = torch.arange(hidden.shape[1], device=hidden.device)
+            if logits is not None:
+                assert logits_to_keep is not None
+                where = kept(places[None], logits_to_keep)[0]
+                exact = logits.to(accumulation_dtype(logits.dtype))
+                logits = self.wide.distribution(known(where), exact.log_softmax(-1))
+            if losses is not None and shift_labels is not None:
+                parts, evidence = self.wide.of_targets(known(places), -losses, shift_labels)
+                mixed = -(parts + self.wide.gate(evidence).to(parts.dtype)).logsumexp(2)
+                losses = mixed.masked_fill(shift_labels == IGNORED, 0)
+        if shift_labels is not None and losses is not None:
             loss = mean_loss(losses, (shift_labels != IGNORED).sum(), num_items_in_batch)
         return LongspanCausalLMOutput(
             loss=loss,
@@ -154,7 +224,32 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             past_key_values=body.past_key_values,
             hidden_states=body.hidden_states,
             losses=losses,
+            parts=parts,
+            evidence=evidence,
         )
+
+    def _known(
+        self,
+        wide: Mixture,
+        hidden: Tensor,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        after: MixerStates | None,
+        read: Mapping[str, Any],
+    ) -> Callable[[Tensor], Read]:
+        """Return what tells a mixture about some of these positions, and let the states after them remember all."""
+        if input_ids is None:
+            raise UserError(
+                "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
+                "give the tokens."
+            )
+        mask = None if attention_mask is None else attention_mask[:, -hidden.shape[1] :].bool()
+        now, past = wide.to_remember(input_ids, mask, hidden), read.get("past_key_values")
+        before = (None if past is None else past.history) or None
+        if after is not None:
+            after.history = after.lengthened(before or wide.nothing_before(hidden), now)
+        documents = read.get("document_ids")
+        return lambda where: wide.read(hidden, now, before, where, documents)
 
     def _score(self, hidden: Tensor) -> Tensor:
         if isinstance(self.lm_head, AdaptiveSoftmax):

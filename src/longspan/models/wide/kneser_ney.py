@@ -76,15 +76,20 @@ class KneserNey(nn.Module):
         """How many tokens before a target its n-grams reach."""
         return len(self.sizes)
 
-    def contexts(self, ids: Int[Tensor, "b t"]) -> Int[Tensor, "b t c"]:
+    def contexts(self, ids: Int[Tensor, "b t"], document_ids: Int[Tensor, "b t"] | None = None) -> Int[Tensor, "b t c"]:
         """Return the nodes of the last 1 to `before` tokens at each position, below 0 for what was never seen.
 
         Args:
             ids: Token ids, the first ones without what came before; `NOTHING` where there is no token.
+            document_ids: Numbers of packed documents.
         """
         found = [torch.where(ids == NOTHING, _UNKNOWN, ids)]
+        begins = None
+        if document_ids is not None:
+            begins = nn.functional.pad(document_ids[:, 1:] != document_ids[:, :-1], (1, 0), value=True)
         for _ in range(self.before - 1):
             above = nn.functional.pad(found[-1], (1, 0), value=_UNKNOWN)[:, :-1]
+            above = above if begins is None else above.masked_fill(begins, _UNKNOWN)
             found.append(self._below(above, ids))
         return torch.stack(found[: self.before], -1) if self.before else ids.new_zeros(*ids.shape, 0)
 

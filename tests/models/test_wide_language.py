@@ -95,7 +95,7 @@ def test_in_training_the_network_learns_alone():
 def test_states_remember_what_it_needs(pieces):
     model = build()
     with torch.no_grad():
-        whole, states, found, start = model(IDS).logits, None, [], 0
+        whole, states, found, start = model(IDS).logits, model.longspan.init_states(1), [], 0
         for size in pieces:
             output = model(IDS[:, start : start + size], past_key_values=states, use_cache=True)
             found.append(output.logits)

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from longspan.data.text.long_documents import token_arrays
+from longspan.data.text.processor import tokenizer_of
 from longspan.models.wide.kneser_ney import KneserNey
+from longspan.tasks.excerpts import excerpt
+from longspan.tasks.prepared import Prepared, check_validation
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
 HIGHEST = 8
@@ -169,3 +173,12 @@ def losses(model: KneserNey, documents: Sequence[np.ndarray], scored: np.ndarray
             row = torch.from_numpy(np.concatenate([[end], document, [end]])[: count + 1].astype(np.int64))
             found.append(-model.probabilities(model.contexts(row[None, :-1]), row[None, 1:])[0].log().numpy())
     return np.concatenate(found)
+
+
+def count(prepared: Prepared, max_eval_tokens: int, most: int | None = None) -> KneserNey:
+    """Return the model of the training split with at most `most` n-grams, its order chosen on the validation split."""
+    check_validation(prepared.splits)
+    tokenizer, validation = tokenizer_of(prepared.processor), prepared.splits["validation"]
+    end = tokenizer.eos_token_id
+    counts = Counts(token_arrays(prepared.splits["train"]), end=end, vocab_size=len(tokenizer))
+    return best_model(counts, token_arrays(validation), excerpt(validation["length"][:], max_eval_tokens), end, most)

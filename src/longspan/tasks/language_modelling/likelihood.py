@@ -1,11 +1,12 @@
-"""How well a language model predicts documents: `token_losses`."""
+"""How well a language model predicts documents: `token_losses`, and what else it says of each token."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from datasets.utils import tqdm
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.errors import UserError, check_choice
@@ -14,10 +15,24 @@ from longspan.mixers.base import Mixer
 CONTEXTS = ("carried", "sliding")
 
 
-@torch.no_grad()
 def token_losses(
+    model: PreTrainedModel, documents: Sequence[Sequence[int] | np.ndarray], **reading: Any
+) -> list[np.ndarray]:
+    """Return the loss of every token of every document in nats, `(n + 1,)` float32; see `token_outputs`."""
+    return token_outputs(model, documents, losses_of, **reading)
+
+
+def losses_of(output: Any) -> Tensor:
+    """Return the losses of a model's output, for `token_outputs`."""
+    losses: Tensor = output.losses
+    return losses
+
+
+@torch.no_grad()
+def token_outputs(
     model: PreTrainedModel,
     documents: Sequence[Sequence[int] | np.ndarray],
+    take: Callable[[Any], Tensor],
     *,
     rows: int,
     segment_length: int,
@@ -26,7 +41,7 @@ def token_losses(
     stride: int = 0,
     progress: bool = False,
 ) -> list[np.ndarray]:
-    """Return the loss of every token of every document.
+    """Return what a model says of every token of every document, such as its loss.
 
     A document t1 .. tn is fed as [end] t1 .. tn and has n + 1 targets, t1 .. tn [end], `end` being the model's
     `eos_token_id`. With `context="carried"` it is read segment by segment, and the states of the mixers are carried
@@ -40,6 +55,7 @@ def token_losses(
     Args:
         model: A `LongspanForCausalLM`, put into evaluation mode for the call. It keeps no states of these documents.
         documents: Token ids of each document, without end tokens; long and short ones share batches.
+        take: What is wanted of the model's output for a batch: `(b, t, ...)` of its targets.
         rows: Documents, or windows, in a batch. Sets the memory needed and the speed, not the losses.
         segment_length: Tokens read at a time with carried states.
         context: "carried" or "sliding".
@@ -48,7 +64,7 @@ def token_losses(
         progress: Whether to show a bar on standard error.
 
     Returns:
-        For each document the losses of its n + 1 targets in nats, float32, in token order.
+        For each document what is wanted of its n + 1 targets, `(n + 1, ...)` float32, in token order.
 
     Raises:
         UserError: Impossible numbers, or a model without an end token.
@@ -60,24 +76,33 @@ def token_losses(
             "expected a model whose config.json has an eos_token_id, which ends documents, got one without; add it."
         )
     tokens = [np.asarray(document) for document in documents]
-    losses = [np.empty(len(document) + 1, dtype=np.float32) for document in tokens]
+    every: list[np.ndarray | None] = [None for _ in tokens]
     texts = _Texts(tokens, int(end))
     scored = (
-        _carried(model, texts, rows, segment_length)
+        _carried(model, texts, take, rows, segment_length)
         if context == "carried"
-        else _sliding(model, texts, rows, window, stride)
+        else _sliding(model, texts, take, rows, window, stride)
     )
     was_training = model.training
     model.eval()
     try:
         # Below the bar of a training run, this one disappears when it is full.
-        with tqdm(total=sum(map(len, losses)), desc="Scoring", unit=" tokens", leave=None, disable=not progress) as bar:
-            for document, start, found in scored:
-                losses[document][start : start + len(found)] = found
+        with tqdm(
+            total=sum(len(each) + 1 for each in tokens),
+            desc="Scoring",
+            unit=" tokens",
+            leave=None,
+            disable=not progress,
+        ) as bar:
+            for number, start, found in scored:
+                values = every[number]
+                if values is None:
+                    values = every[number] = np.empty((len(tokens[number]) + 1, *found.shape[1:]), dtype=np.float32)
+                values[start : start + len(found)] = found
                 bar.update(len(found))
     finally:
         model.train(was_training)
-    return losses
+    return [values for values in every if values is not None]
 
 
 def set_attention_length(model: PreTrainedModel, length: int) -> None:
@@ -151,10 +176,10 @@ class _Texts:
         return document[start:stop] if stop <= len(document) else np.concatenate((document[start:], [self.end]))
 
 
-_Scored = Iterator[tuple[int, int, np.ndarray]]  # document, offset of the first target, losses
+_Scored = Iterator[tuple[int, int, np.ndarray]]  # document, offset of the first target, what is wanted
 
 
-def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _Scored:
+def _carried(model: PreTrainedModel, texts: _Texts, take: Callable[[Any], Tensor], rows: int, length: int) -> _Scored:
     """Read `rows` documents side by side, from the start; when one ends, the others continue.
 
     Documents come in the order of their lengths, so this takes at most twice the steps of rows that are never empty. No
@@ -165,10 +190,9 @@ def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _
         while reading:
             stops = [min(start + length, texts.length(number)) for number in reading]
             spans = [(number, start, stop) for number, stop in zip(reading, stops, strict=True)]
-            losses, states = _forward(
-                model, [texts.inputs(*span) for span in spans], [texts.targets(*span) for span in spans], states, True
-            )
-            for (number, _, stop), row in zip(spans, losses, strict=True):
+            inputs, targets = ([part(*span) for span in spans] for part in (texts.inputs, texts.targets))
+            found, states = _forward(model, take, inputs, targets, states, True)
+            for (number, _, stop), row in zip(spans, found, strict=True):
                 yield number, start, row[: stop - start]
             start += length
             left = [row for row, number in enumerate(reading) if start < texts.length(number)]
@@ -177,7 +201,9 @@ def _carried(model: PreTrainedModel, texts: _Texts, rows: int, length: int) -> _
             reading = [reading[row] for row in left]
 
 
-def _sliding(model: PreTrainedModel, texts: _Texts, rows: int, window: int, stride: int) -> _Scored:
+def _sliding(
+    model: PreTrainedModel, texts: _Texts, take: Callable[[Any], Tensor], rows: int, window: int, stride: int
+) -> _Scored:
     batch: list[tuple[int, int, int, int]] = []
 
     def score() -> _Scored:
@@ -187,8 +213,8 @@ def _sliding(model: PreTrainedModel, texts: _Texts, rows: int, window: int, stri
             wanted[: new - start] = -100
             targets.append(wanted)
         inputs = [texts.inputs(number, start, stop) for number, start, _, stop in batch]
-        losses, _ = _forward(model, inputs, targets, None, False)
-        for (number, start, new, stop), row in zip(batch, losses, strict=True):
+        found, _ = _forward(model, take, inputs, targets, None, False)
+        for (number, start, new, stop), row in zip(batch, found, strict=True):
             yield number, new, row[new - start : stop - start]
 
     for one in _windows(texts, window, stride):
@@ -212,12 +238,13 @@ def _windows(texts: _Texts, window: int, stride: int) -> Iterator[tuple[int, int
 
 def _forward(
     model: PreTrainedModel,
+    take: Callable[[Any], Tensor],
     inputs: Sequence[np.ndarray],
     targets: Sequence[np.ndarray],
     states: Any,
     carry: bool,
 ) -> tuple[np.ndarray, Any]:
-    """Return the losses, (b, t) float32 with rows padded on the right, and the states after them if they `carry` on."""
+    """Return what is wanted, (b, t, ...) float32 with rows padded on the right, and the states if they `carry` on."""
     width = max(map(len, inputs))
     ids = torch.zeros(len(inputs), width, dtype=torch.int64)
     wanted = torch.full_like(ids, -100)
@@ -236,4 +263,4 @@ def _forward(
         # Otherwise the scores of a large vocabulary would all be held at once.
         logits_to_keep=1,
     )
-    return output.losses.float().cpu().numpy(), output.past_key_values
+    return take(output).float().cpu().numpy(), output.past_key_values

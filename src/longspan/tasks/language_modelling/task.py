@@ -1,7 +1,7 @@
 """Language modelling: `LanguageModelling`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text
 from longspan.tasks.examples import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
 from longspan.tasks.language_modelling.contexts import reading
+from longspan.tasks.language_modelling.counting import count
 from longspan.tasks.language_modelling.likelihood import token_losses
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
@@ -79,6 +80,15 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         # Before the data are read, any vocabulary will do that is large enough for the clusters.
         vocab_size = 1 + max([LongspanConfig.vocab_size, *(settings.get("cutoffs") or [])])
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
+
+    def build_model(self, recipe: Recipe[CorpusData, TrainingOptions], prepared: Prepared) -> PreTrainedModel:
+        if not recipe.model.get("wide"):
+            return super().build_model(recipe, prepared)
+        counted = count(prepared, recipe.options.max_eval_tokens, recipe.model.get("wide_ngrams", 2**22))
+        sizes = {"wide_sizes": list(counted.sizes)}
+        model = super().build_model(recipe, replace(prepared, config={**prepared.config, **sizes}))
+        model.wide.counts.load_state_dict(counted.state_dict())
+        return model
 
     def make_trainer(
         self,

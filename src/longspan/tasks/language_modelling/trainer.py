@@ -1,6 +1,6 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,16 @@ from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
-from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.gating import fit_gate
+from longspan.tasks.language_modelling.likelihood import losses_of, token_outputs
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
 from longspan.training.base import Loader, LongspanTrainer
+
+#: How many tokens of the validation split the weights of a mixture are fitted to: more change them little.
+_ENOUGH = 30_000
 
 
 class SegmentTrainer(LongspanTrainer[LanguageScores]):
@@ -130,25 +134,40 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
         windows of `segment_length` tokens that overlap by half.
         """
-        documents, lengths = token_arrays(dataset), np.asarray(dataset["length"][:])
-        scored = excerpt(lengths, self.max_eval_tokens)
-        ends = np.cumsum(scored)
+        wide = getattr(self.model, "wide", None)
+        if wide is not None and dataset is self.eval_dataset:
+            # Before a checkpoint is saved, so that each one has its own; training does not depend on it.
+            values = self._outputs(
+                dataset, _mixed, excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
+            )
+            parts, evidence = torch.from_numpy(values).split([len(wide.parts), wide.evidence_size], 1)
+            fit_gate(wide.gate, evidence, parts)
+        scored = excerpt(dataset["length"][:], self.max_eval_tokens)
+        return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
+
+    def _outputs(self, dataset: Dataset, take: Callable[[Any], Tensor], scored: np.ndarray, *shape: int) -> np.ndarray:
+        """Return what is wanted of the first `scored` (d,) targets of each document, (n, *shape) float32.
+
+        Each process reads some of them, and all get everything.
+        """
+        documents, ends = token_arrays(dataset), np.cumsum(scored)
         order = sorted(np.flatnonzero(scored).tolist(), key=lambda number: -scored[number])
         own = order[self.args.process_index :: self.args.world_size]
-        found = token_losses(
+        found = token_outputs(
             self.model,
             [documents[number][: scored[number]] for number in own],
+            take,
             rows=self.args.per_device_eval_batch_size,
             segment_length=self.segment_length,
             context="carried" if self.carries else "sliding",
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
         )
-        losses = np.zeros(ends[-1], dtype=np.float32)
+        values = np.zeros((ends[-1], *shape), dtype=np.float32)
         for number, row in zip(own, found, strict=True):
             # The end after the part of a document is not one of its targets.
-            losses[ends[number] - scored[number] : ends[number]] = row[: scored[number]]
-        processes.sum_into(losses)
-        return excerpt_scores(dataset, scored, losses)
+            values[ends[number] - scored[number] : ends[number]] = row[: scored[number]]
+        processes.sum_into(values)
+        return values
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -181,6 +200,10 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
                 "again with --overwrite."
             ) from error
         return states
+
+
+def _mixed(output: Any) -> Tensor:
+    return torch.cat((output.parts, output.evidence), 2)
 
 
 def carries(model: PreTrainedModel, options: TrainingOptions) -> bool:

@@ -7,10 +7,9 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.excerpts import excerpt
-from longspan.tasks.language_modelling.counting import Counts, best_model, losses
+from longspan.tasks.language_modelling.counting import count, losses
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.prepared import check_validation
 
 
 class Ngram(Baseline[LanguageScores]):
@@ -24,13 +23,9 @@ class Ngram(Baseline[LanguageScores]):
 
     def fit(self, recipe: Recipe) -> Fitted[LanguageScores]:
         prepared = recipe.task.prepare(recipe)
-        check_validation(prepared.splits)
-        tokenizer = tokenizer_of(prepared.processor)
-        end = tokenizer.eos_token_id
-        counts = Counts(token_arrays(prepared.splits["train"]), end=end, vocab_size=len(tokenizer))
-        validation, most = prepared.splits["validation"], recipe.options.max_eval_tokens
-        model = best_model(counts, token_arrays(validation), excerpt(validation["length"][:], most), end)
-        found = {"validation": _scores(model, validation, most, end)}
+        most, end = recipe.options.max_eval_tokens, tokenizer_of(prepared.processor).eos_token_id
+        model = count(prepared, most)
+        found = {"validation": _scores(model, prepared.splits["validation"], most, end)}
         if "test" in prepared.splits:
             found["test"] = _scores(model, prepared.splits["test"], most, end)
         return Fitted(found, {"order": model.order}, model.vocab_size + sum(model.sizes))

@@ -1,14 +1,10 @@
-"""What every task is: `Task`, the interface that the verbs use for all tasks alike, with its recipes and runs."""
+"""What every task is: `Task`, the interface that the verbs use for all tasks alike."""
 
 import abc
-import dataclasses
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
+from typing import Any, BinaryIO, ClassVar, Generic
 
-import tomli_w
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
@@ -17,7 +13,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
 from longspan.data.sources.formats.rows import Row
-from longspan.data.sources.in_memory import rows_of, with_data
+from longspan.data.sources.in_memory import rows_of
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.processor import TextProcessor
@@ -31,138 +27,14 @@ from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.results.scores import S, Scores
+from longspan.tasks.baselines import Baseline, Fitted
+from longspan.tasks.counts import Counts
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
 from longspan.tasks.prepared import Prepared
+from longspan.tasks.recipe import D, O, Recipe, Run
 from longspan.training.base import LongspanTrainer
 
-#: What a task's `[data]` and the keys that it adds to `[training]` become.
-D = TypeVar("D", bound=SourceData)
-O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
-
-
-def _usual() -> Any:
-    return TrainingOptions()
-
-
-@dataclass(frozen=True)
-class Recipe(Generic[D, O]):
-    """One complete run.
-
-    Attributes:
-        name: Name of the recipe, for the run folder and messages.
-        task: What is learned.
-        data: Where examples come from and how they become tokens, a `task.data_config`.
-        model: Arguments of `LongspanConfig`, without those that depend on the data.
-        start_from: The run folder whose processor, embeddings and layers it starts with; "" for a new model. What the
-            recipe leaves open of these, `longspan.recipes.load` fills in.
-        training: Arguments of `transformers.TrainingArguments`, defaults filled in.
-        options: The keys of `[training]` that longspan and the task add, a `task.training_options`.
-        description: One or two sentences for people.
-    """
-
-    name: str
-    task: "Task"
-    data: D
-    model: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
-    options: O = field(default_factory=_usual)
-    description: str = ""
-    start_from: str = ""
-
-    def to_toml(self) -> str:
-        """Return the resolved recipe as TOML. Every field of `[data]` and `[training]` is spelled out, so that a later
-        change of defaults does not change this run. `longspan.recipes.load` reads it back as an equal recipe, except
-        for the name, which is the file's."""
-        tables = {
-            "task": self.task.name,
-            "description": self.description,
-            "data": dataclasses.asdict(self.data),
-            "model": ({"start_from": self.start_from} if self.start_from else {}) | self.model,
-            "training": self.training | dataclasses.asdict(self.options),
-        }
-        return tomli_w.dumps(_without_none(tables))
-
-    def reading(self, data: Any) -> "Recipe[D, O]":
-        """Return the recipe with other data: see `in_memory.with_data`."""
-        return dataclasses.replace(self, data=with_data(self.data, self.task.columns(self.data), data))
-
-    def require_data(self) -> None:
-        """Raise `UserError` if the recipe does not say where its examples come from."""
-        if not self.data.path and not self.data.train:
-            raise UserError(f"recipe {self.name!r} expected {self.task.data_hint}, got neither; set one of them.")
-
-
-def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    """Leave out None, also in nested tables: TOML has no null."""
-    return {
-        key: _without_none(value) if isinstance(value, dict) else value
-        for key, value in table.items()
-        if value is not None
-    }
-
-
-@dataclass(frozen=True)
-class Run(Generic[D, O]):
-    """A trained model with everything needed to use it.
-
-    Attributes:
-        folder: The run folder.
-        model: The model, in evaluation mode, on the accelerator if there is one.
-        processor: What turns examples into its inputs.
-        recipe: The resolved recipe it was trained with.
-        checkpoint: The step after which the model was saved, if it is that of a checkpoint.
-    """
-
-    folder: Path
-    model: PreTrainedModel
-    processor: Processor
-    recipe: Recipe[D, O]
-    checkpoint: int | None = None
-
-    @property
-    def task(self) -> "Task":
-        """What it was trained for."""
-        return self.recipe.task
-
-
-@dataclass(frozen=True)
-class Fitted(Generic[S]):
-    """A baseline that was fitted.
-
-    Attributes:
-        scores: Its scores on the validation split and, where there is one, the test split.
-        chosen: The settings that were chosen on the validation split, as JSON.
-        parameters: How many numbers it has learned.
-    """
-
-    scores: dict[str, S]
-    chosen: dict[str, Any]
-    parameters: int
-
-
-class Baseline(abc.ABC, Generic[S]):
-    """A method without a sequence model, which `longspan compare` adds to the table of the mixers.
-
-    The first line of a subclass's docstring says in one sentence what it does.
-    """
-
-    #: The packages that it imports and longspan itself does without, when `fit` is called.
-    packages: ClassVar[tuple[str, ...]] = ()
-
-    @classmethod
-    def summary(cls) -> str:
-        """Return what it does, in one sentence."""
-        return (inspect.getdoc(cls) or "").partition("\n")[0]
-
-    @abc.abstractmethod
-    def fit(self, recipe: Recipe) -> Fitted[S]:
-        """Fit on the training split of a recipe, choose settings on its validation split, and score.
-
-        The splits are those of the recipe's runs, and scores are those that a run with equal outputs would get.
-
-        Raises:
-            UserError: For whatever is wrong with the data.
-        """
+__all__ = ["Baseline", "D", "Fitted", "O", "Recipe", "Run", "Task"]
 
 
 class Task(abc.ABC, Generic[S, D, O]):
@@ -283,14 +155,18 @@ class Task(abc.ABC, Generic[S, D, O]):
             return self.model_class(self.configure(settings, {}))
 
     def build_model(self, recipe: Recipe[D, O], prepared: Prepared) -> PreTrainedModel:
-        """Return a new model of the recipe's shape for these data.
+        """Return a new model of the recipe's shape for these data, its wide part fitted if it has one (`counts`).
 
         Raises:
             UserError: For sizes that do not fit together.
         """
-        processor = prepared.processor
-        model = self.model_class(self.configure(recipe.model, {**prepared.config, **processor.settings(recipe.model)}))
+        processor, counts = prepared.processor, self.counts() if recipe.model.get("wide") else None
+        counted = None if counts is None else counts().count(recipe, prepared)
+        settings = recipe.model if counted is None else {**recipe.model, **counted.settings}
+        model = self.model_class(self.configure(settings, {**prepared.config, **processor.settings(recipe.model)}))
         processor.introduce(model)
+        if counted is not None:
+            counted.enter(model)
         return model
 
     @abc.abstractmethod
@@ -366,6 +242,10 @@ class Task(abc.ABC, Generic[S, D, O]):
     def baselines(self) -> Mapping[str, type[Baseline[S]]]:
         """Return the baselines of this task by name; by default none."""
         return {}
+
+    def counts(self) -> type[Counts[S]] | None:
+        """Return the count-based model of this task, one of `baselines`, which its models contain with `model.wide`."""
+        return None
 
     # What is reported
 

@@ -1,13 +1,57 @@
 """Baselines of a package, found by their files: `baselines_in`; those over a model of others: `ModelBaseline`."""
 
+import abc
 import hashlib
 import importlib
+import inspect
 import pkgutil
 import re
+from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar, Generic
 
-from longspan.tasks.base import Baseline, S
+from longspan.results.scores import S
+from longspan.tasks.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[S]):
+    """A baseline that was fitted.
+
+    Attributes:
+        scores: Its scores on the validation split and, where there is one, the test split.
+        chosen: The settings that were chosen on the validation split, as JSON.
+        parameters: How many numbers it has learned.
+    """
+
+    scores: dict[str, S]
+    chosen: dict[str, Any]
+    parameters: int
+
+
+class Baseline(abc.ABC, Generic[S]):
+    """A method without a sequence model, which `longspan compare` adds to the table of the mixers.
+
+    The first line of a subclass's docstring says in one sentence what it does.
+    """
+
+    #: The packages that it imports and longspan itself does without, when `fit` is called.
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return what it does, in one sentence."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    @abc.abstractmethod
+    def fit(self, recipe: Recipe) -> Fitted[S]:
+        """Fit on the training split of a recipe, choose settings on its validation split, and score.
+
+        The splits are those of the recipe's runs, and scores are those that a run with equal outputs would get.
+
+        Raises:
+            UserError: For whatever is wrong with the data.
+        """
 
 
 class ModelBaseline(Baseline[S]):

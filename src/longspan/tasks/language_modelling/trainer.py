@@ -137,10 +137,9 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         wide = getattr(self.model, "wide", None)
         if wide is not None and dataset is self.eval_dataset:
             # Before a checkpoint is saved, so that each one has its own; training does not depend on it.
-            values = self._outputs(
-                dataset, _mixed, excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
-            )
-            parts, evidence = torch.from_numpy(values).split([len(wide.parts), wide.evidence_size], 1)
+            few = excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
+            sizes = [len(wide.parts), wide.evidence_size]
+            parts, evidence = torch.from_numpy(self._outputs(dataset, _mixed, few, sum(sizes))).split(sizes, 1)
             fit_gate(wide.gate, evidence, parts)
         scored = excerpt(dataset["length"][:], self.max_eval_tokens)
         return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))

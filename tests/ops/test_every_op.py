@@ -19,6 +19,7 @@ from longspan.ops import (
     edges,
     gated_linear,
     linear,
+    linear_cross_entropy,
     lsh,
     packing,
     pooling,
@@ -93,6 +94,13 @@ def neighbours(x: Tensor, weight: Tensor) -> Tensor:
     return depthwise.depthwise_convolution(x, weight, torch.arange(3 * n).view(n, 3).expand(2, n, 3) % 5 != 1)
 
 
+def predicted(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    rows, (b, t) = hidden.flatten(0, 1), hidden.shape[:2]
+    targets = torch.arange(b * t) % 7
+    targets = targets.where(real(b, t).flatten(), -100)
+    return linear_cross_entropy.linear_cross_entropy(rows, weight, bias, targets, -100).view(b, t)
+
+
 def on_edges(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     _, source, target = edges.chain(1, len(query)) if len(query) else torch.empty(3, 0, dtype=torch.long)
     return edges.edge_attention(query, key, value, source, target, source % 3 != 1)
@@ -157,6 +165,7 @@ OPS = {
     "window, shared": Op(shared_window, queries_keys_values),
     "blocks": Op(chosen_blocks, queries_keys_values),
     "depthwise": Op(neighbours, depthwise_inputs),
+    "linear_cross_entropy": Op(predicted, lambda t: [torch.randn(2, t, 4), torch.randn(7, 4), torch.randn(7)]),
     "lsh": Op(hashed, lambda t: queries_keys_values(t)[:2]),
     "edges": Op(on_edges, lambda t: [torch.randn(t, 2, 3) for _ in range(3)]),
     "attention": Op(

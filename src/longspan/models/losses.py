@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.errors import UserError
+from longspan.ops.affine import is_plain
+from longspan.ops.execution import by_hand, on_cpu
+from longspan.ops.linear_cross_entropy import linear_cross_entropy
 from longspan.ops.pooling import accumulation_dtype
 
 # The label of positions without a target, as everywhere in transformers.
@@ -88,6 +91,22 @@ def in_chunks(losses: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, target
         else:
             parts.append(losses(part, targets_of_part))
     return torch.cat(parts).view(targets.shape)
+
+
+def output_losses(layer: nn.Module, hidden: Tensor, targets: Tensor, columns: int) -> Tensor:
+    """Return the losses in nats (*n) of the scores `layer(hidden)` of `hidden` (*n, d), 0 where the target is IGNORED.
+
+    More than CHUNK scores are never all in memory: see `linear_cross_entropy` and `in_chunks`.
+    """
+    if isinstance(layer, nn.Linear) and is_plain(layer) and on_cpu(hidden) and by_hand() and torch.is_grad_enabled():
+        flat, wanted = hidden.flatten(0, -2), targets.flatten()
+        if wanted.numel() * columns > CHUNK:
+            return linear_cross_entropy(flat, layer.weight, layer.bias, wanted, IGNORED).view(targets.shape)
+
+    def losses(part: Tensor, targets_of_part: Tensor) -> Tensor:
+        return cross_entropies(layer(part), targets_of_part)
+
+    return in_chunks(losses, hidden, targets, columns)
 
 
 def cross_entropies(scores: Tensor, targets: Tensor) -> Tensor:

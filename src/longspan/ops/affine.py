@@ -29,7 +29,7 @@ def weight_and_bias(module: nn.Module) -> tuple[Float[Tensor, "out d"], Float[Te
     Raises:
         UserError: when the width of the input is unknown, as neither the module nor any in it has `in_features`.
     """
-    if isinstance(module, nn.Linear) and _is_plain(module):
+    if isinstance(module, nn.Linear) and is_plain(module):
         return module.weight, module.bias
     width = _input_width(module)
     device, dtype = _place(module)
@@ -39,7 +39,7 @@ def weight_and_bias(module: nn.Module) -> tuple[Float[Tensor, "out d"], Float[Te
     return ((scaled - bias) / SCALE).mT, bias
 
 
-def _is_plain(module: nn.Linear) -> bool:
+def is_plain(module: nn.Linear) -> bool:
     """Return whether calling `module` does no more than multiply by its weight and add its bias.
 
     Hooks for all modules of the process do not count: they are those of profilers and of counters of operations.

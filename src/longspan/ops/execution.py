@@ -45,6 +45,11 @@ def differentiated_further() -> bool:
     return torch.is_grad_enabled() or transformed()
 
 
+def several_at_once(gradient: Tensor) -> bool:
+    """Return, in a backward pass, whether a gradient stands for several, which have no values to look at."""
+    return bool(torch._C._functorch.is_legacy_batchedtensor(gradient))
+
+
 def plain_gradients(
     function: Callable[..., Any], inputs: Iterable[Any], upstream: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:

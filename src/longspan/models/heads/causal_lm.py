@@ -15,7 +15,15 @@ from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import TokenSettings, token_settings
 from longspan.models.generation import LongspanGenerationMixin
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
+from longspan.models.losses import (
+    IGNORED,
+    check_token_labels,
+    cross_entropies,
+    in_chunks,
+    kept,
+    mean_loss,
+    output_losses,
+)
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
@@ -262,11 +270,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             return self.lm_head.nll(hidden, targets)
         if logits is not None:
             return in_chunks(cross_entropies, logits, targets, self.config.vocab_size)
-
-        def losses(part: Tensor, part_targets: Tensor) -> Tensor:
-            return cross_entropies(self._score(part), part_targets)
-
-        return in_chunks(losses, hidden, targets, self.config.vocab_size)
+        return output_losses(self.lm_head, hidden, targets, self.config.vocab_size)
 
 
 def _ties(config: LongspanConfig, tokens: TokenSettings) -> dict[str, str]:

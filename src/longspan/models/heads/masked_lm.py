@@ -12,7 +12,7 @@ from longspan.models.backbone import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import token_settings
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, check_token_labels, cross_entropies, in_chunks, kept, mean_loss
+from longspan.models.losses import IGNORED, check_token_labels, kept, mean_loss, output_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings
 
@@ -76,7 +76,8 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             labelled = labels != IGNORED
-            losses = in_chunks(self._losses, hidden[labelled], labels[labelled], self.config.vocab_size)
+            known = self.transform(hidden[labelled])
+            losses = output_losses(self.lm_head, known, labels[labelled], self.config.vocab_size)
             loss = mean_loss(losses, losses.numel(), num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)
 
@@ -84,6 +85,3 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         """Return the logits (*n, vocab_size) of outputs (*n, dim) of the model without its head."""
         logits: Tensor = self.lm_head(self.transform(hidden))
         return logits
-
-    def _losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropies(self.scores(hidden), labels)

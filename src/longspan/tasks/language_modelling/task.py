@@ -1,7 +1,7 @@
 """Language modelling: `LanguageModelling`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
+from longspan.tasks.counts import Counts
 from longspan.tasks.examples import windows
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
+from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
-from longspan.tasks.language_modelling.counting import count
-from longspan.tasks.language_modelling.likelihood import token_losses
+from longspan.tasks.language_modelling.likelihood import token_losses, token_outputs
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
+from longspan.tasks.language_modelling.parts import losses_of_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
@@ -81,15 +83,6 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         vocab_size = 1 + max([LongspanConfig.vocab_size, *(settings.get("cutoffs") or [])])
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
 
-    def build_model(self, recipe: Recipe[CorpusData, TrainingOptions], prepared: Prepared) -> PreTrainedModel:
-        if not recipe.model.get("wide"):
-            return super().build_model(recipe, prepared)
-        counted = count(prepared, recipe.options.max_eval_tokens, recipe.model.get("wide_ngrams", 2**22))
-        sizes = {"wide_sizes": list(counted.sizes)}
-        model = super().build_model(recipe, replace(prepared, config={**prepared.config, **sizes}))
-        model.wide.counts.load_state_dict(counted.state_dict())
-        return model
-
     def make_trainer(
         self,
         recipe: Recipe[CorpusData, TrainingOptions],
@@ -128,11 +121,17 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         length = how.at_once(counts["longest"] + 1)
         what = "a window" if length == how.window else "a document with its end"
         check_length(run.model, length, what, "score it in smaller windows, with --context sliding --window {most}")
-        losses = token_losses(run.model, token_arrays(tokens), **asdict(how), progress=True)
+        documents, told = token_arrays(tokens), {}
+        if run.model.wide is None:
+            losses = token_losses(run.model, documents, **asdict(how), progress=True)
+        else:
+            of_parts = token_outputs(run.model, documents, losses_of_parts, **asdict(how), progress=True)
+            losses = [row[:, 0] for row in of_parts]
+            told = {"parts": parts_of(of_parts).to_dict()}
         by_position = loss_by_position(losses)
         pictures.loss_by_position(by_position, folder / "loss_by_position.png")
         scores = language_scores(losses, counts["characters"], counts["bytes"])
-        return scores, {**counts, **how.told(run.model), "by_position": by_position}
+        return scores, {**counts, **how.told(run.model), **told, "by_position": by_position}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[LossPrediction]:
         how = reading(run, EvaluationOptions())
@@ -171,6 +170,9 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
 
     def baselines(self) -> Mapping[str, type[Baseline[LanguageScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[LanguageScores]]:
+        return Ngram
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return documents_table(data, style)

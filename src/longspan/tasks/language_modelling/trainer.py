@@ -15,11 +15,13 @@ from transformers import PreTrainedModel
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
+from longspan.results.parts import Parts
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.gating import fit_gate
 from longspan.tasks.language_modelling.likelihood import losses_of, token_outputs
 from longspan.tasks.language_modelling.options import TrainingOptions
+from longspan.tasks.language_modelling.parts import LOSSES, losses_of_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
@@ -75,6 +77,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.pad_id = pad_id
         self.carries = carries
         self._states: MixerStates | None = None
+        self._parts: dict[int, Parts] = {}
 
     def get_train_dataloader(self) -> Loader:
         # No workers: there is nothing to wait for.
@@ -135,14 +138,24 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         windows of `segment_length` tokens that overlap by half.
         """
         wide = getattr(self.model, "wide", None)
-        if wide is not None and dataset is self.eval_dataset:
+        scored = excerpt(dataset["length"][:], self.max_eval_tokens)
+        if wide is None:
+            return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
+        if dataset is self.eval_dataset:
             # Before a checkpoint is saved, so that each one has its own; training does not depend on it.
             few = excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
             sizes = [len(wide.parts), wide.evidence_size]
             parts, evidence = torch.from_numpy(self._outputs(dataset, _mixed, few, sum(sizes))).split(sizes, 1)
             fit_gate(wide.gate, evidence, parts)
-        scored = excerpt(dataset["length"][:], self.max_eval_tokens)
-        return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
+        losses = self._outputs(dataset, losses_of_parts, scored, LOSSES)
+        if dataset is self.eval_dataset:
+            self._parts[self.state.global_step] = parts_of(np.split(losses, np.cumsum(scored)[:-1]))
+        return excerpt_scores(dataset, scored, losses[:, 0])
+
+    def details(self) -> dict[str, Any]:
+        """Return how well the parts of the model that was kept predict the validation split, if it has a wide part."""
+        found = self._parts.get(self.kept_step())
+        return {} if found is None else {"parts": found.to_dict()}
 
     def _outputs(self, dataset: Dataset, take: Callable[[Any], Tensor], scored: np.ndarray, *shape: int) -> np.ndarray:
         """Return what is wanted of the first `scored` (d,) targets of each document, (n, *shape) float32.

@@ -4,15 +4,19 @@ from datasets import Dataset
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
+from longspan.models.heads.causal_lm import CausalLmSettings
 from longspan.models.wide.kneser_ney import KneserNey
-from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.baselines import Fitted
+from longspan.tasks.counts import Counted, Counts
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.counting import count, losses
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.scores import LanguageScores
+from longspan.tasks.prepared import Prepared
+from longspan.tasks.recipe import Recipe
 
 
-class Ngram(Baseline[LanguageScores]):
+class Ngram(Counts[LanguageScores]):
     """Interpolated modified Kneser-Ney counts of the recipe's tokens, of the order with the lowest validation loss.
 
     The order is raised as long as the loss on the validation split falls, to `HIGHEST` at most. A document's first
@@ -20,6 +24,13 @@ class Ngram(Baseline[LanguageScores]):
 
     Source: Kneser and Ney 1995; Chen and Goodman 1999 (see `KneserNey`).
     """
+
+    def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
+        most = recipe.model.get("wide_ngrams", CausalLmSettings.wide_ngrams)
+        model = count(prepared, recipe.options.max_eval_tokens, most)
+        return Counted(
+            {"wide_sizes": list(model.sizes)}, lambda entered: entered.wide.counts.load_state_dict(model.state_dict())
+        )
 
     def fit(self, recipe: Recipe) -> Fitted[LanguageScores]:
         prepared = recipe.task.prepare(recipe)

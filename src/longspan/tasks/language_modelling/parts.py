@@ -1,0 +1,34 @@
+"""What network and counts of a language model with a wide part predict alone, and together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
+
+#: Neighbouring tokens are not independent: excerpts of so many tokens are drawn together.
+_EXCERPT = 512
+#: How many losses `losses_of_parts` returns of each target: those of both parts together, of the network, and of the
+#: counts.
+LOSSES = 3
+
+
+def losses_of_parts(output: Any) -> Tensor:
+    """Return the losses of a mixture's output, `(b, t, LOSSES)`, for `likelihood.token_outputs`."""
+    return torch.cat((output.losses.unsqueeze(2).to(output.parts.dtype), -output.parts[..., :2]), 2)
+
+
+def parts_of(losses: Sequence[np.ndarray]) -> Parts:
+    """Compare the parts of a model by the losses `(n, LOSSES)` of the targets of each document."""
+    rows = [np.add.reduceat(row, starts, 0, np.float64) for row in losses if len(starts := _starts(len(row)))]
+    counts = np.concatenate([np.diff(_starts(len(row)), append=len(row)) for row in losses])
+    sums = np.concatenate(rows)
+    examples = {name: np.stack((sums[:, column], counts), 1) for column, name in enumerate((BOTH, NETWORK, COUNTS))}
+    return compare_parts("loss", False, examples, lambda found: found[..., 0] / found[..., 1])
+
+
+def _starts(length: int) -> np.ndarray:
+    return np.arange(0, length, _EXCERPT)

@@ -33,7 +33,7 @@ def build(mixers=("additive",), cache=CACHE, order=3, **settings) -> LongspanFor
     assert wide is not None
     wide.counts.load_state_dict(counts.state_dict())
     evidence = torch.randn(60, wide.evidence_size)
-    fit_gate(wide.gate, evidence, torch.randn(60, len(wide.parts)).log_softmax(1))
+    fit_gate(wide.gate, evidence, torch.randn(60, len(wide.parts)).log_softmax(1), wide.dim)
     return model
 
 
@@ -263,6 +263,6 @@ def test_the_gate_finds_the_part_that_knows():
     parts = torch.full((4000, 4), -5.0)
     right = torch.where(evidence[:, 3] > 0, 0, 1)
     parts[torch.arange(4000), right] = -0.1
-    fit_gate(wide.gate, evidence, parts)
+    fit_gate(wide.gate, evidence, parts, 0)
     chosen = wide.gate(evidence).argmax(1)
     assert (chosen == right).float().mean() > 0.97

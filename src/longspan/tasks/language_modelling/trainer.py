@@ -146,7 +146,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             few = excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
             sizes = [len(wide.parts), wide.evidence_size]
             parts, evidence = torch.from_numpy(self._outputs(dataset, _mixed, few, sum(sizes))).split(sizes, 1)
-            fit_gate(wide.gate, evidence, parts)
+            fit_gate(wide.gate, evidence, parts, wide.dim)
         losses = self._outputs(dataset, losses_of_parts, scored, LOSSES)
         if dataset is self.eval_dataset:
             self._parts[self.state.global_step] = parts_of(np.split(losses, np.cumsum(scored)[:-1]))

@@ -98,6 +98,9 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
         UserError: It is no table, or lacks a column: at once where that can be told.
     """
     schema, what = schema_of(columns, settings), _what(data)
+    if isinstance(data, Mapping) and SPLIT_NAMES.keys() & data.keys() and not set(schema.sources) & data.keys():
+        splits = [name for name in data if name in SPLIT_NAMES]
+        raise UserError(f"expected one table, got a dict with the splits {listed(splits)}; give one of its values.")
     if _is_rows(data):
         found: Iterator[Mapping[str, Any]] = _cells(data, what, schema)
         first = list(islice(found, 1))
@@ -257,7 +260,7 @@ def _only_name(schema: Schema, what: str, *, target: bool) -> str:
 def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str, Any]]:
     """Yield the cells of rows: dicts, pairs of input and target, or inputs."""
     kind: type | None = None
-    for number, row in enumerate(rows, 1):
+    for number, row in _numbered(rows, what):
         own = Mapping if isinstance(row, Mapping) else tuple if _is_two(row) else object
         kind = kind or own
         if own is not kind:
@@ -268,6 +271,17 @@ def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str,
             yield dict(zip(_two_names(schema, what), row, strict=True))
         else:
             yield {_only_name(schema, what, target=False): row}
+
+
+def _numbered(rows: Iterable[Any], what: str) -> Iterator[tuple[int, Any]]:
+    """Yield rows with their numbers from 1; an error of their iterator gets a note that says after which row it came."""
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            yield number, row
+    except Exception as error:
+        error.add_note(f"This came after {named_row(f'the {what}', number)}.")
+        raise
 
 
 def _is_two(row: Any) -> bool:

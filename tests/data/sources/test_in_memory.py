@@ -215,9 +215,9 @@ def test_what_is_missing_is_named() -> None:
         read(TEXTS)
 
 
-@pytest.mark.parametrize("splits", [{"train": frame(), "test": frame()}, DatasetDict(test=Dataset.from_pandas(frame()))])
+@pytest.mark.parametrize("splits", [{"train": frame(), "test": frame()}, DatasetDict(test=named_classes())])
 def test_rows_are_those_of_one_table(splits: Any) -> None:
-    with pytest.raises(UserError, match="expected one table, got a dict with the splits .*'test'; give one of its"):
+    with pytest.raises(UserError, match=r"expected one table, got a dict with the splits .*'test'; give one of its"):
         rows_of(splits, COLUMNS, CLASSIFY.data)
     # A column may have the name of a split.
     assert len(list(rows_of({"text": TEXTS, "test": TEXTS}, COLUMNS[:1], CLASSIFY.data))) == len(TEXTS)

@@ -345,13 +345,14 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import compare, report
+    from longspan.report.wrapping import wrapped
 
     mixers, baselines = (
         [name.strip() for name in names.split(",") if name.strip()] for names in (args.mixers, args.baselines)
     )
     options = {"baselines": baselines, "minutes": args.minutes}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
-    _emit(args, out, result.to_dict(), report.comparison_summary(result))
+    _emit(args, out, result.to_dict(), wrapped(report.comparison_summary(result), _width(out)))
     errors = [run.error for run in (*result.runs, *result.baselines)]
     failed = len(errors) - errors.count(None)
     if failed:

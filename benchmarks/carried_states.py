@@ -1,11 +1,11 @@
-"""Loss of language models after so many segments with carried states, beside reading each segment by itself.
+"""Loss of language models by the number of segments before, with carried states and from empty states.
 
     python benchmarks/carried_states.py RUN [RUN ...] [--segments 64] [--streams 48] [--data PATH] [--split validation]
                                         [--rows 16] [--picture FILE.png] [--json FILE]
 
-Streams of `segments` + 1 segments, which begin at even distances in the longest document and overlap, are read twice:
-with states carried from segment to segment from an empty one on, and each segment from an empty state. Losses are means
-over the same tokens, so the difference is what the states are worth, less than nothing where they drown the present.
+Streams have `segments` + 1 segments. They start at even distances in the longest document, and overlap. Each is read
+twice: with states carried from segment to segment, and with an empty state for each segment. Losses are means over the
+same tokens, so the difference is the gain from carried states. It is negative where they hide recent tokens.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def measure(run: Run, arguments: argparse.Namespace) -> tuple[np.ndarray, np.nda
 
 
 def spans(segments: int) -> list[tuple[int, int]]:
-    """Return the numbers of segments read before that a column is of, as (first, last): 0, 1, 2 to 3, 4 to 7, ..."""
+    """Return the numbers of segments before that each column covers, as (first, last): doubling ranges from 0 and 1."""
     found, first = [(0, 0)], 1
     while first <= segments:
         found.append((first, min(2 * first - 1, segments)))

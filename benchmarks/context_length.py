@@ -6,11 +6,12 @@
 
 All runs are scored on the same tokens, so they need the same tokenizer.
 
-- "window": the model sees the last so many tokens and nothing before, in windows that begin anew every `stride` tokens
-  (or as many as the window has, where that is fewer; 1 is exact). The relative effective context length of Dai et al.
-  2019 (`relative_context_lengths` of language modelling) is that of these losses, with the runs as the group of models.
-- "carried": states carried through the document, in segments as in training; for `relative` with memories of so many
-  positions besides the segment, for other mixers whose states have one size once, as "whole document".
+- "window": the model sees only the last tokens, as many as the length says. Windows start every `stride` tokens, or
+  without overlap if the length is smaller; a stride of 1 is exact. Relative effective context lengths (Dai et al.
+  2019) come from these losses, by `relative_context_lengths`. The runs are the group of models.
+
+- "carried": states carried through the document, in segments as in training. For `relative` the length is that of the
+  memory. Other mixers with states of constant size have one row, "whole document".
 
 Beyond the segment length of training, marked in the picture, a model that generalises goes on improving.
 """

@@ -3,9 +3,9 @@
     python benchmarks/forgetting_speed.py [--mixers additive,messages,competitive_gate,linear] [--rows 16]
                                           [--segment 256] [--repeats 15] [--json FILE]
 
-The language models of `shakespeare.py` (four layers of 192, 8 heads, feed-forward networks for two million parameters
-of the model with neither, and as wide in the others) make a step each in turns: forward with the states of the segment
-before, backward, clipping, AdamW, with products in bfloat16 as there.
+The models are those of `shakespeare.py`: four layers of width 192, 8 heads, and products in bfloat16. All have the
+feed-forward width that gives the model with neither two million parameters. They alternate, one step each: forward
+with the states of the segment before, backward, clipping, AdamW.
 """
 
 import argparse

@@ -3,12 +3,12 @@
     python benchmarks/generation_speed.py [--contexts 1000,100000] [--tokens 32] [--repeats 15] [--dim 256] [--depth 2]
                                           [--heads 8] [--mixers A,B,C] [--device cpu] [--json FILE]
 
-Each context is read once; then every mixer, after every context in turn, makes `tokens` tokens from there, `repeats`
-times, interleaved. Times are medians over all of these tokens, and the ratio is that of the last context to the first:
-1 where what a token costs does not depend on how many came before. Weights are random.
+Each context is read once. Then every mixer makes `tokens` tokens after every context, `repeats` times, interleaved.
+Times are medians over all of these tokens. The ratio is that of the last context to the first: 1 where the cost of a
+token does not depend on its position. Weights are random.
 
-Before that, a process for each mixer reads on from context to context and makes `tokens` tokens after each: peak MiB is
-the most memory that it ever used up to there, of the GPU where there is one, otherwise of the process.
+Before that, a process for each mixer reads on from context to context and makes `tokens` tokens after each. Peak MiB is
+its maximum memory up to there: of the GPU where there is one, otherwise of the process.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/local_speed.py [--radius 128] [--lengths 4096,16384] [--full 4096] [--repeats 9] [--json FILE]
 
-All candidates get the same queries, keys and values, 8 heads of width 32 in float32, and see the same keys: first it is
-checked that they return the same. Then they take turns in one process, and the median of their turns is shown. Training
-is forward and backward, inference forward alone without gradients.
+All candidates get the same queries, keys and values: 8 heads of width 32 in float32. They see the same keys, and must
+return the same. Then they alternate in one process; the table has medians. Training is forward and backward, inference
+is forward without gradients.
 """
 
 import argparse

@@ -82,7 +82,7 @@ def accuracy(model: LongspanForCausalLM, ids: Tensor, targets: Tensor) -> float:
 
 
 def state_bytes(model: LongspanForCausalLM, length: int) -> int:
-    """Return the bytes of one row's state after so many tokens."""
+    """Return the bytes of one row's state after `length` tokens."""
     with torch.no_grad():
         ids = torch.zeros(1, length, dtype=torch.long, device=model.device)
         states = model.longspan(ids, use_cache=True).past_key_values

@@ -4,17 +4,17 @@
                                  [--lengths 512,2048,8192,20000,50000] [--depths 11] [--each 20] [--documents 10000]
                                  [--model KEY=VALUE ...] [--seed 0] [--picture FILE.png] [--json FILE]
 
-Each document is a stretch of text in which facts such as "The code of Mirako is 48213." are hidden between words, and
-one of them is asked for: "What is the code of Mirako?". The others have the same form, so that the answer is found by
-the name alone, and names of test documents are in none of training. Models are trained by the recipe
-`question-answering` (with `model` below) on `--documents` of them of 400 to 1,800 characters, read once, and answer
-questions on documents of so many tokens, where the fact that is asked for is at a given depth: 0 is the beginning, 1
-the end. An answer is right if it is the code, from its first character to its last.
+Each document is a stretch of text with facts such as "The code of Mirako is 48213." between its words. The question is
+about one of them: "What is the code of Mirako?". All facts have the same form, so only the name finds the answer. No
+name of a test document is in a training document. The recipe `question-answering` (with `model` below) trains models on
+`--documents` of them, read once. These have 400 to 1,800 characters. Test documents have `--lengths` tokens, and the
+fact is at a given depth: 0 is the beginning, 1 the end. An answer is right if it is the code, from its first character
+to its last.
 
 Text is that of the files given (folders: all .md and .txt files in them), other files in tests, or else random words.
-NAME of `--only` may be several mixers in turns, `local+messages`, with settings of its own: `additive:depth=3`. Rows of
-the table are appended to FOLDER/results.jsonl with commit and hardware; what is there is not measured again, and runs
-in FOLDER are not trained again.
+NAME of `--only` may be several alternating mixers, `local+messages`, with settings of its own: `additive:depth=3`.
+Rows of the table are appended to FOLDER/results.jsonl with commit and hardware; what is there is not measured again,
+and runs in FOLDER are not trained again.
 """
 
 import argparse
@@ -50,7 +50,7 @@ CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 
 
 def text_of(paths: Sequence[Path], characters: int, seed: int) -> str:
-    """Return so many characters of text, those of files or of random words."""
+    """Return a text of `characters` characters: from files, or of random words."""
     if not paths:
         drawn = random.Random(seed)
         words = ["".join(drawn.choices("etaoinshrdlu", k=drawn.randint(1, 9))) for _ in range(2000)]
@@ -86,7 +86,7 @@ def name(drawn: random.Random, known: set[str], apart: set[str]) -> str:
 def document(
     drawn: random.Random, hay: str, facts: int, apart: set[str], depth: float | None, used: set[str]
 ) -> dict[str, Any]:
-    """Return `hay` with so many facts before words, as a row of a table: one is asked for, and at `depth` if given.
+    """Return `hay` with facts before some of its words, as a row of a table. The question is about one of them.
 
     Args:
         drawn: What draws names, codes and places.
@@ -130,7 +130,7 @@ def write_training(path: Path, hay: str, documents: int, seed: int) -> None:
 
 
 def stretches(hay: str, offsets: np.ndarray, tokens: int, drawn: random.Random) -> Iterator[str]:
-    """Yield stretches of `hay` of so many tokens, forever; `offsets` (t, 2) are the characters of its tokens."""
+    """Yield stretches of `hay` of `tokens` tokens, forever; `offsets` (t, 2) are the characters of its tokens."""
     if len(offsets) <= tokens:
         raise UserError(
             f"expected a text of more than {tokens:,} tokens to test on, got {len(offsets):,}; give more, or lower "

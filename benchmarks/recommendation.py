@@ -6,8 +6,8 @@
 Each news item is about one of 20 topics, of which words of its title and its abstract, its category, and often an
 entity tell. Each user is interested in three topics, by weights of 0.5, 0.3 and 0.2. Nine clicks of ten in a history
 are on news of these topics, by weight, and the others on any. A candidate is clicked with probability
-1 / (1 + exp(3.5 - 8 w)), w being the weight of its topic for the user, 0 of most; impressions without clicks, or with
-nothing else, are drawn again. The best possible AUC ranks candidates by these probabilities.
+1 / (1 + exp(3.5 - 8 w)). Here w is the weight of its topic for the user, zero for most topics. Impressions where none
+or all are clicked are drawn again. The best possible AUC ranks candidates by these probabilities.
 
 With `--distance D`, only the click that is D back matters: of 20 topics ten are never anybody's interest, all other
 clicks of the history are on news of these, and the user's interest is the topic of that one click, with a weight of
@@ -103,7 +103,7 @@ def impression(
 
 
 def write_news(folder: Path, world: World, count: int, seed: int) -> None:
-    """Write the first so many news items, and the vectors of the entities in them."""
+    """Write the first `count` news items, and the vectors of the entities in them."""
     random = np.random.default_rng([seed, 1])
     with (folder / "news.tsv").open("w", encoding="utf-8") as file:
         for number, topic in enumerate(world.topic):

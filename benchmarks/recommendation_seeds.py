@@ -3,11 +3,11 @@
     python benchmarks/recommendation_seeds.py [--seeds 5] [--split test] [--draws 1000] --out FOLDER [--json FILE]
                                               key=value ...
 
-Trains the recipe `news` with these settings once for each seed, in new folders, and scores a split with
-each, and with TF-IDF of titles. AUC pools all candidates, whoever they were shown to, and "per user" is the mean over
-users with both kinds. Numbers are means over the runs. The interval is that of 95 % of the bootstrap draws, each with
-all candidates of as many users as there are, drawn with replacement, and scored by all runs; that of the last row is
-of the difference between the runs and TF-IDF in the same draws.
+Trains the recipe `news` with these settings once for each seed, in new folders, and scores a split with each, and with
+TF-IDF of titles. AUC pools all candidates, whoever they were shown to, and "per user" is the mean over users with both
+kinds. Numbers are means over the runs. The interval covers 95 % of the bootstrap draws. A draw takes users with
+replacement, with all of their candidates, and all runs score it. The last row has the difference between the runs and
+TF-IDF in the same draws.
 """
 
 import argparse

@@ -5,23 +5,24 @@
                                               [--repeats 5] [--models NAME,...] [--catalogues 10000,1000000]
                                               [--json FILE]
 
-The rival is NRMS in plain PyTorch as the known collections have it: each title of each history and candidate is read
-for each impression, however often it occurs, self-attention over words and over clicks is two products and a softmax,
-and nothing is masked. Its batches have 64 impressions; at histories longer than 50, as many as keep the number of
-titles in a batch the same, since 64 would not fit memory. It has word vectors of 300, 20 heads of 20 and queries of
-200. Ours train and score as the recipe `news` does: items of a batch are read once, in batches of at most 64
-impressions and `--batch-clicks` clicks and candidates (0: no limit), the recipe's own number being the default;
-vectors of items are computed once, before the clock starts, and mapped for scoring. "sizes of NRMS" are word vectors
-of 300, width 400, 20 heads, one layer over words and one over clicks; the others have those of the recipe and of
+The rival is NRMS in plain PyTorch as the known collections have it. It reads each title of each history and candidate
+for each impression, however often it occurs. Self-attention over words and over clicks is two products and a softmax,
+and nothing is masked. Its batches have 64 impressions. With histories longer than 50 these would not fit into memory,
+so batches have as many titles as there. Word vectors have width 300 and queries 200. It has 20 heads of width 20.
+
+Our models train and score as the recipe `news` does. A batch has at most 64 impressions and `--batch-clicks` clicks and
+candidates (by default as in the recipe; 0: no limit), and its items are read once. Vectors of items are computed once,
+before the clock starts, and mapped for scoring. Models with the "sizes of NRMS" have word vectors of width 300, and two
+layers of width 400 with 20 heads: one over words and one over clicks. The others have the sizes of the recipe and of
 Fastformer's paper. Items are drawn with shares of 1 / rank, as clicks on news are, from `--items` of `--words` words
 each.
 
-All rivals take turns in one process; the numbers are from the medians of their turns. A step of training is drawing
-and collating the batch, forward, backward and AdamW.
+All rivals alternate in one process, and the numbers are medians. A step of training is drawing and collating the
+batch, forward, backward and AdamW.
 
-Memory is that of a process of its own for each catalogue, by Linux's account: what belongs to the process alone
-("anonymous", `RssAnon`), as the numbers of the titles are read in, when the vectors are there, and the most while 256
-users with histories of 50 are scored; and pages of the mapped file, which the system takes back when it needs them.
+Memory is measured in a process of its own for each catalogue, by Linux's account. The process alone has "anonymous"
+memory (`RssAnon`): after reading the numbers of the titles, with the vectors, and the maximum while scoring 256 users.
+Their histories have 50 clicks. Pages of the mapped file count apart: the system takes them back when it needs them.
 `--catalogues ""` leaves this out.
 """
 
@@ -248,7 +249,7 @@ def resident() -> dict[str, int]:
 
 
 def memory(count: int, arguments: argparse.Namespace) -> dict[str, int]:
-    """Return what scoring with the vectors of so many items takes, in a process that does nothing else."""
+    """Return what scoring with the vectors of `count` items takes, in a process that does nothing else."""
     model = build([], arguments.vocabulary)[1].eval()
     impressions = make_impressions(USERS, USUAL, arguments.candidates, count)
     began = resident()

@@ -3,12 +3,11 @@
     python benchmarks/relative_speed.py [--shapes 16x256x256,1x4096x0,4x150x1600] [--repeats 9] [--json FILE]
 
 A shape is rows x new positions x positions of memory. All candidates get the same queries, keys, values and encoded
-distances, 8 heads of width 24 in float32, and see the same keys: first it is checked that they return the same. Then
-they take turns in one process, and the median of their turns is shown. Training is forward and backward, inference
-forward alone without gradients. The rivals:
+distances: 8 heads of width 24 in float32. They see the same keys, and must return the same. Then they alternate in one
+process; the table has medians. Training is forward and backward, inference is forward without gradients. The rivals:
 
-- "published": the order of operations of the published code: scores by content, scores by distance shifted into place,
-  mask, softmax, values, each for all pairs at once.
+- "published": the operations of the published code in their order, each for all pairs at once. These are scores by
+  content, scores by distance shifted into place, mask, softmax and values.
 - "fused": the same scores by distance as the bias of `torch.nn.functional.scaled_dot_product_attention`.
 """
 

@@ -4,10 +4,9 @@
                                         [--heads 8] [--mixers A,B,C] [--json FILE]
 
 All rows read one long document with the `SegmentTrainer` of language modelling, states carried from step to step. Each
-mixer has a process of its own, one after another, so that its peak memory is its own: the most memory ever used up to
-that step, of the GPU where there is one, otherwise of the process. Times are medians of the ten steps up to it. The
-rival is softmax attention that carries its keys and values on, as the trainer otherwise does not, up to the second mark
-only.
+mixer has a process of its own, one after another. Peak memory is its maximum up to that step: of the GPU where there is
+one, otherwise of the process. Times are medians of the ten steps up to it. The rival is softmax attention that carries
+its keys and values, which the trainer otherwise does not, up to the second mark only.
 """
 
 import argparse

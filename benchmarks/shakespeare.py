@@ -6,9 +6,9 @@
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
 or more parameters, up to PARAMETERS. With `--minutes`, the number of steps is what fits into the time at the speed of
 each, validations included (`training.max_minutes`); with `--steps`, all make as many. The learning rate rises and falls
-over exactly these steps, and the last model is the one scored, on the last tenth of the text: nothing is chosen by the
-score. Softmax attention, which cannot carry its state from segment to segment, reads segments of the same length one by
-one and is scored in sliding windows that overlap by half; with `--alone`, so do the others. `--model` sets more for all
+over exactly these steps. The last model is scored on the last tenth of the text, so the score chooses nothing. Softmax
+attention cannot carry its state from segment to segment. It reads segments of the same length one by one, and is scored
+in sliding windows that overlap by half; with `--alone`, so do the others. `--model` sets more for all
 models: `--model forget=input short_convolution=4 position=none`; mixers that cannot forget are not asked to. Runs that
 are finished are not repeated, and unfinished ones go on.
 """

@@ -2,8 +2,8 @@
 
     python benchmarks/training_speed.py [--steps 12] [--profile] [--json FILE]
 
-Batches have the sizes that the recipe makes of 25,000 film reviews: 64 documents of similar length, up to 1,024 tokens,
-at most 32,768 tokens together. The clock covers forward, backward and optimizer.
+Batches have the sizes that the recipe makes of 25,000 film reviews: 64 documents of similar length, at most 32,768
+tokens together. Documents have up to 1,024 tokens. The clock covers forward, backward and optimizer.
 """
 
 import argparse

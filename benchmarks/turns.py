@@ -34,7 +34,7 @@ def attend(function: Callable[..., Tensor], inputs: Sequence[Tensor], gradient: 
 
 
 def settle_allocator() -> None:
-    """Have glibc keep freed memory at hand as it does in a training that has gone on for a while.
+    """Have glibc keep freed memory, as it does late in a training run.
 
     It decides how much by the largest block, up to 32 MiB, that was ever given back to it.
     """

@@ -4,12 +4,13 @@
 
     git worktree add ../before COMMIT && python benchmarks/versions.py ../before
 
-Two processes, one with the code of each checkout, hold the same work with the same weights and take turns: only one of
-them works at a time. Shown are the medians of both and their ratio, above 1 where this checkout is slower. The work:
-forward and backward of every mixer, whole, with padding and causal, at 2 x 4,096 positions of width 256; training steps
-of a classifier (64 x 256 tokens, the shape of the film reviews) and of a language model with carried states (16 x 256);
-reading documents for evaluation; generating tokens one by one; and the verbs themselves: training a small classifier of
-1,000 generated reviews for one epoch, evaluating it, and predicting all of them.
+Two processes, one with the code of each checkout, do the same work with the same weights. Only one of them works at a
+time. The table has the medians of both and their ratio, which is above 1 where this checkout is slower.
+
+Every mixer runs forward and backward at 2 x 4,096 positions of width 256: without padding, with padding, and causal.
+Classifiers train on 64 x 256 tokens, as for film reviews. Language models with carried states train on 16 x 256. Other
+work is reading documents for evaluation and generating tokens one by one. The commands are `train` for one epoch of
+1,000 generated reviews, `evaluate` and `predict`.
 """
 
 import argparse

@@ -51,6 +51,8 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
+# "forward()" in the contents of the page of a class.
+toc_object_entries_show_parents = "hide"
 autosummary_generate = True
 autosummary_imported_members = False
 autodoc_member_order = "bysource"

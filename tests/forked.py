@@ -1,4 +1,4 @@
-"""Processes of their own, without importing everything anew: that takes longer than most of what they do."""
+"""Processes of their own, forked, because imports take longer than most of what they do."""
 
 import os
 import signal

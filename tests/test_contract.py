@@ -146,7 +146,7 @@ class Remembers(RunningMean):
 
 
 class LooksAhead(RunningMean):
-    """A causal form that is none."""
+    """A causal form that reads the future."""
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         total, count = self.sums(x, mask)

@@ -1,7 +1,7 @@
 """Tools of others with exports for the Hub and with run folders: lm_eval, sentence-transformers and trl themselves.
 
-Each runs in a process of its own, first with an export, where nothing imports longspan but transformers when it loads
-the model, then with a run folder after `import longspan.models`.
+Each runs in a process of its own. It first loads an export, where only transformers imports longspan. Then it loads a
+run folder, after `import longspan.models`.
 """
 
 import json

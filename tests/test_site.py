@@ -66,7 +66,7 @@ def test_every_public_name_has_a_page() -> None:
 
 @pytest.fixture
 def site() -> Path:
-    """The folder of the built site. A site that is older than its sources is none of the suite's business."""
+    """The folder of the built site. The suite does not check a site that may be older than its sources."""
     if "BUILT_SITE" not in os.environ:
         pytest.skip("needs BUILT_SITE, which `make docs` sets")
     return ROOT / os.environ["BUILT_SITE"]

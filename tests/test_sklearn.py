@@ -155,5 +155,18 @@ def test_mistakes_are_one_sentence(fitted: LongspanClassifier, documents: tuple[
         LongspanClassifier(**CLASSES).fit(["a", "b"], ["1", "1 "])
     with pytest.raises(UserError, match="expected at least two classes in the training data, got only 'cat'"):
         LongspanClassifier(**CLASSES).fit(texts, ["cat"] * 240)
+    with pytest.raises(UserError, match="expected a list of documents, got text of 6 characters; put it into a list"):
+        fitted.predict("a text")
+    with pytest.raises(UserError, match="expected a list of documents, got text of 6 characters"):
+        LongspanClassifier(**CLASSES).fit("a text", ["cat"] * 6)
+    for missing in (None, float("nan"), np.float64("nan"), pd.NA):
+        with pytest.raises(UserError, match="expected one class for each document, got none in row 2 of y; corr"):
+            LongspanClassifier(**CLASSES).fit(["a", "b", "c"], ["cat", missing, "dog"])
+    with pytest.raises(UserError, match="expected one class for each document, got a list of 2 in row 1 of y"):
+        LongspanClassifier(**CLASSES).fit(["a", "b"], [["cat", "dog"], ["cat"]])
+    with pytest.raises(UserError, match=r"expected classes of one type, got str in row 1 of y and int in row 3; conv"):
+        LongspanClassifier(**CLASSES).fit(["a", "b", "c"], ["cat", "dog", 3])
+    with pytest.raises(UserError, match="got int in row 1 of y and bool in row 2"):
+        LongspanClassifier(**CLASSES).fit(["a", "b", "c"], np.array([1, True, 0], dtype=object))
     with pytest.raises(NotFittedError):
         LongspanTagger().score([["a"]], [["O"]])

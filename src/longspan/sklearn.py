@@ -19,7 +19,8 @@ try:
 except ImportError as error:
     raise ImportError("longspan.sklearn needs scikit-learn; install it with: pip install scikit-learn") from error
 
-from longspan.data.columns.values import composed, label_text
+from longspan.data.columns.values import composed, described, label_text
+from longspan.data.sources.in_memory import plain
 from longspan.errors import UserError
 from longspan.verbs.train import train
 from longspan.verbs.trained import Predictions, TrainedRun, load
@@ -140,7 +141,7 @@ class LongspanClassifier(ClassifierMixin, _Estimator):
             UserError: The data or the settings cannot be used.
         """
         self._check_targets(y)
-        found = np.asarray(_listed(y))
+        found = np.asarray(_classes(y))
         self.classes_ = np.unique(found)
         names = _names(self.classes_)
         return self._fitted(X, [names[value] for value in found.tolist()])
@@ -215,6 +216,26 @@ class LongspanTagger(_Estimator):
         return float(getattr(scores, scores.headline()))
 
 
+def _classes(targets: Any) -> list[Any]:
+    """Return targets as Python objects of one type, of which none is missing.
+
+    Raises:
+        UserError: One is missing or a list, or they differ in type: numpy would make texts of them.
+    """
+    found = list(map(plain, _listed(targets)))
+    for number, value in enumerate(found, 1):
+        if value is None or isinstance(value, list | dict):
+            told = "none" if value is None else described(value)
+            raise UserError(f"expected one class for each document, got {told} in row {number} of y; correct the row.")
+        kinds = [float if type(one) is int else type(one) for one in (found[0], value)]
+        if kinds[0] is not kinds[1]:
+            raise UserError(
+                f"expected classes of one type, got {type(found[0]).__name__} in row 1 of y and {type(value).__name__} "
+                f"in row {number}; convert them to one."
+            )
+    return found
+
+
 def _names(classes: np.ndarray) -> dict[Any, str]:
     """Return the name of each class in a run, in order."""
     found = {value: composed(label_text(value) or "") for value in classes.tolist()}
@@ -227,7 +248,13 @@ def _names(classes: np.ndarray) -> dict[Any, str]:
 
 
 def _listed(values: Any) -> Sequence[Any]:
-    """Return inputs or targets as a list, of an array or a frame the only column."""
+    """Return inputs or targets as a list, of an array or a frame the only column.
+
+    Raises:
+        UserError: It is one text, or a table with more columns.
+    """
+    if isinstance(values, str | bytes):
+        raise UserError(f"expected a list of documents, got {described(values)}; put it into a list.")
     if hasattr(values, "columns"):
         values = values.to_numpy()
     if getattr(values, "ndim", 1) == 2:

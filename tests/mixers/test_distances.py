@@ -1,4 +1,4 @@
-"""Rotary positions and linear biases: the contract with them, and that nothing but differences counts."""
+"""Rotary positions and linear biases: the contract with them, and that only differences count."""
 
 from collections.abc import Callable
 from typing import Any

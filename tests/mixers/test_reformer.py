@@ -92,7 +92,7 @@ def test_padding_changes_nothing_however_many_chunks_it_fills() -> None:
 
 
 def test_outputs_repeat_in_training_in_evaluation_and_after_loading() -> None:
-    """Known failure elsewhere: directions drawn anew in each call."""
+    """Known failure elsewhere: new directions in each call."""
     mixer, x = Reformer(12, **SMALL), torch.randn(1, 40, 12)
     y = mixer(x)
     assert torch.equal(mixer(x), y)

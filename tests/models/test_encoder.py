@@ -102,7 +102,7 @@ def batch(rows: list[list[int]], pad_id: int, sides: str) -> tuple[Tensor, Tenso
 
 @torch.no_grad()
 def one_by_one(reader: WindowEncoder, row: list[int]) -> Tensor:
-    """Read each window by itself, and take each token from the one where it is farthest from what is left out."""
+    """Read each window by itself, and take each token from the one where it is farthest from the ends."""
     before, after = (each.tolist() for each in reader.special)
     head, tail = row[: len(before)] == before, bool(after) and row[-len(after) :] == after
     inner = row[len(before) if head else 0 : len(row) - (len(after) if tail else 0)]

@@ -33,8 +33,10 @@ def test_sums_before_each_chunk_are_the_recurrence(
 
 
 def test_factors_within_chunks_are_at_most_one_and_keep_their_digits() -> None:
-    """Known failure elsewhere: the factors of queries and keys apart, exp(-G_i) and exp(G_j), overflow; sums in float32
-    of rates after a large one are rounded to its last place."""
+    """Known failures elsewhere: separate factors of queries and keys, exp(-G_i) and exp(G_j), overflow.
+
+    Sums in float32 of rates after a large one are rounded to its last place.
+    """
     rates = torch.full((3, 8), 0.25)
     rates[:, 2] = 1e6
     found = decay.chunk_decay(rates)

@@ -37,7 +37,7 @@ T = 9
 class Op:
     """An op of `inputs`, which all need gradients; masks and the like are taken from their shapes.
 
-    The inputs are drawn for so many positions, (b, t, ...) or (b, h, t, ...), which are dimension `positions` of each.
+    The inputs have shapes (b, t, ...) or (b, h, t, ...); dimension `positions` of each counts positions.
     """
 
     function: Callable[..., Any]

@@ -30,7 +30,7 @@ SPLITS = {"train": range(90), "validation": range(1000, 1040), "test": range(200
 
 
 def model(folder, **settings):
-    """Save a model of model2vec, which reads 7 tokens unless it is told otherwise."""
+    """Save a model of model2vec, which by default reads 7 tokens."""
     tokens = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
     StaticModel(VECTORS, tokens, max_length=7, **settings).save_pretrained(folder)

@@ -84,6 +84,7 @@ def test_baselines_alone(here, animals, tmp_path, capsys):
     assert here == ["nb", "tfidf"]
     told = capsys.readouterr().out
     assert "nb (baseline)" in told
+    assert max(map(len, told.splitlines())) <= 100
     assert (tmp_path / "comparison.md").read_text().startswith("# Baselines compared on classify")
     assert json.loads((tmp_path / "comparison.json").read_text())["runs"] == []
     assert not (tmp_path / "comparison.png").exists()

@@ -1,4 +1,4 @@
-"""Time budgets: the plan fits, and the training it makes is that of so many steps. No real time is measured."""
+"""Time budgets: the plan fits, and training equals that with the number of steps given. No real time is measured."""
 
 import functools
 import json
@@ -38,8 +38,11 @@ SETTINGS = [
 
 
 class Machine:
-    """A clock that goes on with the work done, at a speed that is known: a step takes `fixed` seconds and `each` per
-    position, a validation `each` per token, and the very first step a second more."""
+    """A clock that goes on with the work done, at a speed that is known.
+
+    A step takes `fixed` seconds and `each` per position, a validation `each` per token. The first step takes a second
+    more.
+    """
 
     fixed, each = 0.05, 0.001
 

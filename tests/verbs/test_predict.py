@@ -135,7 +135,7 @@ def test_what_was_read_before_a_failure_is_labelled(run):
 
 
 def read(path, stdin=b""):
-    """What the task's columns make of a source: the text, None where there is none, and its place."""
+    """What the task's columns make of a source: the text or None, and its place."""
     config = ClassificationData()
     columns = [column for column in DocumentClassification("mine").columns(config) if not column.target]
     found = read_rows(str(path), columns, config, stdin=io.BytesIO(stdin))

@@ -1,4 +1,4 @@
-"""Training deletes nothing but a run that it was told to replace, and writes through no link."""
+"""Training deletes only a run that it was told to replace, and writes through no link."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Processes of their own: what they say is shown, and why they failed is told."""
+"""Processes of their own: their output and their errors are shown."""
 
 from pathlib import Path
 

@@ -214,6 +214,7 @@ def test_settings_take_what_python_has(tmp_path: Path) -> None:
         (lambda frame: (["a", "b"], ["x"]), "expected as many values in each column of the pair"),
         (lambda frame: pd.concat([frame, frame]), "expected an index that names each row"),
         (lambda frame: 3, "expected a path, a DataFrame"),
+        (lambda frame: {"test": frame}, "expected training data, got only a test split; add a split 'train'"),
     ],
 )
 def test_bad_data_leave_nothing(data: Any, message: str, frame: pd.DataFrame, tmp_path: Path) -> None:

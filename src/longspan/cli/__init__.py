@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = ""
     try:
-        parser, verbs = build_parser()
+        parser, verbs = build_parser(arguments[0] if arguments else "--help")
         if not arguments or arguments[0].startswith("-"):
             parser.parse_args(arguments or ["--help"])
             parser.error("expected a command first, then its options.")
@@ -77,8 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Return the parser of the whole command line, for its help, and the parser of each verb."""
+def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of the whole command line, for its help, and the parser of each verb.
+
+    Args:
+        used: The only verb whose parser must know the flags and baselines of all tasks; by default, all verbs.
+    """
     parser = argparse.ArgumentParser(
         prog="longspan",
         allow_abbrev=False,
@@ -131,7 +135,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     told = "train, validation or test (default: test, or validation where there is no test split)"
     verb.add_argument("--split", metavar="NAME", help=told)
-    for task in tasks.names():
+    for task in tasks.names() if used in ("", "evaluate") else ():
         if names(options := tasks.evaluation_options(task)):
             add_flags(verb.add_argument_group(f"task {task}"), options)
 
@@ -192,7 +196,9 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         default="",
         help="baselines on the same splits (embeddings as embeddings:MODEL, a folder or a model in the Hub's cache): "
         + "; ".join(
-            f"{' or '.join(found)} for {task}" for task in tasks.names() if (found := tasks.baseline_names(task))
+            f"{' or '.join(found)} for {task}"
+            for task in (tasks.names() if used in ("", "compare") else ())
+            if (found := tasks.baseline_names(task))
         ),
     )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
@@ -345,13 +351,14 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import compare, report
+    from longspan.report.wrapping import wrapped
 
     mixers, baselines = (
         [name.strip() for name in names.split(",") if name.strip()] for names in (args.mixers, args.baselines)
     )
     options = {"baselines": baselines, "minutes": args.minutes}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
-    _emit(args, out, result.to_dict(), report.comparison_summary(result))
+    _emit(args, out, result.to_dict(), wrapped(report.comparison_summary(result), _width(out)))
     errors = [run.error for run in (*result.runs, *result.baselines)]
     failed = len(errors) - errors.count(None)
     if failed:

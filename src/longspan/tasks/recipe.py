@@ -71,6 +71,11 @@ class Recipe(Generic[D, O]):
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""
         if not self.data.path and not self.data.train:
+            if given := [name for name in ("validation", "test") if getattr(self.data, name)]:
+                raise UserError(
+                    f"recipe {self.name!r} expected training data, got only a {given[0]} split; add a split 'train' "
+                    "(data.train)."
+                )
             raise UserError(f"recipe {self.name!r} expected {self.task.data_hint}, got neither; set one of them.")
 
 

@@ -37,8 +37,8 @@ def predict(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
-        source: The input of training, without its labels: a table, a text file or HTML page, a folder of these with any
-            folders in it, "hub:NAME", "packages", or "-" for `stdin`. Or a list of such.
+        source: The input of training, without its labels: a table, a text file or HTML page, or a folder of these with
+            any folders in it. Also "hub:NAME", "packages", or "-" for `stdin`, or a list of such.
             `longspan.data.sources.paths.read_paths` reads them. Or data in memory: a DataFrame, a `datasets.Dataset`, a
             dict of columns, or a list or iterator of texts, of dicts, or of rows from `read_paths`. A limited number of
             rows is read ahead.

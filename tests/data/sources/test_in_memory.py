@@ -210,11 +210,23 @@ def test_what_is_missing_is_named() -> None:
         read(frame().assign(label=["a", "b", None, "a"]))
     with pytest.raises(UserError, match="expected a column 'text' in the data, got 'txt'"):
         rows_of(({"txt": text} for text in TEXTS), COLUMNS, CLASSIFY.data)
+    # No other column could be the label.
+    with pytest.raises(UserError, match=r"expected a column 'label' in the list, got 'text'; add it\.$"):
+        read(TEXTS)
+
+
+@pytest.mark.parametrize("splits", [{"train": frame(), "test": frame()}, DatasetDict(test=named_classes())])
+def test_rows_are_those_of_one_table(splits: Any) -> None:
+    with pytest.raises(UserError, match=r"expected one table, got a dict with the splits .*'test'; give one of its"):
+        rows_of(splits, COLUMNS, CLASSIFY.data)
+    # A column may have the name of a split.
+    assert len(list(rows_of({"text": TEXTS, "test": TEXTS}, COLUMNS[:1], CLASSIFY.data))) == len(TEXTS)
 
 
 def test_an_error_of_the_data_is_passed_on(cache: Path) -> None:
-    with pytest.raises(ConnectionError, match="gone"):
+    with pytest.raises(ConnectionError, match="gone") as error:
         settings_for(fails(), COLUMNS, CLASSIFY.data)
+    assert error.value.__notes__ == ["This came after row 1 of the data."]
     assert not cache.exists()
 
 

@@ -112,7 +112,7 @@ def runs(batches: Sequence[dict[str, Tensor]]) -> list[tuple[Tensor, Tensor]]:
 
 @pytest.mark.parametrize("name", CARRYING)
 def test_a_row_pays_for_what_it_reads_as_if_it_read_it_in_one_go(name: str, tmp_path: Path) -> None:
-    """The reference is the plain forward pass over all that a row has read since it started anew."""
+    """The reference is the plain forward pass over all that a row has read since its last reset."""
     # Runs longer than the memories of `local` and `relative` would not be seen whole.
     made = trainer(tmp_path, model(name), texts(50, 3, 0, 41, 8, 26), per_device_train_batch_size=3, learning_rate=0.0)
     made.train()
@@ -276,7 +276,7 @@ def test_lower_precision_and_recomputed_activations_train_the_same(chosen: dict[
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What is left of a training that stopped in the middle of an epoch."""
+    """The folder of a training run that stopped in the middle of an epoch."""
     weights_after(tmp_path, max_steps=3, save_strategy="steps", save_steps=3)
     return tmp_path / "checkpoint-3"
 

@@ -134,7 +134,7 @@ def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) 
 
 
 def test_a_training_of_so_many_steps_makes_no_more_when_it_is_resumed(written: Path, tmp_path: Path) -> None:
-    """Known failure elsewhere: resumed behind its last step, within an epoch, a training takes one step more."""
+    """Known failure elsewhere: a run resumed after its last step, within an epoch, takes one step more."""
     ten = recipe(written, "training.max_steps=10")
     train(ten, run=tmp_path / "whole", progress=False)
     interrupted(ten, tmp_path / "run", 9)

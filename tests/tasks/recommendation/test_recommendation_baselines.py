@@ -76,7 +76,7 @@ def test_fitted(tmp_path: Path, name: str) -> None:
 
 
 def recipe_of(path: Path) -> Recipe:
-    """Return a recipe of which the baselines read nothing but the data."""
+    """Return a recipe of which the baselines read only the data."""
     return Recipe("news", cast(Any, None), settings(path))
 
 

@@ -98,6 +98,9 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
         UserError: It is no table, or lacks a column: at once where that can be told.
     """
     schema, what = schema_of(columns, settings), _what(data)
+    if isinstance(data, Mapping) and SPLIT_NAMES.keys() & data.keys() and not set(schema.sources) & data.keys():
+        splits = [name for name in data if name in SPLIT_NAMES]
+        raise UserError(f"expected one table, got a dict with the splits {listed(splits)}; give one of its values.")
     if _is_rows(data):
         found: Iterator[Mapping[str, Any]] = _cells(data, what, schema)
         first = list(islice(found, 1))
@@ -110,7 +113,7 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
         names = [name for name in schema.sources if name in table.column_names]
         found = (row for batch in table.select(names).to_batches(_ROWS) for row in batch.to_pylist())
     return (
-        schema.row({name: _plain(cell) for name, cell in cells.items()}, named_row(f"the {what}", number), Path.cwd())
+        schema.row({name: plain(cell) for name, cell in cells.items()}, named_row(f"the {what}", number), Path.cwd())
         for number, cells in enumerate(found, 1)
     )
 
@@ -224,7 +227,7 @@ def _of_pandas(data: Any, what: str) -> dict[str, Any]:
     if not data.index.is_unique:
         place = data.index[data.index.duplicated()][0]
         raise UserError(
-            f"expected an index that names each row of the {what} once, got {_plain(place)!r} more than once, as after "
+            f"expected an index that names each row of the {what} once, got {plain(place)!r} more than once, as after "
             "pandas.concat; call reset_index(drop=True) if the rows are right."
         )
     return {name: data.iloc[:, number] for number, name in enumerate(names)}
@@ -257,7 +260,7 @@ def _only_name(schema: Schema, what: str, *, target: bool) -> str:
 def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str, Any]]:
     """Yield the cells of rows: dicts, pairs of input and target, or inputs."""
     kind: type | None = None
-    for number, row in enumerate(rows, 1):
+    for number, row in _numbered(rows, what):
         own = Mapping if isinstance(row, Mapping) else tuple if _is_two(row) else object
         kind = kind or own
         if own is not kind:
@@ -268,6 +271,17 @@ def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str,
             yield dict(zip(_two_names(schema, what), row, strict=True))
         else:
             yield {_only_name(schema, what, target=False): row}
+
+
+def _numbered(rows: Iterable[Any], what: str) -> Iterator[tuple[int, Any]]:
+    """Yield rows with their numbers from 1. An error of their iterator gets a note with the row before it."""
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            yield number, row
+    except Exception as error:
+        error.add_note(f"This came after {named_row(f'the {what}', number)}.")
+        raise
 
 
 def _is_two(row: Any) -> bool:
@@ -305,7 +319,7 @@ def _array(values: Any, name: str, what: str) -> pa.Array:
         if _is_of(values, "pandas", "Series") and str(getattr(values, "dtype", "")) != "object":
             made = pa.Array.from_pandas(values)
         else:
-            values = [_plain(cell) for cell in values]
+            values = [plain(cell) for cell in values]
             made = pa.array(values)
     except UnicodeEncodeError as error:
         raise UserError(
@@ -321,7 +335,7 @@ def _array(values: Any, name: str, what: str) -> pa.Array:
 def _mixed(values: list[Any], name: str, what: str, error: str) -> str:
     """Return the message for values that have no common type."""
     first: tuple[int, str] | None = None
-    for number, value in enumerate(map(_plain, values), 1):
+    for number, value in enumerate(map(plain, values), 1):
         if value is None:
             continue
         kind = type(value).__name__
@@ -336,7 +350,7 @@ def _mixed(values: list[Any], name: str, what: str, error: str) -> str:
     return f"expected text, numbers or lists in column {shown(name)} of the {what}, got others ({told}); convert them."
 
 
-def _plain(cell: Any) -> Any:
+def plain(cell: Any) -> Any:
     """Return a cell as a Python object; None if it is missing."""
     if cell is None or isinstance(cell, str | int | bool):
         return cell
@@ -346,7 +360,7 @@ def _plain(cell: Any) -> Any:
         return os.fspath(cell)
     convert: Callable[[], Any] | None = getattr(cell, "tolist", None)
     if convert is not None:
-        return _plain(convert()) if getattr(cell, "ndim", 1) == 0 else convert()
+        return plain(convert()) if getattr(cell, "ndim", 1) == 0 else convert()
     if isinstance(cell, tuple | list):
-        return [_plain(item) for item in cell]
+        return [plain(item) for item in cell]
     return None if cell is getattr(sys.modules.get("pandas"), "NA", ...) else cell

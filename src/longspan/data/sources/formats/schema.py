@@ -101,6 +101,8 @@ class Schema:
             absent = column.absent(self.names[column.name], present)
             if absent:
                 near = did_you_mean(absent[0], list(filter(is_name, present)))
+                if not near and set(present) <= set(self.sources):
+                    near = "add it."
                 near = near or f"set data.{column.setting} to one of them."
                 raise UserError(
                     f"expected a column {shown(absent[0])} in {name}, got {listed(present)}; {hint() or near}"

@@ -54,12 +54,13 @@ def test_gradients_of_gradients() -> None:
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
 def test_what_is_frozen_has_no_gradient(frozen: int) -> None:
-    *leaves, targets = inputs()
+    hidden, weight, bias, targets = inputs()
+    leaves = (hidden, weight, bias)
     leaves[frozen].requires_grad_(False)
-    expected = [each.detach().clone().requires_grad_(each.requires_grad) for each in leaves]
-    linear_cross_entropy(*leaves, targets, IGNORED).sum().backward()
-    formula(*expected, targets).sum().backward()
-    for leaf, other in zip(leaves, expected, strict=True):
+    others = [each.detach().clone().requires_grad_(each.requires_grad) for each in leaves]
+    linear_cross_entropy(hidden, weight, bias, targets, IGNORED).sum().backward()
+    formula(others[0], others[1], others[2], targets).sum().backward()
+    for leaf, other in zip(leaves, others, strict=True):
         assert (leaf.grad is None) == (not leaf.requires_grad)
         torch.testing.assert_close(leaf.grad, other.grad)
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longspan.models.ngrams import NOTHING
+from longspan.ops.execution import exporting
 
 #: Positions whose similarities to all that they may look up are in memory together.
 _BLOCK = 256
@@ -70,7 +71,13 @@ def cached(
         vocab_size: Without targets, the number of tokens, as the probabilities of all are wanted.
     """
     parts = [
-        _block(part, size, sharpnesses, None if targets is None else targets[:, start : start + _BLOCK], vocab_size)
+        _block(
+            part,
+            size,
+            sharpnesses,
+            None if targets is None else targets[:, start : start + part.queries.shape[1]],
+            vocab_size,
+        )
         for start, part in _blocks(places, size)
     ]
     return Found(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
@@ -79,6 +86,10 @@ def cached(
 def _blocks(places: Places, size: int) -> Iterator[tuple[int, Places]]:
     """Yield parts of the positions with what these may look up, and the number of the first."""
     following = torch.nn.functional.pad(places.ids[:, 1:], (0, 1), value=NOTHING)
+    if exporting():
+        # Blocks would be a loop whose length depends on a size.
+        yield 0, places._replace(ids=torch.where(places.ids == NOTHING, NOTHING, following))
+        return
     for start in range(0, places.queries.shape[1], _BLOCK):
         where = places.where[start : start + _BLOCK]
         first, last = max(0, int(where.min()) - size), int(where.max()) + 1

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longspan.models.ngrams import NOTHING
+from longspan.ops.execution import exporting
 
 #: No n-gram.
 _UNKNOWN = -1
@@ -104,6 +105,11 @@ class KneserNey(nn.Module):
 
     def distributions(self, contexts: Int[Tensor, "n c"]) -> Float[Tensor, "n v"]:
         """Return the probabilities of all tokens after each context, float32."""
+        if exporting():
+            # How many n-grams go on from a context would be a size that depends on values.
+            every = torch.arange(self.vocab_size, device=contexts.device)
+            shape = (contexts.shape[0], self.vocab_size)
+            return self.probabilities(contexts.unsqueeze(1).expand(*shape, -1), every.expand(shape))
         found = self.first.float().expand(len(contexts), -1)
         for nodes in contexts.unbind(-1):
             found = found * self._of(self.left, nodes, 1.0).unsqueeze(-1)
@@ -130,9 +136,23 @@ class KneserNey(nn.Module):
         if not len(self.keys):
             return torch.full_like(nodes, _UNKNOWN)
         wanted = torch.where((nodes < 0) | (tokens < 0), _UNKNOWN - 1, nodes * self.vocab_size + tokens)
-        place = torch.searchsorted(self.keys, wanted).clamp_max(len(self.keys) - 1)
+        place = _places(self.keys, wanted).clamp_max(len(self.keys) - 1)
         return torch.where(self.keys[place] == wanted, place + self.vocab_size, _UNKNOWN)
 
     @staticmethod
     def _of(table: Tensor, nodes: Int[Tensor, "*n"], unknown: float) -> Float[Tensor, "*n"]:
         return torch.where(nodes >= 0, table[nodes.clamp_min(0)].float(), unknown)
+
+
+def _places(keys: Int[Tensor, " g"], wanted: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+    """Return how many of the keys, in increasing order, are below each wanted one."""
+    if not exporting():
+        return torch.searchsorted(keys, wanted)
+    # ONNX has no such operator: a bisection, one step for each binary digit.
+    below = torch.zeros_like(wanted)
+    for digit in reversed(range(len(keys).bit_length())):
+        further = below + (1 << digit)
+        inside = further <= len(keys)
+        smaller = keys[(further - 1).clamp_max(len(keys) - 1)] < wanted
+        below = torch.where(inside & smaller, further, below)
+    return below

@@ -12,7 +12,7 @@ from longspan.models.wide.language import Gate, log_weights
 #: Steps of Adam with all tokens, and the rate of the first.
 _STEPS, _RATE = 150, 0.02
 #: Penalties, in nats for all tokens together, times the square of each weight: of most weights, and of those that read
-#: the network's output, which has far more numbers than the rest of the evidence. Chosen on halves of validation splits.
+#: the network's output, which is far longer than the rest of the evidence. Chosen on halves of validation splits.
 _PENALTY, _PENALTY_OF_OUTPUTS = 10.0, 300.0
 
 

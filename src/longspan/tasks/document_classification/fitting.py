@@ -54,6 +54,12 @@ class Kind:
     tfidf: bool
     penalties: tuple[float, ...]
 
+    def name(self) -> str:
+        """Return what it is called, such as "naive Bayes, 1 to 2 tokens"."""
+        longest = max(self.sizes)
+        sizes = "characters" if not longest else "single tokens" if longest == 1 else f"1 to {longest} tokens"
+        return f"{'TF-IDF' if self.tfidf else 'naive Bayes'}, {sizes}"
+
 
 CHARACTERS = 0
 _STRONG, _WEAK = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1), (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)

@@ -254,6 +254,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
+    from longspan.report import parts
     from longspan.verbs.runs import load_run
 
     quieten_transformers()
@@ -275,7 +276,8 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             raise flags.unknown(rest, parser, build_parser()[1]["evaluate"])
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
-    _emit(args, out, result.to_dict(), run.task.evaluation_report(result))
+    told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
+    _emit(args, out, result.to_dict(), "\n\n".join(told))
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
@@ -344,14 +346,15 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import compare, report
+    from longspan import compare
+    from longspan.report.comparison import comparison_summary
 
     mixers, baselines = (
         [name.strip() for name in names.split(",") if name.strip()] for names in (args.mixers, args.baselines)
     )
     options = {"baselines": baselines, "minutes": args.minutes}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
-    _emit(args, out, result.to_dict(), report.comparison_summary(result))
+    _emit(args, out, result.to_dict(), comparison_summary(result))
     errors = [run.error for run in (*result.runs, *result.baselines)]
     failed = len(errors) - errors.count(None)
     if failed:

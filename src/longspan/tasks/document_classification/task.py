@@ -19,12 +19,12 @@ from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.counts import Counts
 from longspan.tasks.document_classification import baselines, report
-from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.baselines.ngrams import Ngrams
+from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined
+from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined, right_of
 from longspan.tasks.documents import DocumentTask
 
 
@@ -69,7 +69,7 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
             return super().logits(run, targets, outputs)
         parts = outputs("parts")
         both = combined(run.model.wide, parts)
-        return both, {"parts": accuracies(parts, both, targets)}
+        return both, {"parts": accuracies(right_of(parts, both, targets)).to_dict()}
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)

@@ -13,6 +13,7 @@ from longspan.models.wide.classifier import Wide, spelled
 from longspan.tasks.base import Fitted, Recipe
 from longspan.tasks.counts import Counted, Counts
 from longspan.tasks.document_classification.bags import batches
+from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.fitting import Chosen, check_memory, few, fit_wide, table_size
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.prepared import Prepared
@@ -24,8 +25,7 @@ class Ngrams(Counts[ClassificationScores]):
 
     Documents are cut to `data.max_length`, as for a model. With `model.wide`, models contain it (`Wide`).
 
-    Source: Wang and Manning 2012, https://aclanthology.org/P12-2018 (see `longspan.tasks.document_classification
-    .fitting`).
+    Source: Wang and Manning 2012, https://aclanthology.org/P12-2018, in part (`document_classification.fitting`).
     """
 
     def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
@@ -41,6 +41,7 @@ class Ngrams(Counts[ClassificationScores]):
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
         task = recipe.task
+        assert isinstance(task, ClassTask)
         prepared = task.prepare(recipe)
         wide, chosen = _fitted(recipe, prepared)
         config = task.configure(recipe.model, prepared.config)

@@ -19,6 +19,7 @@ from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, 
 from longspan.results.parts import Parts
 from longspan.tasks.document_classification import fitting, regression
 from longspan.tasks.document_classification.bags import Bags
+from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.fitting import (
     BAYES,
     SPELLED,
@@ -447,10 +448,10 @@ def test_a_run_knows_what_counting_knows(run, animals, capsys):
 
 def test_the_baseline_and_the_wide_part_are_the_same(run, animals):
     """What `compare --baselines ngrams` fits scores what the wide part of a model scores alone."""
-    recipe = recipes.load(
-        "classify", [f"data.path={animals}", "data.validation_fraction=0.3", "data.test_fraction=0.3"]
-    )
+    fractions = ["data.validation_fraction=0.3", "data.test_fraction=0.3"]
+    recipe = recipes.load("classify", [f"data.path={animals}", *fractions])
     task = recipe.task
+    assert isinstance(task, ClassTask)
     kind = task.counts()
     assert task.baselines()["ngrams"] is kind
     fitted = kind().fit(recipe)

@@ -20,13 +20,15 @@ from longspan.results.parts import Parts
 from longspan.tasks.document_classification import fitting, regression
 from longspan.tasks.document_classification.bags import Bags
 from longspan.tasks.document_classification.classes import ClassTask
-from longspan.tasks.document_classification.fitting import (
+from longspan.tasks.document_classification.fitting import fit_wide
+from longspan.tasks.document_classification.kinds import (
     BAYES,
     SPELLED,
     TFIDF,
+    TFIDF_SPELLED,
     Counted,
     Model,
-    fit_wide,
+    class_shift,
     inverse_frequency,
 )
 from longspan.tasks.document_classification.trainer import accuracies, best_scales, combined, right_of
@@ -232,8 +234,8 @@ def test_parts_of_words_tell_classes_that_no_word_tells():
     wide = Wide(2**13, 3, len(words))
     wide.spelling = spelling = spelled(words)
     chosen = fit_wide(wide, rows, None)
-    assert chosen.kinds[-1] == SPELLED
-    assert chosen.shares[-1] > 0.5
+    assert chosen.kinds[1:] == (TFIDF_SPELLED, SPELLED)
+    assert sum(chosen.shares[1:]) > 0.5
     right = wide(torch.arange(121, 181)[:, None]).argmax(1) == torch.arange(60) % 3
     assert right.double().mean() > 0.9
     assert wide.ratio[torch.isin(wide.keys, spelling)].abs().max() == 0
@@ -262,6 +264,38 @@ def test_characters_that_mislead_other_documents_are_left_out():
         found.append((wide.spelling is not None, float(right.double().mean())))
     assert found[0][0]
     assert found[1] == (False, 1.0)
+
+
+def test_class_frequencies_that_may_be_chance_are_pulled_to_equal_ones():
+    def shifted(*frequencies):
+        logits = np.log(frequencies) + class_shift(np.array(frequencies, dtype=float))
+        return logits - logits.mean()
+
+    assert class_shift(np.array([30.0, 30, 30])).tolist() == [0, 0, 0]
+    # χ² = 0.16 is below what chance gives.
+    assert shifted(52, 48) == pytest.approx([0, 0])
+    # χ² = 9² / 50 + 9² / 50 = 3.24, of which 1 is chance.
+    kept = 1 - 1 / 3.24
+    assert shifted(59, 41) == pytest.approx([kept * np.log(59 / 41) / 2, -kept * np.log(59 / 41) / 2])
+    # χ² of three classes: (10² + 0 + 10²) / 30, of which 2 are chance.
+    logs = np.log([40, 30, 20])
+    assert shifted(40, 30, 20) == pytest.approx((1 - 2 / (200 / 30)) * (logs - logs.mean()))
+    assert shifted(59_000, 41_000) == pytest.approx([np.log(59 / 41) / 2, -np.log(59 / 41) / 2], rel=1e-3)
+    # Of a class without documents nothing is known.
+    assert class_shift(np.array([3.0, 0])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("counts", "share"), [((40, 32), 0.5), ((66, 6), 0.91)])
+def test_a_document_without_words_has_the_class_frequencies_of_others(counts, share):
+    """Labels at random: nothing but class frequencies is known, and nearly equal ones may be chance."""
+    rng = np.random.default_rng(1)
+    labels = [0] * counts[0] + [1] * counts[1]
+    texts = [rng.integers(3, 500, 12).tolist() for _ in labels]
+    rows = Dataset.from_dict({"input_ids": texts, "length": [12] * 72, "labels": labels})
+    wide = Wide(2**13, 2)
+    fit_wide(wide, rows, None)
+    # The strongest penalties leave n-grams a little.
+    assert float(wide.bias.softmax(0)[0]) == pytest.approx(share, abs=0.02)
 
 
 def test_the_path_goes_on_where_gains_are_small_but_grow():

@@ -61,12 +61,14 @@ print(f"accuracy on new files: {test.accuracy:.2f} (chance level: {1 / len(packa
 # %%
 # Accuracy of each part
 # ---------------------
-# The model adds a sequence model to a linear model over n-grams. ``evaluate`` scores each part alone: ``wide`` is the
-# n-gram part, ``deep`` the sequence model.
+# The model adds a sequence model to a linear model over n-grams. ``evaluate`` scores each part alone: ``counts`` is the
+# n-gram part, ``network`` the sequence model.
 
 evaluation = run.evaluate()
 parts = evaluation.details["parts"]
-print(", ".join(f"{name} {accuracy:.2f}" for name, accuracy in parts.items()))
+for name, accuracy in parts["values"].items():
+    low, high = parts["intervals"][name]
+    print(f"{name:8} accuracy {accuracy:.2f}, 95 % interval {low:.2f} to {high:.2f}")
 
 # %%
 # Confusion matrix

@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, metadata_eval_result
 
 from longspan import mixers, recipes, report
 from longspan.report.card import model_card
+from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
 from longspan.tasks.document_classification.scores import ClassificationScores
 
@@ -171,7 +172,7 @@ def test_the_table_of_a_comparison() -> None:
     row = MixerSummary("a+b", scores, Spread(1234.0, 5.0), Spread(603.0, 1.0), Spread(1000.0, None), 2**20, 5000, 2)
     failed = ComparedRun("softmax", 1, "runs/softmax-1", "there is not enough memory.")
     result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [failed], [row])
-    text = report.comparison_summary(result)
+    text = comparison_summary(result)
     for part in ("a+b", "validation", "accuracy", "0.910 ± 0.010", "1,234", "10 min 3 s", "1,000", "1 MiB", "5,000"):
         assert part in text
     assert "test" not in text
@@ -188,14 +189,14 @@ def test_a_wide_comparison_has_a_table_for_each_split_and_one_for_costs() -> Non
         for name in ("additive+softmax", "relative")
     ]
     result = Comparison("mine", "document_classification", ClassificationScores, [], "runs", [], rows)
-    tables = report.comparison_summary(result).split("\n\n")
+    tables = comparison_summary(result).split("\n\n")
     assert [word in table for table, word in zip(tables, ("validation", "test", "seeds"), strict=True)] == [True] * 3
     for table in tables:
         assert max(map(len, table.splitlines())) <= 100
         assert "additive+softmax" in table
         assert "relative" in table
     # Markdown is wrapped where it is shown.
-    assert "\n\n" not in report.comparison_summary(result, "github")
+    assert "\n\n" not in comparison_summary(result, "github")
 
 
 def test_results_flatten_into_json() -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from longspan.data.columns.kinds import Column, Text
 from longspan.data.sources.formats.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.results.scores import score
-from longspan.tasks.base import Recipe, Run, Task
+from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.document_classification.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
@@ -117,6 +117,34 @@ class Silent(DocumentClassification):
         return " "
 
 
+class Hidden(DocumentClassification):
+    """What its models count cannot be compared with them."""
+
+    def baselines(self) -> Mapping[str, type[Baseline]]:
+        return {name: kind for name, kind in super().baselines().items() if kind is not self.counts()}
+
+
+class Undivided(DocumentClassification):
+    """Its evaluations say nothing of the parts that training tells of."""
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        return scores, {name: value for name, value in details.items() if name != "parts"}
+
+
+class Misdivided(DocumentClassification):
+    """Its parts together have another score than its model."""
+
+    def evaluate(
+        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        details["parts"]["values"]["both"] -= 0.5
+        return scores, details
+
+
 class Backwards(DocumentClassification):
     """Its predictions are in another order."""
 
@@ -185,6 +213,13 @@ BROKEN: list[tuple[type[Task], str, str]] = [
     (ScoresOfAnotherClass, "trains", "the scores of validation must be Short"),
     (Worse, "evaluates_as_in_training", "loss must be .* as in training, got"),
     (Silent, "evaluates_as_in_training", "evaluation_report must say something"),
+    (Hidden, "declares_itself", r"Hidden.counts\(\) must be one of its baselines"),
+    (Undivided, "evaluates_as_in_training", "must both report scores of a model's parts, but evaluate does not"),
+    (
+        Misdivided,
+        "evaluates_as_in_training",
+        "accuracy of both parts must be that of the model, .* evaluate reports",
+    ),
     (Uncounted, "counts_copies", "examples that are in two splits must be counted"),
     (Cutting, "says_what_it_leaves_out", "was cut to 4 tokens, and its prediction does not say so"),
     (Backwards, "predicts_each_row_in_order", "predictions must come row by row, in order"),
@@ -201,7 +236,8 @@ BROKEN: list[tuple[type[Task], str, str]] = [
 
 @pytest.mark.parametrize(("task", "check", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_promise_is_named(task: type[Task], check: str, told: str, animals: Path, tmp_path: Path) -> None:
-    checks = dict(task_checks(task, animals, tmp_path, SMALL))
+    wide = ["model.wide=true", "model.wide_buckets=4096"] if task in (Undivided, Misdivided) else []
+    checks = dict(task_checks(task, animals, tmp_path, [*SMALL, *wide]))
     with pytest.raises(AssertionError, match=told) as error:
         checks[check]()
     assert str(error.value).endswith(".")

@@ -10,7 +10,7 @@ import pytest
 from longspan import cli, compare
 from longspan.errors import UserError
 from longspan.machine import imports
-from longspan.report import comparison_summary
+from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedBaseline, Comparison, MixerSummary, Spread
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.language_modelling.scores import LanguageScores
@@ -188,7 +188,7 @@ def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys
     ("recipe", "name", "message"),
     [
         ("classify", "tfdif", "the task 'document_classification' has no baseline 'tfdif'; did you mean 'tfidf'?"),
-        ("classify", "ngram", "known names are embeddings, nb, tfidf."),
+        ("classify", "crf", "known names are embeddings, nb, ngrams, tfidf."),
         ("shakespeare", "tfidf", "known names are ngram."),
     ],
 )

@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from longspan import compare, recipes
 from longspan.errors import UserError
 from longspan.results import Comparison
+from longspan.results.parts import NAMES, compare_parts
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.verbs import compare as module
 from longspan.verbs.budget import Plan
@@ -185,3 +187,44 @@ def test_no_run_succeeds(monkeypatch, tmp_path):
         compare("quickstart", ["additive"], 1, [], tmp_path)
     assert "additive, seed 0, failed: no." in (tmp_path / "comparison.md").read_text()
     assert json.loads((tmp_path / "comparison.json").read_text())["runs"][0]["error"] == "no."
+
+
+def test_mixers_whose_networks_change_nothing(monkeypatch, tmp_path):
+    """Equal scores of all mixers are explained, in the report and in the files."""
+    right = np.array([1.0, 0.0, 1.0, 1.0] * 5)
+    examples = {
+        name: np.stack([row, np.ones(20)], -1) for name, row in zip(NAMES, (right, 0 * right, right), strict=True)
+    }
+
+    def train(wanted, run_dir):
+        finished(wanted, run_dir)
+        path = run_dir / "metrics.json"
+        parts = compare_parts("accuracy", True, examples, lambda sums: sums[..., 0] / sums[..., 1]).to_dict()
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": parts}))
+
+    monkeypatch.setattr(module, "_train", train)
+    result = compare("quickstart", ["additive", "softmax"], 2, [], tmp_path / "cmp")
+    told = (
+        "All mixers have the same accuracy, 0.750: the counts alone decide, and no network changes a result. All "
+        "networks alone are equally good (accuracy 0.000)."
+    )
+    assert result.conclusion.endswith(told)
+    assert told in (tmp_path / "cmp/comparison.md").read_text()
+    written = json.loads((tmp_path / "cmp/comparison.json").read_text())
+    assert written == result.to_dict()
+    assert written["conclusion"] == result.conclusion
+    assert {run["parts"]["validation"]["values"]["both"] for run in written["runs"]} == {0.75}
+    assert [row.parts["validation"].values["network"] for row in result.summary] == [0, 0]
+
+
+def test_damaged_parts_are_an_error_of_the_run(monkeypatch, tmp_path):
+    def train(wanted, run_dir):
+        finished(wanted, run_dir)
+        if run_dir.name.startswith("softmax"):
+            path = run_dir / "metrics.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": {"values": {}}}))
+
+    monkeypatch.setattr(module, "_train", train)
+    result = compare("quickstart", ["additive", "softmax"], 1, [], tmp_path / "cmp")
+    assert [run.error is None for run in result.runs] == [True, False]
+    assert "expected scores of a model's parts" in str(result.runs[1].error)

@@ -260,6 +260,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
+    from longspan.report import parts
     from longspan.verbs.runs import load_run
 
     quieten_transformers()
@@ -281,7 +282,8 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             raise flags.unknown(rest, parser, build_parser()[1]["evaluate"])
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
-    _emit(args, out, result.to_dict(), run.task.evaluation_report(result))
+    told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
+    _emit(args, out, result.to_dict(), "\n\n".join(told))
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
@@ -350,7 +352,8 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import compare, report
+    from longspan import compare
+    from longspan.report.comparison import comparison_summary
     from longspan.report.wrapping import wrapped
 
     mixers, baselines = (
@@ -358,7 +361,7 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     )
     options = {"baselines": baselines, "minutes": args.minutes}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
-    _emit(args, out, result.to_dict(), wrapped(report.comparison_summary(result), _width(out)))
+    _emit(args, out, result.to_dict(), wrapped(comparison_summary(result), _width(out)))
     errors = [run.error for run in (*result.runs, *result.baselines)]
     failed = len(errors) - errors.count(None)
     if failed:

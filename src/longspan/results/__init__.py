@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self
 
 from longspan.results import html
+from longspan.results.parts import NAMES, Parts
 from longspan.results.scores import S, Scores
 
 _SPLITS = ("train", "validation", "test")
@@ -109,7 +110,8 @@ class Evaluation(Generic[S]):
 
     def _repr_html_(self) -> str:
         pictures = sorted(Path(self.folder).glob("*.png"))
-        return html.scores({self.split: self.scores}) + "".join(map(html.figure, pictures))
+        parts = html.parts(self.details["parts"], type(self.scores), self.split) if "parts" in self.details else ""
+        return html.scores({self.split: self.scores}) + parts + "".join(map(html.figure, pictures))
 
 
 @dataclass(frozen=True)
@@ -193,13 +195,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison: its scores by split and its costs, or the error that ended it."""
+    """One run of a comparison: its scores, those of its parts, by split, and its costs, or the error that ended it."""
 
     mixer: str
     seed: int
     folder: str
     error: str | None = None
     scores: dict[str, Scores] = field(default_factory=dict)
+    parts: dict[str, Parts] = field(default_factory=dict)
     steps: int = 0
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = 0
@@ -210,7 +213,7 @@ class ComparedRun:
         """Return everything as JSON; a failed run has no scores and costs."""
         if self.error is not None:
             return {"mixer": self.mixer, "seed": self.seed, "folder": self.folder, "error": self.error}
-        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
+        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()}, _parts(self.parts))
         del found["error"]
         return found
 
@@ -228,6 +231,7 @@ class MixerSummary:
         peak_memory_bytes: The largest of any run.
         parameters: Number of parameters.
         seeds: Number of finished runs.
+        parts: By split, the mean of the scores of counts, network and both, where models have such parts.
     """
 
     mixer: str
@@ -238,6 +242,7 @@ class MixerSummary:
     peak_memory_bytes: int
     parameters: int
     seeds: int
+    parts: dict[str, Parts] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, with a score of a split as `SPLIT_SCORE`."""
@@ -246,7 +251,7 @@ class MixerSummary:
             for split, row in self.scores.items()
             for name, value in row.items()
         }
-        return flat(self, scores)
+        return flat(self, scores, _parts(self.parts))
 
 
 @dataclass(frozen=True)
@@ -295,6 +300,7 @@ class Comparison:
         runs: Every run.
         summary: One row per mixer with a finished run.
         baselines: What the mixers were compared with besides each other.
+        conclusion: What counts and networks contribute, in words; "" for models without such parts.
     """
 
     recipe: str
@@ -305,6 +311,7 @@ class Comparison:
     runs: list[ComparedRun]
     summary: list[MixerSummary]
     baselines: list[ComparedBaseline] = field(default_factory=list)
+    conclusion: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""
@@ -316,15 +323,28 @@ class Comparison:
             "runs": [run.to_dict() for run in self.runs],
             "summary": [row.to_dict() for row in self.summary],
             "baselines": [row.to_dict() for row in self.baselines],
+            **({"conclusion": self.conclusion} if self.conclusion else {}),
         }
 
     def _repr_html_(self) -> str:
         rows = [row.to_dict() for row in self.summary] + [row.to_dict() for row in self.baselines]
         means = [{name: _mean(value) for name, value in row.items() if name not in _APART} for row in rows]
-        return html.records(means) + html.figure(Path(self.folder, "comparison.png"))
+        return html.records(means) + self._parts_html() + html.figure(Path(self.folder, "comparison.png"))
+
+    def _parts_html(self) -> str:
+        rows = [
+            [row.mixer, split, *(parts.values[name] for name in NAMES)]
+            for row in self.summary
+            for split, parts in row.parts.items()
+        ]
+        return html.table(["mixer", "split", *NAMES], rows) + html.paragraph(self.conclusion) if rows else ""
 
 
-_APART = ("folder", "does", "chosen")
+_APART = ("folder", "does", "chosen", "parts")
+
+
+def _parts(found: Mapping[str, Parts]) -> dict[str, Any]:
+    return {"parts": {split: parts.to_dict() for split, parts in found.items()}} if found else {}
 
 
 def _mean(value: Any) -> Any:
@@ -332,13 +352,13 @@ def _mean(value: Any) -> Any:
 
 
 def flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result but for scores and details, which follow as `more`.
+    """Return the fields of a result but for scores, details and parts, which follow as `more`.
 
     Raises:
         ValueError: Two of them have one name.
     """
     fields = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)}
-    plain = {name: value for name, value in fields.items() if name not in ("scores", "details")}
+    plain = {name: value for name, value in fields.items() if name not in ("scores", "details", "parts")}
     for part in more:
         if taken := sorted(plain.keys() & part.keys()):
             raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan.results.parts import NAMES, Parts, told
 from longspan.results.scores import Scores
 
 
@@ -28,6 +29,25 @@ def scores(splits: Mapping[str, Scores]) -> str:
     words = {name: told for found in splits.values() for name, told in found.shown().items()}
     rows = ([split, *map(found.numbers().get, words)] for split, found in splits.items())
     return table(["split", *words.values()], rows)
+
+
+def parts(found: Mapping[str, Any], kind: type[Scores], split: str) -> str:
+    """Return a table of what the parts of a model score on a split, and a sentence on it.
+
+    Args:
+        found: What `Parts.to_dict` returned.
+        kind: The task's scores.
+        split: The split's name.
+    """
+    read = Parts.from_dict(found)
+    word = kind.shown().get(read.score, read.score)
+    rows = ([name, read.values[name], *read.intervals[name]] for name in NAMES)
+    return table(["part", f"{split} {word}", "95 % interval from", "to"], rows) + paragraph(told(read, word, _cell))
+
+
+def paragraph(text: str) -> str:
+    """Return a text as a paragraph."""
+    return f"<p>{html.escape(text)}</p>"
 
 
 def figure(path: Path) -> str:

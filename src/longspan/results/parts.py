@@ -1,7 +1,8 @@
 """What the parts of a model do alone and together, with intervals: `Parts`, made by `compare_parts`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,9 +53,22 @@ class Parts:
         difference = self.values[BOTH] - self.values[part]
         return difference if self.higher_is_better else -difference
 
+    def equals_both(self, part: str) -> bool:
+        """Return whether a part alone does what both do, on each example: the other part adds nothing."""
+        # A tie by chance differs in some draws of the bootstrap.
+        return self.gain(part) == 0 and self.gains[part] == (0, 0)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""
-        return dataclasses.asdict(self)
+        pairs = {
+            part: {name: list(ends) for name, ends in getattr(self, part).items()} for part in ("intervals", "gains")
+        }
+        return {
+            "score": self.score,
+            "higher_is_better": self.higher_is_better,
+            "values": dict(self.values),
+            **pairs,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -80,6 +94,25 @@ class Parts:
                 f"expected scores of a model's parts ({', '.join(NAMES)}), got damaged ones ({error}); score the model "
                 "again."
             ) from error
+
+
+def mean_of(runs: Sequence[Parts]) -> Parts:
+    """Return the mean of several runs on the same examples, such as of several seeds.
+
+    Each end of an interval is the mean of those of the runs. Runs share their examples, so that their mean depends on
+    these as much as each run does.
+    """
+
+    def mean(intervals: Sequence[Interval]) -> Interval:
+        low, high = (statistics.fmean(ends) for ends in zip(*intervals, strict=True))
+        return low, high
+
+    return dataclasses.replace(
+        runs[0],
+        values={name: statistics.fmean([run.values[name] for run in runs]) for name in NAMES},
+        intervals={name: mean([run.intervals[name] for run in runs]) for name in NAMES},
+        gains={name: mean([run.gains[name] for run in runs]) for name in (COUNTS, NETWORK)},
+    )
 
 
 def compare_parts(
@@ -125,39 +158,98 @@ def compare_parts(
 
 
 def told(parts: Parts, word: str, number: Callable[[float], str]) -> str:
-    """Say in one sentence which part is best, whether the difference is significant, and which part did the work.
+    """Say which part is best, whether the difference is significant, and which part does the work.
 
     Args:
         parts: The scores.
         word: What tables call the score.
         number: How numbers are written.
     """
-    best = parts.best()
-    names = {COUNTS: "counts alone", NETWORK: "the network alone", BOTH: "counts and network together"}
-    # Where one part adds nothing, its scale is 0 and both are equal to the other.
-    equal = [name for name in (COUNTS, NETWORK) if parts.values[name] == parts.values[BOTH]]
-    better = parts.best_alone()
-    if equal and best == BOTH:
-        other = NETWORK if equal[0] == COUNTS else COUNTS
-        return (
-            f"Counts and network together have the same {word} as {names[equal[0]]} ({number(parts.values[BOTH])}): "
-            f"{_short(other)} adds nothing, and the differences between mixers do not show."
-        )
-    low, high = parts.gains[better]
-    significant = low > 0 or high < 0
-    verdict = "significant" if significant else "not significant"
-    gain = f"{_signed(parts.gain(better), number)}, 95 % interval {_signed(low, number)} to {_signed(high, number)}"
-    worker = "most of the work is done by " + _short(better)
+    same = [part for part in (COUNTS, NETWORK) if parts.equals_both(part)]
+    value = f"{word} {number(parts.values[BOTH])}"
+    if len(same) == 2:
+        return f"The counts and the network give the same results ({value})."
+    if same:
+        if same[0] == COUNTS:
+            return f"The counts alone decide: the network changes no result ({value})."
+        return f"The network alone decides: the counts change no result ({value})."
+    best, better = parts.best(), parts.best_alone()
+    gain, (low, high) = parts.gain(better), parts.gains[better]
     if best == BOTH:
-        return f"{names[BOTH].capitalize()} are best: their gain over {names[better]} is {verdict} ({gain}); {worker}."
+        first, than = "Counts and network together are best", f"{_THE[better]} alone"
+    else:
+        first, than = f"{_THE[best].capitalize()} alone {_ARE[best]} best", "counts and network together"
+        gain, low, high = -gain, -high, -low
+    verdict = "significant" if low > 0 or high < 0 else "not significant"
     return (
-        f"{names[best].capitalize()} {'are' if best == COUNTS else 'is'} best: the difference to both together is "
-        f"{verdict} ({gain}); {worker}."
+        f"{first} ({word} {number(parts.values[best])}): better than {than} by {_signed(gain, number)} "
+        f"(95 % interval {_signed(low, number)} to {_signed(high, number)}, {verdict}). {_work(parts, better)}"
     )
 
 
-def _short(part: str) -> str:
-    return "the counts" if part == COUNTS else "the network"
+def told_of_mixers(mixers: Mapping[str, Parts], word: str, number: Callable[[float], str]) -> str:
+    """Say which mixer is best, whether that may be chance, which part does the work, and which network is best alone.
+
+    Args:
+        mixers: The scores of each mixer, on the same examples.
+        word: What tables call the score.
+        number: How numbers are written.
+    """
+    if len(mixers) == 1:
+        return told(next(iter(mixers.values())), word, number)
+    best = _best(mixers, BOTH, number)
+    parts = mixers[best[0]]
+    value = number(parts.values[BOTH])
+    idle = [name for name, found in mixers.items() if found.equals_both(COUNTS)]
+    networks = _networks(mixers, word, number)
+    if len(best) == len(idle) == len(mixers):
+        return (
+            f"All mixers have the same {word}, {value}: the counts alone decide, and no network changes a result. "
+            f"{networks}"
+        )
+    sentences = [f"{_listed(best)} {'is' if len(best) == 1 else 'are'} best ({word} {value} with both parts)."]
+    close = [name for name, found in mixers.items() if name not in best and _overlap(found, parts)]
+    if close:
+        sentences.append(f"That may be chance: the intervals of {best[0]} and {_listed(close)} overlap.")
+    explained = told(parts, word, number)
+    sentences.append(f"In {best[0]}, {explained[0].lower()}{explained[1:]}")
+    if others := [name for name in idle if name != best[0]]:
+        sentences.append(f"In {_listed(others)}, the counts alone decide.")
+    return " ".join([*sentences, networks])
+
+
+_THE = {COUNTS: "the counts", NETWORK: "the network"}
+_ARE = {COUNTS: "are", NETWORK: "is"}
+
+
+def _work(parts: Parts, better: str) -> str:
+    if parts.values[COUNTS] == parts.values[NETWORK]:
+        return "Alone, both parts are equally good."
+    return f"{_THE[better].capitalize()} {'do' if better == COUNTS else 'does'} most of the work."
+
+
+def _networks(mixers: Mapping[str, Parts], word: str, number: Callable[[float], str]) -> str:
+    best = _best(mixers, NETWORK, number)
+    value = f"{word} {number(mixers[best[0]].values[NETWORK])}"
+    if len(best) == len(mixers):
+        return f"All networks alone are equally good ({value})."
+    return f"The best network alone is that of {' or '.join(best)} ({value})."
+
+
+def _best(mixers: Mapping[str, Parts], part: str, number: Callable[[float], str]) -> list[str]:
+    """Return the mixers whose part is best, as far as tables show."""
+    values = {name: parts.values[part] for name, parts in mixers.items()}
+    best = (max if next(iter(mixers.values())).higher_is_better else min)(values.values())
+    return [name for name, value in values.items() if number(value) == number(best)]
+
+
+def _overlap(one: Parts, other: Parts) -> bool:
+    (low, high), (least, most) = one.intervals[BOTH], other.intervals[BOTH]
+    return low <= most and least <= high
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _signed(value: float, number: Callable[[float], str]) -> str:

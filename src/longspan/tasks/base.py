@@ -244,7 +244,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         return {}
 
     def counts(self) -> type[Counts[S]] | None:
-        """Return the count-based model of this task, one of `baselines`, which its models contain with `model.wide`."""
+        """Return the count-based model of this task, one of `baselines`, which models with `model.wide` contain."""
         return None
 
     # What is reported

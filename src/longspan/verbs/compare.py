@@ -11,20 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import mixers, recipes, report
+from longspan import mixers, recipes
 from longspan.errors import UserError
 from longspan.machine import imports, locks
 from longspan.models.backbone import known_to
 from longspan.recipes.keys import placed
 from longspan.report import SPLITS, pictures
+from longspan.report.comparison import comparison_summary
+from longspan.report.parts import conclusion
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.results.outputs import folder_in, write_json, write_text
+from longspan.results.parts import Parts, mean_of
 from longspan.results.scores import Scores
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.verbs import budget, fitting, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
+
+_PARTS = {"validation": "parts", "test": "test_parts"}
+"""What the metrics.json of runs calls the scores of a model's parts, by split."""
 
 _ANY_EPOCHS = 1_000_000
 """As good as no limit, where equal time is wanted."""
@@ -163,9 +169,10 @@ def _compare_in(
     names = dict.fromkeys(name for name, *_ in plan)
     summary = [found for name in names if (found := _summary(name, runs))]
     result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
+    result = dataclasses.replace(result, conclusion=conclusion(result))
     write_json(folder / "comparison.json", result.to_dict())
     what = "Mixers" if plan else "Baselines"
-    text = f"# {what} compared on {base.name}\n\n{report.comparison_summary(result, 'github')}\n"
+    text = f"# {what} compared on {base.name}\n\n{comparison_summary(result, 'github')}\n"
     write_text(folder / "comparison.md", text)
     errors = [run.error for run in runs or counted]
     if None not in errors:
@@ -261,10 +268,11 @@ def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
         return run
     try:
         metrics, scores = _metrics(Path(run.folder), kind)
+        parts = {split: Parts.from_dict(metrics[name]) for split, name in _PARTS.items() if name in metrics}
     except UserError as damage:
         return dataclasses.replace(run, error=str(damage))
     costs = ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")
-    return dataclasses.replace(run, scores=scores, **{key: metrics[key] for key in costs})
+    return dataclasses.replace(run, scores=scores, parts=parts, **{key: metrics[key] for key in costs})
 
 
 def _metrics(folder: Path, kind: type[Scores]) -> tuple[dict[str, Any], dict[str, Scores]]:
@@ -308,6 +316,11 @@ def _summary(name: str, runs: Sequence[ComparedRun]) -> MixerSummary | None:
         peak_memory_bytes=max(run.peak_memory_bytes for run in done),
         parameters=done[0].parameters,
         seeds=len(done),
+        parts={
+            split: mean_of([run.parts[split] for run in done])
+            for split in SPLITS
+            if all(split in run.parts for run in done)
+        },
     )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +13,25 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from longspan import evaluate, recipes, train
+from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
+from longspan.results.parts import Parts
 from longspan.tasks.document_classification import fitting, regression
 from longspan.tasks.document_classification.bags import Bags
-from longspan.tasks.document_classification.fitting import (
+from longspan.tasks.document_classification.classes import ClassTask
+from longspan.tasks.document_classification.fitting import fit_wide
+from longspan.tasks.document_classification.kinds import (
     BAYES,
     SPELLED,
     TFIDF,
+    TFIDF_SPELLED,
     Counted,
     Model,
-    fit_wide,
+    class_shift,
     inverse_frequency,
 )
-from longspan.tasks.document_classification.report import evaluation_report
-from longspan.tasks.document_classification.trainer import accuracies, best_scales, combined
+from longspan.tasks.document_classification.trainer import accuracies, best_scales, combined, right_of
 from longspan.testing import check_task
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.wide=true", "model.wide_buckets=4096"]
@@ -230,8 +234,8 @@ def test_parts_of_words_tell_classes_that_no_word_tells():
     wide = Wide(2**13, 3, len(words))
     wide.spelling = spelling = spelled(words)
     chosen = fit_wide(wide, rows, None)
-    assert chosen.kinds[-1] == SPELLED
-    assert chosen.shares[-1] > 0.5
+    assert chosen.kinds[1:] == (TFIDF_SPELLED, SPELLED)
+    assert sum(chosen.shares[1:]) > 0.5
     right = wide(torch.arange(121, 181)[:, None]).argmax(1) == torch.arange(60) % 3
     assert right.double().mean() > 0.9
     assert wide.ratio[torch.isin(wide.keys, spelling)].abs().max() == 0
@@ -260,6 +264,38 @@ def test_characters_that_mislead_other_documents_are_left_out():
         found.append((wide.spelling is not None, float(right.double().mean())))
     assert found[0][0]
     assert found[1] == (False, 1.0)
+
+
+def test_class_frequencies_that_may_be_chance_are_pulled_to_equal_ones():
+    def shifted(*frequencies):
+        logits = np.log(frequencies) + class_shift(np.array(frequencies, dtype=float))
+        return logits - logits.mean()
+
+    assert class_shift(np.array([30.0, 30, 30])).tolist() == [0, 0, 0]
+    # χ² = 0.16 is below what chance gives.
+    assert shifted(52, 48) == pytest.approx([0, 0])
+    # χ² = 9² / 50 + 9² / 50 = 3.24, of which 1 is chance.
+    kept = 1 - 1 / 3.24
+    assert shifted(59, 41) == pytest.approx([kept * np.log(59 / 41) / 2, -kept * np.log(59 / 41) / 2])
+    # χ² of three classes: (10² + 0 + 10²) / 30, of which 2 are chance.
+    logs = np.log([40, 30, 20])
+    assert shifted(40, 30, 20) == pytest.approx((1 - 2 / (200 / 30)) * (logs - logs.mean()))
+    assert shifted(59_000, 41_000) == pytest.approx([np.log(59 / 41) / 2, -np.log(59 / 41) / 2], rel=1e-3)
+    # Of a class without documents nothing is known.
+    assert class_shift(np.array([3.0, 0])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("counts", "share"), [((40, 32), 0.5), ((66, 6), 0.91)])
+def test_a_document_without_words_has_the_class_frequencies_of_others(counts, share):
+    """Labels at random: nothing but class frequencies is known, and nearly equal ones may be chance."""
+    rng = np.random.default_rng(1)
+    labels = [0] * counts[0] + [1] * counts[1]
+    texts = [rng.integers(3, 500, 12).tolist() for _ in labels]
+    rows = Dataset.from_dict({"input_ids": texts, "length": [12] * 72, "labels": labels})
+    wide = Wide(2**13, 2)
+    fit_wide(wide, rows, None)
+    # The strongest penalties leave n-grams a little.
+    assert float(wide.bias.softmax(0)[0]) == pytest.approx(share, abs=0.02)
 
 
 def test_the_path_goes_on_where_gains_are_small_but_grow():
@@ -380,9 +416,9 @@ def test_a_part_that_has_learned_nothing_does_not_drag_the_sum_down(count, sure)
         if loss < best:
             best = loss
             wide.scales.copy_(scales)
-    found = accuracies(test, combined(wide, test), truth)
+    found = accuracies(right_of(test, combined(wide, test), truth)).values
     # Three standard errors of the difference where three answers in a hundred change, by chance: 3 · sqrt(0.03/5000).
-    assert found["both"] > found["wide"] - 0.0074
+    assert found["both"] > found["counts"] - 0.0074
     assert cross_entropy(combined(wide, test), truth) < cross_entropy(test[:, 0], truth) + 0.003
 
 
@@ -395,9 +431,9 @@ def test_the_sum_is_not_worse_than_counting(seed):
     wide.scales.copy_(best_scales(parts, labels))
     assert bool((wide.scales >= 0).all())
     assert wide.scales.isfinite().all()
-    found = accuracies(parts, combined(wide, parts), labels)
+    found = accuracies(right_of(parts, combined(wide, parts), labels)).values
     # A difference of two standard deviations or less is chance: of 50 documents, 2 √50 at most.
-    assert found["both"] >= found["wide"] - 2 * 50**-0.5
+    assert found["both"] >= found["counts"] - 2 * 50**-0.5
 
 
 def test_a_sum_that_gets_fewer_right_is_refused_only_beyond_chance():
@@ -424,19 +460,58 @@ def run(animals, tmp_path_factory):
     return train("classify", overrides, folder, progress=False)
 
 
-def test_a_run_knows_what_counting_knows(run, animals):
+def test_a_run_knows_what_counting_knows(run, animals, capsys):
     assert run.scores["validation"].accuracy == 1
-    assert run.details["parts"]["wide"] == run.details["parts"]["both"] == 1
+    validation = Parts.from_dict(run.details["parts"])
+    assert validation.score == "accuracy"
+    assert validation.values["counts"] == validation.values["both"] == 1
     folder = Path(run.folder)
     assert json.loads((folder / "metrics.json").read_text())["parts"] == run.details["parts"]
     assert "n-grams of 1 to 3 tokens (validation accuracy 1.000 alone)" in (folder / "README.md").read_text()
     found = evaluate(run.folder, str(animals))
-    assert found.details["parts"]["both"] == found.scores.accuracy == 1
-    task = recipes.load("classify").task
-    text = evaluation_report(task, found)
-    assert [line.split()[0] for line in text.splitlines() if line.startswith(("wide", "deep", "both"))] == [
-        "wide", "deep", "both",
-    ]  # fmt: skip
+    values = found.details["parts"]["values"]
+    assert values["both"] == found.scores.accuracy == 1
+    page = found._repr_html_()
+    assert cli.main(["evaluate", str(folder), "--data", str(animals)]) == 0
+    text = capsys.readouterr().out
+    for name, value in values.items():
+        assert re.search(rf"^{name} +{value:.3f} ", text, re.MULTILINE)
+        assert f"<td>{name}</td><td>{value:.4g}</td>" in page
+    assert "The counts alone decide: the network changes no result (accuracy 1.000)." in text
+
+
+def test_the_baseline_and_the_wide_part_are_the_same(run, animals):
+    """What `compare --baselines ngrams` fits scores what the wide part of a model scores alone."""
+    fractions = ["data.validation_fraction=0.3", "data.test_fraction=0.3"]
+    recipe = recipes.load("classify", [f"data.path={animals}", *fractions])
+    task = recipe.task
+    assert isinstance(task, ClassTask)
+    kind = task.counts()
+    assert task.baselines()["ngrams"] is kind
+    fitted = kind().fit(recipe)
+    prepared = task.prepare(recipe)
+    counted = kind().count(recipe, prepared)
+    model = task.build_model(recipe, prepared)
+    assert model.config.head.wide_buckets == counted.settings["wide_buckets"]
+    for split in ("validation", "test"):
+        rows = prepared.splits[split]
+        logits = torch.cat([model.wide(torch.tensor([ids])) for ids in rows["input_ids"]])
+        expected = task.score(logits, torch.tensor(rows["labels"]), model.config)
+        assert fitted.scores[split].accuracy == expected.accuracy
+        # The order of sums differs between a batch and a single document.
+        assert fitted.scores[split].loss == pytest.approx(expected.loss, rel=1e-5)
+    assert fitted.parameters > 0
+    assert all(re.fullmatch(r"[01]\.\d\d \(penalty .+\)", how) for how in fitted.chosen.values())
+
+
+def test_parts_are_those_of_the_model_that_was_kept(animals, tmp_path):
+    """Metrics of a run have what `evaluate` finds again on the same split, for validation and test."""
+    overrides = [f"data.path={animals}", "data.test_fraction=0.3", "training.max_steps=4", "training.eval_steps=1",
+                 "training.eval_strategy=steps", "training.max_minutes=0", *SMALL]  # fmt: skip
+    found = train("classify", overrides, tmp_path / "run", progress=False)
+    for split, name in (("validation", "parts"), ("test", "test_parts")):
+        assert found.evaluate(split=split).details["parts"] == found.details[name]
+        assert found.details[name]["values"]["both"] == found.scores[split].accuracy
 
 
 def test_a_pipeline_needs_nothing_else(run, animals):
@@ -451,7 +526,9 @@ def test_every_promise_of_a_task_holds_with_it(animals):
     check_task("document_classification", animals, [*SMALL, "model.mixers=additive"])
 
 
-@pytest.mark.parametrize(("recipe", "kind"), [("shakespeare", "language_modelling"), ("regression", "regression")])
+@pytest.mark.parametrize(
+    ("recipe", "kind"), [("masked-words", "masked_words"), ("regression", "regression"), ("multi-label", "multi_label")]
+)
 def test_other_tasks_refuse_it(recipe, kind):
     with pytest.raises(UserError, match=rf"model.wide is not for the task .*{kind}"):
         recipes.load(recipe, ["model.wide=true"])

@@ -85,7 +85,10 @@ def cached(
 
 def _blocks(places: Places, size: int) -> Iterator[tuple[int, Places]]:
     """Yield parts of the positions with what these may look up, and the number of the first."""
-    following = torch.nn.functional.pad(places.ids[:, 1:], (0, 1), value=NOTHING)
+    # Not a slice without the first one: programs would not serve rows of two tokens.
+    last = places.ids.shape[1] - 1
+    number = torch.arange(places.ids.shape[1], device=places.ids.device)
+    following = places.ids[:, (number + 1).clamp_max(last)].masked_fill(number == last, NOTHING)
     if exporting():
         # Blocks would be a loop whose length depends on a size.
         yield 0, places._replace(ids=torch.where(places.ids == NOTHING, NOTHING, following))

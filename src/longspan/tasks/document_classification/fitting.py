@@ -3,9 +3,10 @@
 Its logits are a mean of multinomial logistic regressions over the n-grams that documents have. One is weighted by
 naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the log-count ratios
 r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c, and of the others,
-with each n-gram, and one more. Another has TF-IDF vectors, of single tokens or of up to three. Where documents are few,
-a third is weighted by naive Bayes and has n-grams of characters. All have the penalty λ/2 |v|² and are convex, so there
-is one solution whatever the seed.
+with each n-gram, and one more. Another has TF-IDF vectors, of single tokens or of up to three, or of tokens and
+characters. Where documents are few, a third is weighted by naive Bayes and has n-grams of characters. All have the
+penalty λ/2 |v|² and are convex, so there is one solution whatever the seed. Class frequencies that may be chance are
+then pulled to equal ones (`class_shift`).
 """
 
 import itertools
@@ -25,7 +26,19 @@ from longspan.errors import UserError
 from longspan.machine.environment import available_memory
 from longspan.models.wide.classifier import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
 from longspan.tasks.document_classification.bags import Bags, batches
-from longspan.tasks.document_classification.regression import Linear, Regression
+from longspan.tasks.document_classification.kinds import (
+    BAYES,
+    CHARACTERS,
+    SPELLED,
+    TFIDF,
+    TFIDF_PAIRS,
+    TFIDF_SPELLED,
+    Counted,
+    Kind,
+    Model,
+    class_shift,
+    log_ratios,
+)
 from longspan.training.lengths import targets
 
 #: Folds are held out one after another to choose λ, until this number of documents was.
@@ -44,97 +57,12 @@ _COPIES = 80
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A regression over n-grams of some `sizes`: of TF-IDF vectors, or weighted by naive Bayes.
-
-    Sizes are in tokens; `CHARACTERS` are n-grams of characters. `penalties` are what λ is chosen from.
-    """
-
-    sizes: Sequence[int]
-    tfidf: bool
-    penalties: tuple[float, ...]
-
-
-CHARACTERS = 0
-_STRONG, _WEAK = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1), (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-BAYES = tuple(Kind(range(1, longest + 1), False, _STRONG) for longest in (2, 3))
-TFIDF = tuple(Kind(range(1, longest + 1), True, _WEAK) for longest in (1, 3))
-#: What else is tried for few documents.
-TFIDF_PAIRS = Kind(range(1, 3), True, (*_WEAK, 0.003, 0.001))
-SPELLED = Kind((CHARACTERS,), False, _STRONG)
-
-
-@dataclass(frozen=True)
 class Chosen:
     """What predicts documents held out best: the kinds in the mean, with their penalties and shares."""
 
     kinds: tuple[Kind, ...]
     penalties: tuple[float, ...]
     shares: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Training documents as bags, with their labels.
-
-    Attributes:
-        bags: How often each document has each n-gram.
-        labels: `(n,)` class numbers.
-        class_weights: `(c,)` what multiplies the loss of documents of each class.
-        tokens: `(size,)` of how many tokens each n-gram is made, or `CHARACTERS`.
-    """
-
-    bags: Bags
-    labels: np.ndarray
-    class_weights: np.ndarray
-    tokens: np.ndarray
-
-    def part(self, which: np.ndarray) -> "Counted":
-        """Return those of the documents for which `which`, `(n,)`, is true."""
-        return replace(self, bags=self.bags.part(which), labels=self.labels[which])
-
-    def per_class(self) -> np.ndarray:
-        """Return how many documents of each class have each n-gram, `(size, c)` float64."""
-        return self.bags.presence().totals(np.eye(len(self.class_weights))[self.labels])
-
-
-class Model:
-    """A regression of one kind over training documents."""
-
-    def __init__(self, kind: Kind, documents: Counted) -> None:
-        self._kind, self._wanted = kind, np.isin(documents.tokens, kind.sizes)
-        per_class = documents.per_class() * self._wanted[:, None]
-        self.idf = inverse_frequency(per_class.sum(1), len(documents.labels))
-        ratio = np.ones(per_class.shape, np.float32) if kind.tfidf else log_ratios(per_class)
-        self._regression = Regression(self.features(documents.bags), documents.labels, documents.class_weights, ratio)
-
-    def features(self, bags: Bags) -> Bags:
-        """Return the amounts that count, of the n-grams that do."""
-        kept = bags.among(self._wanted)
-        return kept.tfidf(self.idf) if self._kind.tfidf else kept.presence()
-
-    def solve(self, penalty: float) -> Linear:
-        """Return the solution for a penalty, at most the one before."""
-        return self._regression.solve(penalty)
-
-
-def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:
-    """Return smoothed inverse document frequencies, `ln((1 + n) / (1 + n_g)) + 1` for n_g of n documents.
-
-    N-grams without documents get 0.
-    """
-    return np.where(documents > 0, np.log((1 + count) / (1 + documents)) + 1, 0.0)
-
-
-def log_ratios(per_class: np.ndarray) -> np.ndarray:
-    """Return the log-count ratios `(size, c)` float32 of how many documents of each class have each n-gram."""
-    # Nothing is known about what never occurs.
-    occurs = per_class.any(1)
-    inside = per_class[occurs] + 1
-    outside = per_class[occurs].sum(1, keepdims=True) - per_class[occurs] + 1
-    ratio = np.zeros(per_class.shape, np.float32)
-    ratio[occurs] = np.log(inside / inside.sum(0)) - np.log(outside / outside.sum(0))
-    return ratio
 
 
 def few(documents: Dataset) -> bool:
@@ -187,8 +115,10 @@ def fit_wide(
     bags, used = _numbered(found)
     tokens, folds = _tokens_and_folds(wide, documents)
     counted = Counted(bags, labels, weights, tokens[used])
-    groups: list[tuple[Kind, ...]] = [BAYES, (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF]
-    groups += [] if wide.spelling is None else [(SPELLED,)]
+    groups = [BAYES, (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF]
+    if wide.spelling is not None:
+        groups = [BAYES, (*groups[1], TFIDF_SPELLED), (SPELLED,)]
+    shift = torch.from_numpy(class_shift(np.bincount(labels, weights[labels], len(weights)))).float()
     # Compiled loops and sums do not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(torch.get_num_threads()) as pool,
@@ -220,6 +150,7 @@ def fit_wide(
             wide.bias += torch.from_numpy(share * solutions[kind].bias)
             if kind.tfidf:
                 wide.idf[places] = torch.from_numpy(models[kind].idf).float()
+        wide.bias += shift
 
     with torch.no_grad():
         chosen = choices[0]
@@ -230,7 +161,7 @@ def fit_wide(
             if _larger(having - _losses(wide, validation, weights)):
                 chosen = choices[1]
             take(chosen)
-    if SPELLED in chosen.kinds and not chosen.shares[chosen.kinds.index(SPELLED)]:
+    if not any(kind.spelled() and share for kind, share in zip(chosen.kinds, chosen.shares, strict=True)):
         wide.spelling = None
     _fit_evidence(wide, counted, folds, places)
     return chosen
@@ -356,7 +287,7 @@ def _choose(
         return [Chosen(tuple(chosen), tuple(found[kind][0] for kind in chosen), shares)]
 
     every = list(itertools.product(itertools.product(*groups), _shares(len(groups))))
-    without = [each for each in every if all(kind != SPELLED or not share for kind, share in zip(*each, strict=True))]
+    without = [each for each in every if not any(kind.spelled() and share for kind, share in zip(*each, strict=True))]
     first = best_of(every)
     return first + (best_of(without) if without and (first[0].kinds, first[0].shares) not in without else [])
 

@@ -1,12 +1,14 @@
 """Results of document classifiers: tables, and what the model card says."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from longspan.machine.printing import code_names
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
+from longspan.results.parts import Parts
 from longspan.tasks.base import Recipe, Task
 from longspan.tasks.document_classification.scores import ClassificationScores
 
@@ -26,7 +28,6 @@ def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) 
         task.data_table({split: evaluation.details["truncation"]}),
         f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
         scores_table({split: scores}),
-        *([_parts(found)] if (found := evaluation.details.get("parts")) else []),
         table(["class", "precision", "recall", "F1", "support"], classes),
         table(["confidence", "documents", "mean confidence", "accuracy"], bins),
         f"written to {evaluation.folder}",
@@ -34,19 +35,14 @@ def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) 
     return "\n\n".join(parts)
 
 
-def _parts(accuracies: Mapping[str, float]) -> str:
-    """Return what each part of a model with a wide part gets right alone."""
-    return table(["part", "accuracy"], ([name, share(value)] for name, value in accuracies.items()))
-
-
-def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float] | None = None) -> CardParts:
-    """Return what the model card says about a classifier with these labels, and parts of these accuracies if any."""
+def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, Any] | None = None) -> CardParts:
+    """Return what the model card says about a classifier with these labels, and these `Parts` if it has any."""
     length = recipe.data.max_length
     # A pipeline reads documents whole unless told otherwise.
     cut = f", truncation=True, max_length={length}" if length else ""
     left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
     kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
-    told = "" if parts is None else _PARTS.format(**parts)
+    told = "" if parts is None else _PARTS.format(**Parts.from_dict(parts).values)
     return CardParts(
         description=f"A text classifier trained with the recipe `{recipe.name}`.",
         made=f". It distinguishes {code_names(labels)}.",
@@ -61,8 +57,8 @@ def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, float]
 
 
 _PARTS = """
-Its logits are those of a linear model over n-grams of 1 to 3 tokens (validation accuracy {wide:.3f} alone) and of a
-sequence model ({deep:.3f} alone), weighted by the validation split."""
+Its logits are those of a linear model over n-grams of 1 to 3 tokens (validation accuracy {counts:.3f} alone) and of a
+sequence model ({network:.3f} alone), weighted by the validation split."""
 
 _USE = """\
 ```python

@@ -7,29 +7,25 @@ from typing import Any
 
 from datasets import Dataset
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
-from longspan.data.text.processor import tokenizer_of
-from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
-from longspan.models.wide.classifier import spelled
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.counts import Counts
 from longspan.tasks.document_classification import baselines, report
+from longspan.tasks.document_classification.baselines.ngrams import Ngrams
 from longspan.tasks.document_classification.classes import ClassTask
-from longspan.tasks.document_classification.fitting import check_memory, few, fit_wide, table_size
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.scores import ClassificationScores
-from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined
+from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined, right_of
 from longspan.tasks.documents import DocumentTask
-from longspan.tasks.prepared import Prepared
 
 
 class DocumentClassification(ClassTask[ClassificationData], DocumentTask[ClassificationScores, ClassificationData]):
@@ -68,31 +64,18 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
         balanced = {"class_weights": weights} if data.class_weights == "balanced" else {}
         return super().head(training, data) | balanced
 
-    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
-        if recipe.model.get("wide"):
-            training, classes = prepared.splits["train"], len(prepared.config["id2label"])
-            characters = recipe.model.get("wide_characters")
-            characters = few(training) if characters is None else characters
-            places = recipe.model.get("wide_buckets") or table_size(training, classes, characters)
-            check_memory(places, classes)
-            recipe = replace(recipe, model={**recipe.model, "wide_buckets": places, "wide_characters": characters})
-        model = super().build_model(recipe, prepared)
-        if model.wide is not None:
-            if model.wide.spelling is not None:
-                model.wide.spelling.copy_(spelled(ordinary_tokens(tokenizer_of(prepared.processor))))
-            fit_wide(model.wide, training, model.config.head.class_weights, prepared.splits.get("validation"))
-            model.config.head.wide_characters = model.wide.spelling is not None
-        return model
-
     def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
         if run.model.wide is None:
             return super().logits(run, targets, outputs)
         parts = outputs("parts")
         both = combined(run.model.wide, parts)
-        return both, {"parts": accuracies(parts, both, targets)}
+        return both, {"parts": accuracies(right_of(parts, both, targets)).to_dict()}
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Ngrams
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result.details["labels"], result.details.get("parts"))

@@ -2,16 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.models.wide.classifier import Wide
+from longspan.results.parts import NAMES, Parts, compare_parts
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.training.lengths import LengthTrainer, targets
 
-PARTS = ("wide", "deep")
 #: What pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few of them are
 #: right by chance, all the more for the best of many epochs.
 _PRIOR = 20.0
@@ -26,18 +27,23 @@ class WideTrainer(LengthTrainer[ClassificationScores]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._accuracies: dict[int, dict[str, float]] = {}
+        self._right: dict[int, np.ndarray] = {}
+        self._last: dict[str, np.ndarray] = {}
         self._deep_loss: float | None = None
 
     def score(self, dataset: Dataset) -> ClassificationScores:
-        wide = self.model.wide
-        if wide is None or dataset is not self.eval_dataset:
+        wide, validation = self.model.wide, dataset is self.eval_dataset
+        if wide is None:
             return super().score(dataset)
         parts, labels = self.outputs(dataset, "parts"), targets(dataset)
-        wide.scales.copy_(best_scales(parts, labels))
+        if validation:
+            wide.scales.copy_(best_scales(parts, labels))
+            self._deep_loss = float(cross_entropy(parts[:, 1].double(), labels))
         both = combined(wide, parts)
-        self._accuracies[self.state.global_step] = accuracies(parts, both, labels)
-        self._deep_loss = float(cross_entropy(parts[:, 1].double(), labels))
+        right = right_of(parts, both, labels)
+        self._last["parts" if validation else "test_parts"] = right
+        if validation:
+            self._right[self.state.global_step] = right
         return self.measure(both, labels)
 
     def losses_as_trained(self) -> dict[str, float]:
@@ -45,9 +51,10 @@ class WideTrainer(LengthTrainer[ClassificationScores]):
         return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
 
     def details(self) -> dict[str, Any]:
-        """Return what each part of the model that was kept gets right of the validation split."""
-        found = self._accuracies.get(self.kept_step())
-        return {} if found is None else {"parts": found}
+        """Return the `Parts` of the model that was kept: "parts" on the validation, "test_parts" on the test split."""
+        # A model that no evaluation measured was scored last.
+        kept = self._last | ({"parts": self._right[self.kept_step()]} if self.kept_step() in self._right else {})
+        return {name: accuracies(right).to_dict() for name, right in kept.items()}
 
 
 def combined(wide: Wide, parts: Tensor) -> Tensor:
@@ -56,10 +63,18 @@ def combined(wide: Wide, parts: Tensor) -> Tensor:
     return (scales[:, None] * parts).sum(1)
 
 
-def accuracies(parts: Tensor, both: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the share of documents that each part gets right alone, and both together."""
-    named = {**dict(zip(PARTS, parts.unbind(1), strict=True)), "both": both}
-    return {name: _accuracy(logits, labels) for name, logits in named.items()}
+def right_of(parts: Tensor, both: Tensor, labels: Tensor) -> np.ndarray:
+    """Return which documents each part gets right alone, and both together, `(3, n)` bool in the order of `NAMES`."""
+    found: np.ndarray = torch.stack([(logits.argmax(-1) == labels) for logits in (*parts.unbind(1), both)]).numpy()
+    return found
+
+
+def accuracies(right: np.ndarray) -> Parts:
+    """Compare the accuracies of both parts, given which documents they get right: see `right_of`."""
+    examples = {name: np.stack([row, np.ones_like(row)], -1) for name, row in zip(NAMES, right, strict=True)}
+    score = ClassificationScores.headline()
+    higher = ClassificationScores.higher_is_better()
+    return compare_parts(score, higher, examples, lambda sums: sums[..., 0] / sums[..., 1])
 
 
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
@@ -95,7 +110,3 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     lost, won = int((counting & ~summed).sum()), int((summed & ~counting).sum())
     # Were both alike, the difference would have the variance lost + won (McNemar 1947).
     return (alone if lost - won > 2 * (lost + won) ** 0.5 else both).float()
-
-
-def _accuracy(logits: Tensor, labels: Tensor) -> float:
-    return float((logits.argmax(-1) == labels).double().mean())

@@ -21,7 +21,9 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.counts import Counts
 from longspan.tasks.evidence import baselines, columns, pictures, report
+from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import read, tokenise, truth
@@ -126,6 +128,9 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
 
     def baselines(self) -> Mapping[str, type[Baseline[EvidenceScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[EvidenceScores]]:
+        return Bm25Smoothed
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if "documents" in row}

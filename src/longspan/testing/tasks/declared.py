@@ -28,6 +28,11 @@ def declares_itself(subject: Subject) -> None:
     for kind in (task.training_options, task.evaluation_options):
         for field in dataclasses.fields(kind):
             need("help" in field.metadata, f"{kind.__name__}.{field.name} must be made with `option`, for its help")
+    counts = task.counts()
+    need(
+        counts is None or counts in task.baselines().values(),
+        f"{subject.name}.counts() must be one of its baselines, so that `compare` can fit it alone, but is {counts!r}",
+    )
     found = list(task.columns(task.data_config()))
     need(any(not column.target for column in found), f"{subject.name} must read a column that is not a target")
     settings = {field.name for field in dataclasses.fields(task.data_config)}

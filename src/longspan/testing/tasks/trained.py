@@ -2,12 +2,16 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from longspan.errors import UserError
+from longspan.results.parts import BOTH, Parts
+from longspan.results.scores import Scores
 from longspan.testing.tasks.subject import Subject, need
 from longspan.verbs.evaluate import evaluate
 from longspan.verbs.train import train
@@ -50,12 +54,39 @@ def resumes_to_the_same_weights(subject: Subject) -> None:
 
 
 def evaluates_as_in_training(subject: Subject) -> None:
-    """`evaluate` gives the scores of training."""
+    """`evaluate` gives the scores of training, those of a model's parts among them if it has any."""
     result = subject.trained()
     evaluation = evaluate(subject.run(), split="validation")
     for name, value in result.scores["validation"].numbers().items():
         again = evaluation.scores.numbers()[name]
         # Different batches: sums in another order.
         need(abs(again - value) <= 1e-4 * max(1, abs(value)), f"{name} must be {value} as in training, got {again}")
+    for what, found, scores in (
+        ("training", result.details, result.scores["validation"]),
+        ("evaluate", evaluation.details, evaluation.scores),
+    ):
+        if "parts" in result.details or "parts" in evaluation.details:
+            _check_parts(what, found, scores)
     json.dumps(evaluation.to_dict())
     need(bool(subject.task().evaluation_report(evaluation).strip()), "evaluation_report must say something")
+
+
+def _check_parts(what: str, details: Mapping[str, Any], scores: Scores) -> None:
+    """Counts, network and both have one of the scores, and that of both is the model's."""
+    need(
+        "parts" in details, f"training and evaluate must both report the scores of a model's parts, but {what} does not"
+    )
+    try:
+        parts = Parts.from_dict(details["parts"])
+    except UserError as error:
+        raise AssertionError(f"{what} must report a model's parts as Parts.to_dict, but {error}") from error
+    numbers = scores.numbers()
+    need(
+        parts.score in numbers and parts.higher_is_better == scores.higher_is_better(parts.score),
+        f"{what} must report a score of {type(scores).__name__} for a model's parts, but reports {parts.score!r}",
+    )
+    both, value = parts.values[BOTH], numbers[parts.score]
+    need(
+        abs(both - value) <= 1e-4 * max(1, abs(value)),
+        f"{parts.score} of both parts must be that of the model, {value}, but {what} reports {both}",
+    )

@@ -63,7 +63,7 @@ def main() -> None:
     assert isinstance(data, RecommendationData)
     found = read(data)
     shown = Impressions(labelled(found.splits[arguments.split]))
-    tfidf = Tfidf().scorer(found, Impressions(labelled(found.splits["train"]))).score(shown)
+    tfidf = Tfidf().scorer(found, Impressions(labelled(found.splits["train"])), data).score(shown)
     candidates: dict[str, list[np.ndarray]] = {"TF-IDF of titles": [tfidf], "longspan": []}
     for seed in range(arguments.seeds):
         folder = arguments.out / f"seed-{seed}"

@@ -302,7 +302,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
             assert input_ids is not None
             titles = counting.titles(input_ids, attention_mask)
             counts = counting(titles, item_ids, history, read, candidates, there, times)
-            parts = torch.stack([counts, logits.float()], 1)
+            parts = torch.stack([counts, logits.to(counts.dtype)], 1)
             logits = counting.combined(counts, logits)
         if labels is not None:
             labels = labels.masked_fill(~there, IGNORED) if labels.shape == there.shape else labels

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.wide.classifier import tfidf
+from longspan.ops.pooling import accumulation_dtype
 
 #: What is known of a candidate, in the order of `Ranker.weights`.
 FEATURES = ("match", "words", "clicks", "age")
@@ -113,8 +114,8 @@ class Ranker(nn.Module):
         times = torch.zeros_like(ordered).scatter_add(1, number, torch.ones_like(ordered)).gather(1, number)
         different = first & (ordered < nothing)
         ordered = ordered.masked_fill(~different, 0)
-        amounts = tfidf(times * different, self.idf[ordered].float())
-        odds = (self.word_odds[ordered].float() * different).sum(1) / different.sum(1).clamp_min(1)
+        amounts = tfidf(times * different, _exact(self.idf[ordered]))
+        odds = (_exact(self.word_odds[ordered]) * different).sum(1) / different.sum(1).clamp_min(1)
         return Titles(ordered, amounts, odds)
 
     def profiles(self, titles: Titles, history: Int[Tensor, "b h"], mask: Bool[Tensor, "b h"]) -> Float[Tensor, "b v"]:
@@ -133,7 +134,7 @@ class Ranker(nn.Module):
         candidate_mask: Bool[Tensor, "b c"],
         times: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b c f"]:
-        """Return the `FEATURES` of candidates, in float32, 0 at padding.
+        """Return the `FEATURES` of candidates, in at least float32, 0 at padding.
 
         Args:
             titles: Those of all items that are named.
@@ -155,8 +156,8 @@ class Ranker(nn.Module):
             found.append(products.sum(-1) / profile.norm(dim=1, keepdim=True).clamp_min(_TINY))
         items = torch.zeros_like(candidates) if item_ids is None else item_ids[candidates]
         now = candidates.new_full((len(candidates),), NEVER) if times is None else times
-        odds = titles.odds[candidates], self.item_odds[items].float()
-        every = torch.stack((torch.cat(found), *odds, self._ages(items, now)), -1)
+        odds = titles.odds[candidates], _exact(self.item_odds[items])
+        every = torch.stack((torch.cat(found), *odds, self._ages(items, now).to(odds[0].dtype)), -1)
         return every.masked_fill(~candidate_mask.unsqueeze(-1), 0)
 
     def forward(
@@ -169,9 +170,9 @@ class Ranker(nn.Module):
         candidate_mask: Bool[Tensor, "b c"],
         times: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b c"]:
-        """Return the score of each candidate in float32; see `features`."""
+        """Return the score of each candidate, in at least float32; see `features`."""
         found = self.features(titles, item_ids, history, history_mask, candidates, candidate_mask, times)
-        return found @ self.weights.float()
+        return found @ _exact(self.weights)
 
     def of_all(
         self, profiles: Float[Tensor, "b v"], titles: Titles, item_ids: Int[Tensor, " n"], times: Int[Tensor, " b"]
@@ -179,16 +180,20 @@ class Ranker(nn.Module):
         """Return the scores of all items for each user, given what `profiles` returned: those of `forward`."""
         table = nn.functional.normalize(profiles, dim=1, eps=_TINY).T
         match = nn.functional.embedding_bag(titles.words, table, per_sample_weights=titles.amounts, mode="sum").T
-        own, words, clicks, age = self.weights.float().unbind()
-        each = words * titles.odds + clicks * self.item_odds[item_ids].float()
+        own, words, clicks, age = _exact(self.weights).unbind()
+        each = words * titles.odds + clicks * _exact(self.item_odds[item_ids])
         return own * match + each + age * self._ages(item_ids.expand(len(times), -1), times)
 
     def combined(self, counts: Float[Tensor, "*n"], network: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Return the scores of both parts."""
-        own, other = self.scales.float().unbind()
-        return own * counts + other * network.float()
+        own, other = _exact(self.scales).unbind()
+        return own * counts + other * _exact(network)
 
     def _ages(self, item_ids: Int[Tensor, "b c"], times: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
         first, now = self.first[item_ids], times.unsqueeze(1)
         known = (first != NEVER) & (now != NEVER)
-        return ((now - first).clamp_min(0) * known / _FINE).float().log1p()
+        return ((now - first).clamp_min(0) * known / _FINE).log1p()
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    return tensor.to(accumulation_dtype(tensor.dtype))

@@ -81,7 +81,7 @@ def test_features_are_those_of_the_definition() -> None:
     # The titles have repeated, unknown and capital words.
     assert {15, 18, 19, 28} <= set(NEWS["input_ids"][NEWS["attention_mask"].bool()].tolist())
     titles = ranker.titles(fields["input_ids"], fields["attention_mask"])
-    found = ranker.features(titles, **arguments(fields))  # type: ignore[arg-type]
+    found = ranker.features(titles, **arguments(fields))
     for row, column in np.argwhere(USERS["candidate_mask"].numpy() > 0):
         expected = written_out(ranker, row, int(USERS["candidates"][row, column]))
         # Logarithms of whole numbers are float32.

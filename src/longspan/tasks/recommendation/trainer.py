@@ -94,7 +94,8 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         self._outputs(impression_logits, Impressions(dataset, self.users))
 
     def details(self) -> dict[str, Any]:
-        found = self._aucs.get(self.kept_step())
+        # A model that was kept before training was resumed is the last one that was scored.
+        found = self._aucs.get(self.kept_step(), next(reversed(self._aucs.values()), None))
         parts = {} if found is None else {"parts": compared(found).to_dict()}
         return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out, **parts}
 

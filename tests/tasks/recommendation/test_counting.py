@@ -13,6 +13,7 @@ from news_folders import behavior, news_row, settings, write_log, write_mind
 from longspan import evaluate, predict, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
+from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.models.wide.ranker import FEATURES
 from longspan.results.parts import Parts
@@ -177,6 +178,12 @@ def test_few_clicks_leave_the_counts_alone(tmp_path: Path) -> None:
     counts, network = scales(parts, clicked, tmp_path)
     assert counts == pytest.approx(1, abs=0.05)
     assert 0 < network < 0.1
+
+
+def test_a_network_that_diverged_is_refused(tmp_path: Path) -> None:
+    parts = np.stack([np.zeros(16), np.full(16, np.nan)], 1)
+    with pytest.raises(UserError, match="expected finite outputs of the model"):
+        scales(parts, np.eye(4, dtype=bool), tmp_path)
 
 
 SMALL = ["model.dim=16", "model.heads=2", "model.feed_forward_dim=16", "model.dropout=0.0", "model.wide=true"]

@@ -112,12 +112,16 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     Args:
         parts: `(n, 2)` scores of counts and network.
         impressions: The validation split.
+
+    Raises:
+        UserError: The network's scores are not finite.
     """
     alone = torch.tensor([1.0, 0.0], dtype=torch.float64)
     clicked, groups = impressions.clicked == 1, groups_of(impressions.candidates.offsets, impressions.names)
     chosen = _mixed(groups, clicked)
     if not chosen.any():
         return alone.float()
+    _aucs(parts[:, 1], impressions)
     values, inverse, sizes = parts[chosen].astype(np.float64), *_numbered(groups[chosen])
     means = np.bincount(inverse, values[:, 1]) / sizes
     # How far candidates of a group are apart. A part that hardly tells them apart is not to be blown up.

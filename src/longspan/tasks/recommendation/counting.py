@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from longspan.models.wide.ranker import Ranker
+from longspan.models.wide.ranker import FEATURES, Ranker
 from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ragged import Ragged
@@ -36,29 +36,23 @@ def count_clicks(tokens: Sequence[str], items: Items, training: Impressions) -> 
         items: The catalogue, with the numbers of items that training knows.
         training: The impressions, all with what was clicked.
     """
-    random, known = np.random.default_rng(0), np.flatnonzero(items.known)
+    known, random = np.flatnonzero(items.known), np.random.default_rng(0)
     shown, clicked = training.candidates, training.clicked == 1
-    times = training.times[shown.rows]
-    first = np.full(len(items), np.inf)
-    np.fmin.at(first, shown.values, np.where(np.isnan(times), np.inf, times))
-    ages = (times - first[shown.values])[~np.isnan(times)]
-    origin = float(times[~np.isnan(times)].min(initial=0))
-    ranker = Ranker(len(tokens), int(items.known.max(initial=0)), origin, _unit(ages)).eval()
-    ranker.first[items.known[known]] = ranker.ticks(np.where(np.isinf(first), np.nan, first)[known])
+    ranker = _timed(len(tokens), items, training)
     words = _words(tokens)
-    ranker.token_words.copy_(torch.from_numpy(np.maximum(words, 0)))
+    # What is no word is one of its own, which says nothing.
+    ranker.token_words.copy_(torch.from_numpy(np.where(words < 0, np.arange(len(words)), words)))
     pairs = _pairs(items.title, words)
     frequency = np.bincount(pairs.word[np.isin(pairs.item, known)], minlength=len(tokens))
     idf = np.where(frequency > 0, np.log((1 + len(known)) / (1 + frequency)) + 1, 0)
     ranker.idf.copy_(torch.from_numpy(idf))
 
+    # How often each item was shown, and clicked, in each fold.
     fold = random.integers(FOLDS, size=len(training))[shown.rows]
     tables = [
         np.bincount(shown.values[rows] * FOLDS + fold[rows], minlength=len(items) * FOLDS).reshape(-1, FOLDS)
         for rows in (slice(None), clicked)
     ]
-    others = [[table.sum(1) - table[:, number] for table in tables] for number in range(FOLDS)]
-    by_fold = [_Odds.of(each, pairs, len(tokens)) for each in others]
     odds = _Odds.of([table.sum(1) for table in tables], pairs, len(tokens))
     ranker.word_odds.copy_(torch.from_numpy(odds.words * (idf > 0)))
     ranker.item_odds[items.known[known]] = torch.from_numpy(odds.items[known]).float()
@@ -67,16 +61,13 @@ def count_clicks(tokens: Sequence[str], items: Items, training: Impressions) -> 
     chosen = _some(groups, clicked, random)
     if not chosen.any():
         return ranker
+    others = [[table.sum(1) - table[:, number] for table in tables] for number in range(FOLDS)]
+    without = [_Odds.of(each, pairs, len(tokens)) for each in others]
     rows = np.unique(shown.rows[chosen])
-    kept = np.isin(shown.rows, rows)
-    found = features(ranker, items, training.part(rows))[chosen[kept]]
-    place, own = shown.values[chosen], fold[chosen]
-    found[:, 1] = np.stack([each.titles for each in by_fold])[own, place]
-    found[:, 2] = np.stack([each.items for each in by_fold])[own, place]
-    start = torch.zeros(found.shape[1], dtype=torch.float64)
-    pull = torch.from_numpy(_RIDGE * found.var(0).clip(1e-6))
-    weights = _fitted(torch.from_numpy(found), clicked[chosen], groups[chosen], start, pull)
-    ranker.weights.copy_(weights)
+    found = features(ranker, items, training.part(rows))[chosen[np.isin(shown.rows, rows)]]
+    for name, by_fold in (("words", [each.titles for each in without]), ("clicks", [each.items for each in without])):
+        found[:, FEATURES.index(name)] = np.stack(by_fold)[fold[chosen], shown.values[chosen]]
+    ranker.weights.copy_(_worthwhile(torch.from_numpy(found), clicked[chosen], groups[chosen]))
     return ranker
 
 
@@ -127,7 +118,7 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     # How far candidates of a group are apart. A part that hardly tells them apart is not to be blown up.
     apart = max(1.0, float(np.sqrt(2 * np.square(values[:, 1] - means[inverse]).mean())))
     pull = _PRIOR * torch.tensor([1.0, apart], dtype=torch.float64) ** 2
-    both = _fitted(torch.from_numpy(values), clicked[chosen], groups[chosen], alone, pull)
+    both = _fitted(torch.from_numpy(values), clicked[chosen], groups[chosen], alone, pull)[0]
     # A part that speaks against itself has nothing to say.
     scales = both.clamp_min(0)
     counts, summed = (_aucs(parts @ each.numpy(), impressions).mean() for each in (alone, scales))
@@ -183,10 +174,19 @@ class _Odds(NamedTuple):
         return cls(odds(shown, clicked), words, sums / np.maximum(1, numbers))
 
 
-def _unit(ages: np.ndarray) -> float:
-    """Return the unit of time, the median of ages; 0 where nothing has an age."""
-    older = ages[np.isfinite(ages) & (ages > 0)]
-    return float(np.median(older)) if len(older) else 0.0
+def _timed(tokens: int, items: Items, training: Impressions) -> Ranker:
+    """Return a ranker that knows when items were first shown, in units of the median of ages that are not 0."""
+    times, shown = training.times[training.candidates.rows], training.candidates.values
+    known = ~np.isnan(times)
+    first = np.full(len(items), np.inf)
+    np.minimum.at(first, shown[known], times[known])
+    ages = times[known] - first[shown[known]]
+    unit = float(np.median(ages[ages > 0])) if (ages > 0).any() else 0.0
+    origin = float(times[known].min()) if known.any() else 0.0
+    ranker = Ranker(tokens, int(items.known.max(initial=0)), origin, unit).eval()
+    counted = items.known > 0
+    ranker.first[items.known[counted]] = ranker.ticks(first[counted])
+    return ranker
 
 
 def _words(tokens: Sequence[str]) -> np.ndarray:
@@ -234,9 +234,35 @@ def _some(groups: np.ndarray, clicked: np.ndarray, random: np.random.Generator) 
     return found
 
 
-def _fitted(features: Tensor, clicked: np.ndarray, groups: np.ndarray, start: Tensor, pull: Tensor) -> Tensor:
+def _worthwhile(features: Tensor, clicked: np.ndarray, groups: np.ndarray) -> Tensor:
+    """Return the weights of features, `(k,)`, 0 for those that hardly lower the loss.
+
+    A weight has to lower it by half the logarithm of the number of clicks (Schwarz 1978,
+    https://doi.org/10.1214/aos/1176344136). Without that, features that differ little within training's groups get any
+    weight, and count where they differ more, as ages do of what is new.
+    """
+    pull = _RIDGE * features.var(0, correction=0).clamp_min(1e-6)
+
+    def fit(kept: list[int]) -> tuple[Tensor, float]:
+        return _fitted(features[:, kept], clicked, groups, torch.zeros_like(pull[kept]), pull[kept])
+
+    kept = list(range(features.shape[1]))
+    weights, loss = fit(kept)
+    while kept:
+        fewer = [[other for other in kept if other != each] for each in kept]
+        found = [fit(some) for some in fewer]
+        best = min(range(len(found)), key=lambda place: found[place][1])
+        if found[best][1] - loss >= np.log(clicked.sum()) / 2:
+            break
+        kept, (weights, loss) = fewer[best], found[best]
+    return torch.zeros_like(pull).index_copy(0, torch.tensor(kept, dtype=torch.long), weights)
+
+
+def _fitted(
+    features: Tensor, clicked: np.ndarray, groups: np.ndarray, start: Tensor, pull: Tensor
+) -> tuple[Tensor, float]:
     """Return the weights of features, `(k,)`, with the lowest loss of clicks and `pull` times their squared distance
-    from `start`.
+    from `start`; and that loss.
 
     The loss of a click is -log(e^{s⁺} / (e^{s⁺} + Σ e^{s⁻})), the sum over what was not clicked of its group.
 
@@ -254,19 +280,24 @@ def _fitted(features: Tensor, clicked: np.ndarray, groups: np.ndarray, start: Te
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
-        optimizer.zero_grad()
         scores = features @ weights
         below = scores[~is_click]
         top = below.new_full((int(number.max()) + 1,), -torch.inf).scatter_reduce(0, others, below.detach(), "amax")
         sums = torch.zeros_like(top).index_add(0, others, (below - top[others]).exp())
         losses = softplus((top + sums.log())[ours] - scores[is_click])
-        found = losses.sum() + (pull * (weights - start) ** 2).sum()
+        return losses.sum() + (pull * (weights - start) ** 2).sum()
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        found = loss()
         found.backward()
         return found
 
-    with torch.enable_grad():
-        optimizer.step(loss)
-    return weights.detach()
+    if len(start):
+        with torch.enable_grad():
+            optimizer.step(step)
+    with torch.no_grad():
+        return weights.detach(), float(loss())
 
 
 def _aucs(scores: np.ndarray, impressions: Impressions) -> np.ndarray:

@@ -15,11 +15,19 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
+from longspan.models.ranking import ranking_loss
 from longspan.models.wide.ranker import FEATURES
 from longspan.results.parts import Parts
 from longspan.tasks.base import Recipe
 from longspan.tasks.recommendation.baselines.counts import Counts
-from longspan.tasks.recommendation.counting import SMOOTHING, best_scales, count_clicks, features
+from longspan.tasks.recommendation.counting import (
+    SMOOTHING,
+    _fitted,
+    _worthwhile,
+    best_scales,
+    count_clicks,
+    features,
+)
 from longspan.tasks.recommendation.items import Items, Names, title_tokenizer
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.processor import names_of
@@ -180,6 +188,30 @@ def test_few_clicks_leave_the_counts_alone(tmp_path: Path) -> None:
     counts, network = scales(parts, clicked, tmp_path)
     assert counts == pytest.approx(1, abs=0.05)
     assert 0 < network < 0.1
+
+
+def test_weights_have_the_lowest_loss_of_ranking_and_noise_has_none() -> None:
+    random = np.random.default_rng(0)
+    clicked = random.random((300, 5)) < 0.3
+    clicked[:, 0], clicked[:, 1] = True, False
+    informative = random.normal(size=(300, 5)) + clicked
+    # Alike within groups, and far apart between them: any weight fits.
+    useless = 10 * random.normal(size=(300, 1)) + 0.01 * random.normal(size=(300, 5))
+    features = torch.from_numpy(np.stack([informative, useless], 2).reshape(-1, 2))
+    groups = np.repeat(np.arange(300), 5)
+    weights = _worthwhile(features, clicked.ravel(), groups)
+    assert weights[1] == 0 < weights[0]
+    start, pull = torch.tensor([0.5, 0.0]).double(), torch.tensor([3.0, 2.0]).double()
+    found, loss = _fitted(features, clicked.ravel(), groups, start, pull)
+
+    def expected(at: torch.Tensor) -> float:
+        scores = (features @ at).view(300, 5)
+        ranked = ranking_loss("softmax", scores, torch.from_numpy(clicked).long(), 1)
+        return float(ranked + (pull * (at - start) ** 2).sum())
+
+    assert loss == pytest.approx(expected(found), rel=1e-9)
+    for step in (torch.tensor([0.02, 0.0]), torch.tensor([0.0, 0.02])):
+        assert min(expected(found + step), expected(found - step)) > loss
 
 
 def test_a_network_that_diverged_is_refused(tmp_path: Path) -> None:

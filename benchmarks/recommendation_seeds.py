@@ -3,11 +3,11 @@
     python benchmarks/recommendation_seeds.py [--seeds 5] [--split test] [--draws 1000] --out FOLDER [--json FILE]
                                               key=value ...
 
-Trains the recipe `news` with these settings once for each seed, in new folders, and scores a split with each, and with
-TF-IDF of titles. AUC pools all candidates, whoever they were shown to, and "per user" is the mean over users with both
-kinds. Numbers are means over the runs. The interval covers 95 % of the bootstrap draws. A draw takes users with
-replacement, with all of their candidates, and all runs score it. The last row has the difference between the runs and
-TF-IDF in the same draws.
+Trains the recipe `news` with these settings once for each seed, in new folders, and scores a split with each, with
+TF-IDF of titles, and with the baseline `counts`. AUC pools all candidates, whoever they were shown to, and "per user"
+is the mean over users with both kinds. Numbers are means over the runs. The interval covers 95 % of the bootstrap
+draws. A draw takes users with replacement, with all of their candidates, and all runs score it. The last row has the
+difference between the runs and TF-IDF in the same draws.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from tabulate import tabulate
 from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.machine.environment import environment
+from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.options import RecommendationData
@@ -63,8 +64,12 @@ def main() -> None:
     assert isinstance(data, RecommendationData)
     found = read(data)
     shown = Impressions(labelled(found.splits[arguments.split]))
-    tfidf = Tfidf().scorer(found, Impressions(labelled(found.splits["train"]))).score(shown)
-    candidates: dict[str, list[np.ndarray]] = {"TF-IDF of titles": [tfidf], "longspan": []}
+    training = Impressions(labelled(found.splits["train"]))
+    candidates: dict[str, list[np.ndarray]] = {
+        "TF-IDF of titles": [Tfidf().scorer(found, training, data).score(shown)],
+        "counts": [Counts().scorer(found, training, data).score(shown)],
+        "longspan": [],
+    }
     for seed in range(arguments.seeds):
         folder = arguments.out / f"seed-{seed}"
         train("news", [*arguments.settings, f"training.seed={seed}"], run=folder)

@@ -136,7 +136,8 @@ class PublishedNrms(nn.Module):
 def make_items(count: int, words: int, vocabulary: int) -> Items:
     """Return a catalogue of random words."""
     values = np.random.default_rng(1).integers(2, vocabulary, count * words)
-    return Items(Ragged(values, np.arange(count + 1) * words), None, {}, None, pad_id=0)
+    titles = Ragged(values, np.arange(count + 1) * words)
+    return Items(titles, None, {}, None, pad_id=0, known=np.zeros(count, np.int64))
 
 
 def make_impressions(count: int, history: int, candidates: int, items: int) -> Impressions:

@@ -133,7 +133,7 @@ TEXT = {
         *("models/embeddings/tokens.py", "models/embeddings/encoder.py", "models/window_encoder.py"),
         *("models/word_vectors.py", "models/matching.py", "training/encoder_outputs.py"),
     ),
-    "heads and tasks of texts": ("models/heads/", "tasks/"),
+    "heads and tasks of texts": ("models/heads/", "models/wide/ranker.py", "tasks/"),
     "what recipes of texts share": ("recipes/encoders.py", "recipes/starting.py", "recipes/synonyms.py"),
     "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
     "the interface of transformers": ("models/model.py", "models/generation.py"),

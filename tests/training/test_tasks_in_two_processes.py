@@ -25,7 +25,7 @@ KEYS: dict[str, list[str]] = {
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "question_answering": [],
-    "recommendation": [],
+    "recommendation": ["model.wide=true"],
     "token_classification": [],
 }
 #: Tasks of others, with streams of other kinds.

@@ -31,14 +31,14 @@ def folder(path: Path) -> Path:
 
 
 def scored(recorded: Recorded, name: str, split: str = "validation") -> list[float]:
-    learned = NAMES[name]().scorer(recorded, Impressions(recorded.splits["train"]))  # type: ignore[attr-defined]
+    learned = NAMES[name]().scorer(recorded, Impressions(recorded.splits["train"]), settings())  # type: ignore[attr-defined]
     found: list[float] = learned.score(Impressions(recorded.splits[split])).tolist()
     return found
 
 
 def test_scores_of_each(tmp_path: Path) -> None:
     recorded = read(settings(folder(tmp_path)))
-    assert sorted(NAMES) == ["popular", "recent", "tfidf"]
+    assert sorted(NAMES) == ["counts", "popular", "recent", "tfidf"]
     assert scored(recorded, "popular") == [0, 2, 0, 0, 2]
     two, three, four, five, one = scored(recorded, "recent")
     assert five > four > two == three == one

@@ -23,6 +23,7 @@ from longspan.models.recommenders._parts import Published
 from longspan.models.recommenders.base import News
 from longspan.models.settings import DEEPEST, HeadSettings, check_sizes, from_data
 from longspan.models.states import MixerStates
+from longspan.models.wide.ranker import Ranker
 from longspan.ops.packing import zero_padding
 
 #: By what says how many there are, what the model must be told of items.
@@ -51,12 +52,18 @@ class RecommendationSettings(HeadSettings):
         user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
         user_position: positions of clicks, counted back from the newest: "none", "sinusoidal", "learned" or "fourier".
             With "learned", all from `max_positions` on have the same.
+        wide: whether scores are added that count words and clicks: how like a title is to those clicked before, and how
+            often its words, and the item itself, were clicked. They are counted in the training clicks first; the
+            network is trained by itself. The weights of both are fitted to the validation split.
         users: number of known users, 1 to `users`; 0 is an unknown user. The next three likewise.
         categories: number of categories of items.
         subcategories: number of subcategories.
         entities: number of entities that items name.
         entity_dim: width of the vectors of entities.
         abstracts: whether items have abstracts.
+        items: number of items whose clicks are counted; 0 is an unknown one.
+        time_origin: the time from which times are counted.
+        time_unit: how long a unit of time is; 0 without times.
     """
 
     recommender: str = "longspan"
@@ -66,12 +73,16 @@ class RecommendationSettings(HeadSettings):
     user_depth: int = 1
     user_causal: bool = False
     user_position: str = "none"
+    wide: bool = False
     users: int = from_data(0)
     categories: int = from_data(0)
     subcategories: int = from_data(0)
     entities: int = from_data(0)
     entity_dim: int = from_data(0)
     abstracts: bool = from_data(False)
+    items: int = from_data(0)
+    time_origin: float | int = from_data(0.0)
+    time_unit: float | int = from_data(0.0)
 
     def settle(self, config: Any) -> None:
         if config.embedding_dim is None:
@@ -81,7 +92,7 @@ class RecommendationSettings(HeadSettings):
         # Options are checked where the recommender is built.
         self.recommender_options = self.recommender_options or {}
         self.user_mixers = self.user_mixers or None
-        counts = ("user_depth", "users", "categories", "subcategories", "entities", "entity_dim")
+        counts = ("user_depth", "users", "categories", "subcategories", "entities", "entity_dim", "items")
         check_sizes(self, dict.fromkeys(counts, 0), {"user_depth": DEEPEST})
         check_choice("recommendation_loss", self.recommendation_loss, LOSSES)
         check_choice("user_position", self.user_position, POSITIONS)
@@ -108,6 +119,7 @@ class RecommendationOutput(ModelOutput):
         history_weights: (b, h), weight of each click in the last mean over clicks, 0 at padding; None without such a
             mean, as with lstur.
         hidden_states: of the layers over titles, (n, t, w) each, if asked for.
+        parts: (b, 2, c), the scores of counts and of the network, if the model has both, outside training.
     """
 
     loss: Tensor | None = None
@@ -115,6 +127,7 @@ class RecommendationOutput(ModelOutput):
     user_vectors: Tensor | None = None
     history_weights: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+    parts: Tensor | None = None
 
 
 class LongspanForRecommendation(LongspanPreTrainedModel):
@@ -133,6 +146,11 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
       `user_ids` (b) are 0 for unknown users, as they all are without it.
 
     - `labels` (b, c): 1 for clicked candidates, 0 for others, -100 to ignore.
+
+    With `config.head.wide`, `logits` are the sum of the network's and of what is counted
+    (`longspan.models.wide.ranker.Ranker`), each times its scale. In training, loss and logits are those of the network
+    alone. Outside it, `input_ids` are needed beside `news_vectors`, too, and there may be `item_ids` (n), 0 for items
+    that training does not know, as all are without it, and `times` (b) of the users, made by `wide.ticks`.
 
     It returns a `RecommendationOutput`. The loss is that of `config.head.recommendation_loss` (`ranking_loss`), in
     float32: a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.
@@ -157,13 +175,23 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         with named_in(config.name_or_path):
             self.recommender = recommenders.build(config)
         self.longspan = LongspanModel(self.recommender.reader)
+        self.wide: Ranker | None = None
+        if (head := config.head).wide:
+            self.wide = Ranker(config.vocab_size, head.items, head.time_origin, head.time_unit)
+            # Each process counts the same.
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, Published):
+        if isinstance(module, (Published, Ranker)):
             module.reset_parameters()
         else:
             super()._init_weights(module)
+
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
+        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
+        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @property
     def personal(self) -> bool:
@@ -195,12 +223,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         Where they depend on the user (`personal`), it is what can be said without one, (n, t, k), padded to the longest
         title of the batch. Raises UserError for missing fields, and for those that the configuration does not know.
         """
-        given = {
-            "abstract_ids": abstract_ids,
-            "category_ids": category_ids,
-            "subcategory_ids": subcategory_ids,
-            "entity_ids": entity_ids,
-        }
+        given = dict(zip(_FIELDS.values(), (abstract_ids, category_ids, subcategory_ids, entity_ids), strict=True))
         title, mask, _ = self._read(input_ids, attention_mask)
         return self._encode(title, mask, abstract_mask, given)
 
@@ -245,25 +268,22 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         candidate_mask: Tensor | None = None,
         user_ids: Tensor | None = None,
         news_vectors: Tensor | None = None,
+        item_ids: Tensor | None = None,
+        times: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> RecommendationOutput:
         check_attentions(self.config, output_attentions)
-        if (input_ids is None) == (news_vectors is None):
+        counting = None if self.training else self.wide
+        if counting is not None and input_ids is None:
+            raise UserError("expected input_ids with wide=True, got none; give them beside news_vectors, too.")
+        if counting is None and (input_ids is None) == (news_vectors is None):
             raise UserError("expected either input_ids or news_vectors, got both or neither; give exactly one.")
         if candidates is None:
-            raise UserError(
-                "expected candidates to score, got none; give the numbers of news, or call encode_users for vectors of "
-                "users alone."
-            )
-        given = {
-            "abstract_ids": abstract_ids,
-            "category_ids": category_ids,
-            "subcategory_ids": subcategory_ids,
-            "entity_ids": entity_ids,
-        }
+            raise UserError("expected candidates to score, got none; give some, or call encode_users for users alone.")
+        given = dict(zip(_FIELDS.values(), (abstract_ids, category_ids, subcategory_ids, entity_ids), strict=True))
         hidden_states = None
         if news_vectors is None:
             title, mask, hidden_states = self._read(input_ids, attention_mask, output_hidden_states)
@@ -277,7 +297,13 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         user_vectors, weights = self.recommender.encode_user(clicked, read, users)
         shown, there = self._select(news_vectors, candidates, candidate_mask, users)
         logits = (shown @ user_vectors.unsqueeze(-1)).squeeze(-1).masked_fill(~there, 0)
-        loss = None
+        loss, parts = None, None
+        if counting is not None:
+            assert input_ids is not None
+            titles = counting.titles(input_ids, attention_mask)
+            counts = counting(titles, item_ids, history, read, candidates, there, times)
+            parts = torch.stack([counts, logits.to(counts.dtype)], 1)
+            logits = counting.combined(counts, logits)
         if labels is not None:
             labels = labels.masked_fill(~there, IGNORED) if labels.shape == there.shape else labels
             loss = ranking_loss(self.config.head.recommendation_loss, logits, labels, num_items_in_batch)
@@ -287,6 +313,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
             user_vectors=user_vectors,
             history_weights=weights,
             hidden_states=hidden_states,
+            parts=parts,
         )
 
     def count_items(self, labels: Tensor) -> Tensor:

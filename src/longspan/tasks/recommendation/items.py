@@ -1,7 +1,7 @@
 """The catalogue as numbers: `Items`, from which a model's inputs are taken, and the names of categories and users."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from transformers import PreTrainedTokenizerBase
 from longspan.data.batches.by_length import padded_length
 from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
-from longspan.data.text.tokenization import token_ids
+from longspan.data.text.tokenization import build_tokenizer, token_ids
 from longspan.models import LongspanConfig, recommenders
+from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation.entities import EntityVectors
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import Ragged, offsets_of
+from longspan.tasks.recommendation.recorded import Recorded
 
 #: As wide as those of MIND.
 _ENTITY_DIM = 100
@@ -35,6 +37,7 @@ class Names:
         users: Users.
         abstracts: Whether abstracts are read.
         entity_dim: The width of the vectors of entities.
+        items: Identifiers of items whose clicks are counted.
     """
 
     categories: list[str]
@@ -43,6 +46,7 @@ class Names:
     users: list[str]
     abstracts: bool
     entity_dim: int
+    items: list[str] = field(default_factory=list)
 
     @classmethod
     def learned(
@@ -52,10 +56,12 @@ class Names:
         data: RecommendationData,
         reads: frozenset[str],
         vectors: EntityVectors | None,
+        *,
+        counted: bool = False,
     ) -> "Names":
         """Return those of items that were shown in training, as far as a recommender that `reads` these does.
 
-        With `vectors`, entities are all that have one.
+        With `vectors`, entities are all that have one. The clicks of items are `counted` or not.
         """
 
         def names(column: str, field: str) -> list[str]:
@@ -72,6 +78,7 @@ class Names:
             list(users) if "user_ids" in reads else [],
             "abstract_ids" in reads and bool(data.max_abstract_length) and any(known["abstract"][:]),
             (_ENTITY_DIM if vectors is None else vectors.vectors.shape[1]) if entities else 0,
+            known["item"][:] if counted else [],
         )
 
     @property
@@ -88,6 +95,7 @@ class Names:
             "users": len(self.users),
             "abstracts": self.abstracts,
             "entity_dim": self.entity_dim,
+            "items": len(self.items),
         }
 
 
@@ -106,6 +114,7 @@ class Items:
         numbers: By the model's argument, one number for each item (categories).
         entities: The entities of each item, if they are read.
         pad_id: Id of the padding token.
+        known: The number of each item among those whose clicks are counted, 0 for one that is not, `(items,)`.
     """
 
     title: Ragged
@@ -113,6 +122,7 @@ class Items:
     numbers: dict[str, np.ndarray]
     entities: Ragged | None
     pad_id: int
+    known: np.ndarray
 
     @classmethod
     def encoded(
@@ -137,7 +147,11 @@ class Items:
         if names.abstracts:
             abstract = _texts("abstract", catalogue, tokenizer, data.max_abstract_length, data.keep)
         title = _texts("title", catalogue, tokenizer, data.max_length, data.keep)
-        return cls(title, abstract, numbers, entities, tokenizer.pad_token_id)
+        number = {name: place for place, name in enumerate(names.items, 1)}
+        counted = np.zeros(len(catalogue), np.int64)
+        if number:
+            counted[:] = [number.get(name, 0) for name in catalogue["item"][:]]
+        return cls(title, abstract, numbers, entities, tokenizer.pad_token_id, counted)
 
     def __len__(self) -> int:
         return len(self.title.offsets) - 1
@@ -152,6 +166,12 @@ class Items:
             found["entity_ids"] = padded(self.entities, rows, 0)[0]
         found |= {name: numbers[rows] for name, numbers in self.numbers.items()}
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in found.items()}
+
+    def counted(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Return what counts need of the items of these numbers: words, and which of them clicks are counted of."""
+        ids, mask = padded(self.title, rows, self.pad_id)
+        arrays = {"input_ids": ids, "attention_mask": mask, "item_ids": self.known[rows]}
+        return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
 def _texts(column: str, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int, keep: str) -> Ragged:
@@ -172,6 +192,29 @@ def _texts(column: str, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, 
             f"{cut:,} of {len(catalogue):,} {column}s have more than the {longest:,} tokens that are read (data.{key})"
         )
     return found
+
+
+@dataclass(frozen=True)
+class PreparedItems(Prepared):
+    """What training reads, with the catalogue.
+
+    Attributes:
+        items: The catalogue in numbers.
+        popularity: How often each item was clicked in training, `(items,)`.
+        vectors: Those that entities begin with, if there are any.
+    """
+
+    items: Items = field(kw_only=True)
+    popularity: np.ndarray = field(kw_only=True)
+    vectors: EntityVectors | None = field(kw_only=True)
+
+
+def title_tokenizer(found: Recorded, data: RecommendationData) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of titles and abstracts, learned from the items that training knows."""
+    known = found.known()
+    texts = (text for column in ("title", "abstract") for text in known[column][:] if text)
+    key = f"recommendation {found.splits['train']._fingerprint} {found.catalogue._fingerprint}"
+    return build_tokenizer(data, texts, cache_key=key)
 
 
 def padded(lists: Ragged, rows: np.ndarray, fill: int) -> tuple[np.ndarray, np.ndarray]:

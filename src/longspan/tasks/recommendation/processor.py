@@ -35,7 +35,8 @@ class ItemProcessor(TextProcessor):
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "ItemProcessor":
         path, hints = Path(folder, _FILE), typing.get_type_hints(Names)
-        values = json_object(path)
+        # Those of earlier versions count no clicks.
+        values = {"items": [], **json_object(path)}
         if values.keys() != hints.keys() or not all(matches(value, hints[name]) for name, value in values.items()):
             raise UserError(f"expected the names of categories, entities and users in {str(path)!r}; restore it.")
         return cls(TextProcessor.from_pretrained(folder).tokenizer, Names(**values))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
+from longspan.models.wide.ranker import Titles
 from longspan.report import size
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.samples import Impressions, collate
@@ -122,20 +123,50 @@ def impression_logits(
     Raises:
         UserError: Another process stopped.
     """
-    starts = impressions.candidates.offsets
+    return _outputs("logits", model, impressions, vectors, batch_size, batch_clicks, progress, after_batch)
+
+
+@torch.no_grad()
+def impression_parts(
+    model: LongspanForRecommendation,
+    impressions: Impressions,
+    vectors: ItemVectors | Items,
+    *,
+    batch_size: int,
+    batch_clicks: int,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> np.ndarray:
+    """Return the scores of counts and network of a model that has both, `(n, 2)` float32; see `impression_logits`."""
+    return _outputs("parts", model, impressions, vectors, batch_size, batch_clicks, progress, after_batch)
+
+
+def _outputs(
+    name: str,
+    model: LongspanForRecommendation,
+    impressions: Impressions,
+    vectors: ItemVectors | Items,
+    batch_size: int,
+    batch_clicks: int,
+    progress: bool,
+    after_batch: Callable[[], None] | None,
+) -> np.ndarray:
+    starts, items = impressions.candidates.offsets, vectors if isinstance(vectors, Items) else vectors.items
 
     def own() -> Tensor:
-        result = torch.zeros(int(starts[-1]))
+        result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else []))
         batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)
         mine = batches[processes.rank() :: processes.count()]
         for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
             shown = [impressions[row] for row in batch]
             inputs, numbers = collate(shown, vectors if isinstance(vectors, Items) else None)
+            if model.wide is not None:
+                inputs |= items.counted(numbers) | {"times": model.wide.ticks(impressions.times[np.asarray(batch)])}
             inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
             if isinstance(vectors, ItemVectors):
                 inputs["news_vectors"] = vectors[numbers]
-            logits = model(**inputs).logits.float().cpu()
-            for row, found in zip(batch, logits, strict=True):
+            outputs = model(**inputs)[name].float().cpu()
+            for row, found in zip(batch, outputs.transpose(1, -1), strict=True):
                 result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
             if after_batch is not None:
                 after_batch()
@@ -164,18 +195,47 @@ def best_items(
     inputs, numbers = collate([impressions[row] for row in range(len(impressions))], None)
     read = {name: inputs[name].to(model.device) for name in ("history", "history_mask", "user_ids")}
     users = model.encode_users(vectors[numbers], **read)[0].float().cpu()
+    counts = _counts(model, impressions, vectors.items, inputs, numbers)
     clicked = [impressions.history.values[start:end] for start, end in pairwise(impressions.history.offsets)]
     found = torch.full((len(users), count), -torch.inf)
     chosen = torch.zeros(len(users), count, dtype=torch.long)
     for first in range(0, total, _RANKED_TOGETHER):
         part = np.arange(first, min(first + _RANKED_TOGETHER, total))
         scores = users @ vectors[part].float().cpu().T
+        scores = scores if counts is None else counts(part, scores)
         for row, items in enumerate(clicked):
             inside = items[(items >= first) & (items <= part[-1])] - first
             scores[row, inside] = -torch.inf
         found, places = torch.cat((found, scores), 1).topk(count, 1)
         chosen = torch.cat((chosen, torch.from_numpy(part).expand(len(users), -1)), 1).gather(1, places)
     return chosen.numpy(), found.numpy()
+
+
+def _counts(
+    model: LongspanForRecommendation,
+    impressions: Impressions,
+    items: Items,
+    inputs: dict[str, Tensor],
+    numbers: np.ndarray,
+) -> Callable[[np.ndarray, Tensor], Tensor] | None:
+    """Return what adds the counts' scores of some items to those of the network, `(users, items)`, if there are any."""
+    wide = model.wide
+    if wide is None:
+        return None
+    times = wide.ticks(impressions.times).to(model.device)
+
+    def titles(rows: np.ndarray) -> tuple[Titles, Tensor]:
+        read = {name: tensor.to(model.device) for name, tensor in items.counted(rows).items()}
+        return wide.titles(read["input_ids"], read["attention_mask"]), read["item_ids"]
+
+    history, mask = (inputs[name].to(model.device) for name in ("history", "history_mask"))
+    profiles = wide.profiles(titles(numbers)[0], history, mask.bool())
+
+    def add(part: np.ndarray, network: Tensor) -> Tensor:
+        counted = wide.of_all(profiles, *titles(part), times)
+        return wide.combined(counted, network.to(counted.device)).cpu()
+
+    return add
 
 
 def measured(impressions: Impressions, scores: np.ndarray, popularity: np.ndarray) -> RecommendationScores:

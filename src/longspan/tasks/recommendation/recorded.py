@@ -66,6 +66,11 @@ class Recorded:
             del splits["test"]
         return splits
 
+    def known(self) -> Dataset:
+        """Return the items of the catalogue that the training split shows or has in histories."""
+        seen = [ragged(self.splits["train"], name).values for name in ("history", "candidates")]
+        return self.catalogue.select(np.unique(np.concatenate(seen)))
+
     def users(self) -> list[str]:
         """Return the users of the training split, in order of their first impression."""
         found: list[str] = pc.unique(self.splits["train"].with_format("arrow")[:]["user"]).to_pylist()

@@ -74,6 +74,8 @@ def shown_to_users(
         shown = impressions[row]
         inputs, numbers = collate([shown], None)
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
+        if model.wide is not None:
+            inputs |= {name: tensor.to(model.device) for name, tensor in vectors.items.counted(numbers).items()}
         weights = model(**inputs, news_vectors=vectors[numbers]).history_weights
         start = impressions.candidates.offsets[row]
         own = logits[start : start + len(shown.candidates)]

@@ -127,6 +127,21 @@ def auc_interval(
     return float(low), float(high)
 
 
+def group_aucs(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, *, users: np.ndarray) -> np.ndarray:
+    """Return the AUC of each group that is scored, `(groups,)`, whose mean is `RecommendationScores.auc`.
+
+    Raises:
+        UserError: As above.
+    """
+    return _ranked(logits, clicked, offsets, users).auc
+
+
+def groups_of(offsets: np.ndarray, users: np.ndarray) -> np.ndarray:
+    """Return which group each candidate is in, `(n,)`, from 0; see `grouped_by`."""
+    group: np.ndarray = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return np.unique(users, return_inverse=True)[1][group] if grouped_by(offsets) == "user" else group
+
+
 def grouped_by(offsets: np.ndarray) -> Literal["impression", "user"]:
     """Return by what candidates are grouped: by users where no impression has two candidates to compare."""
     return "impression" if (np.diff(offsets) > 1).any() else "user"
@@ -181,10 +196,7 @@ def _ranked(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, users:
             "expected finite outputs of the model, got some that are not, as after a training run that diverged; lower "
             "training.learning_rate."
         )
-    kind = grouped_by(offsets)
-    group = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    if kind == "user":
-        group = np.unique(users, return_inverse=True)[1][group]
+    kind, group = grouped_by(offsets), groups_of(offsets, users)
     groups = int(group.max(initial=-1)) + 1 if kind == "user" else len(offsets) - 1
     # One number per candidate orders groups, scores, and by a stable sort places: the levels are those of all scores.
     levels = np.unique(-logits, return_inverse=True)[1]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,7 +17,6 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import tokenizer_of
-from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
@@ -29,35 +28,21 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation import baselines, report
+from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.columns import impression_columns
-from longspan.tasks.recommendation.entities import EntityVectors, read_entity_vectors
-from longspan.tasks.recommendation.items import Items, Names, read_by
+from longspan.tasks.recommendation.counting import aucs_of_parts, combined, compared
+from longspan.tasks.recommendation.entities import read_entity_vectors
+from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
 from longspan.tasks.recommendation.processor import ItemProcessor, names_of
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.recorded import Recorded, ragged, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
 from longspan.tasks.recommendation.source_files import find_recorded
 from longspan.tasks.recommendation.trainer import RecommendationTrainer
 from longspan.training.base import LongspanTrainer
-
-
-@dataclass(frozen=True)
-class PreparedItems(Prepared):
-    """What training reads, with the catalogue.
-
-    Attributes:
-        items: The catalogue in numbers.
-        popularity: How often each item was clicked in training, `(items,)`.
-        vectors: Those that entities begin with, if there are any.
-    """
-
-    items: Items = field(kw_only=True)
-    popularity: np.ndarray = field(kw_only=True)
-    vectors: EntityVectors | None = field(kw_only=True)
-
 
 #: Impressions that are read together for predictions.
 _READ = 1000
@@ -134,15 +119,11 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
     def prepare(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> PreparedItems:
         data = recipe.data
         found = read(data)
-        training = found.splits["train"]
-        seen = [ragged(training, name).values for name in ("history", "candidates")]
-        known = found.catalogue.select(np.unique(np.concatenate(seen)))
         made = self.configure(recipe.model, {})
         vectors = read_entity_vectors(data.entity_vectors, data.encoding) if data.entity_vectors else None
-        names = Names.learned(known, found.users(), data, read_by(made), vectors)
-        texts = (text for column in ("title", "abstract") for text in known[column][:] if text)
-        key = f"recommendation {training._fingerprint} {found.catalogue._fingerprint}"
-        tokenizer = build_tokenizer(data, texts, cache_key=key)
+        counted = bool(recipe.model.get("wide"))
+        names = Names.learned(found.known(), found.users(), data, read_by(made), vectors, counted=counted)
+        tokenizer = title_tokenizer(found, data)
         items = Items.encoded(found.catalogue, tokenizer, names, data)
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **names.settings()}
         facts: dict[str, Any] = {name: describe(rows) for name, rows in found.splits.items()}
@@ -207,7 +188,12 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         rows = labelled(examples.rows)
         impressions = Impressions(rows, names_of(run).user_numbers)
         with ItemVectors(run.model, _items(run, found.catalogue), progress=True) as vectors:
-            logits = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True)
+            if run.model.wide is None:
+                logits, parts = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True), {}
+            else:
+                both = impression_parts(run.model, impressions, vectors, **_sizes(run), progress=True)
+                logits = combined(run.model.wide, both)
+                parts = {"parts": compared(aucs_of_parts(both, logits, impressions)).to_dict()}
             told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
         scores = measured(impressions, logits, self._popularity(run, found))
         write_text(folder / "users.txt", told)
@@ -216,6 +202,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
             "data_summary": describe(rows),
             "auc_interval": interval,
             "unlabelled": len(examples.rows) - len(rows),
+            **parts,
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[RankedPrediction]:
@@ -228,6 +215,9 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
 
     def baselines(self) -> Mapping[str, type[Baseline[RecommendationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts]:
+        return Counts
 
     # What is reported
 

@@ -1,5 +1,6 @@
 """Training of models that recommend."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.data.batches.by_length import padding_fraction
+from longspan.tasks.recommendation.counting import aucs_of_parts, best_scales, combined, compared
 from longspan.tasks.recommendation.items import Items
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, measured
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 from longspan.training.base import Loader, LongspanTrainer
@@ -43,6 +45,8 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
     ) -> None:
         super().__init__(model, *args, data_collator=Collator(items), **kwargs)
         self.items, self.users, self.batch_clicks, self.popularity = items, users, batch_clicks, popularity
+        #: By step, that of each group of the validation split, by counts, network and both.
+        self._aucs: dict[int, np.ndarray] = {}
         self.samples = Samples(
             Impressions(self.train_dataset, users),
             negatives=negatives,
@@ -71,19 +75,34 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         return [max(1, sum(int(self.samples.sizes[row]) for _, row in batch)) for batch in batches]
 
     def score(self, dataset: Dataset) -> RecommendationScores:
-        impressions = Impressions(labelled(dataset), self.users)
-        return measured(impressions, self._logits(impressions), self.popularity)
+        """Return the scores, and choose the scales of counts and network if this is the validation split.
+
+        They are chosen before a checkpoint is saved, so each one has its own. Training does not depend on them.
+        """
+        impressions, wide = Impressions(labelled(dataset), self.users), self.model.wide
+        if wide is None:
+            return measured(impressions, self._outputs(impression_logits, impressions), self.popularity)
+        parts = self._outputs(impression_parts, impressions)
+        if dataset is self.eval_dataset:
+            wide.scales.copy_(best_scales(parts, impressions))
+        both = combined(wide, parts)
+        if dataset is self.eval_dataset:
+            self._aucs[self.state.global_step] = aucs_of_parts(parts, both, impressions)
+        return measured(impressions, both, self.popularity)
 
     def rehearse(self, dataset: Dataset) -> None:
-        self._logits(Impressions(dataset, self.users))
+        self._outputs(impression_logits, Impressions(dataset, self.users))
 
     def details(self) -> dict[str, Any]:
-        return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out}
+        # A model that was kept before training was resumed is the last one that was scored.
+        found = self._aucs.get(self.kept_step(), next(reversed(self._aucs.values()), None))
+        parts = {} if found is None else {"parts": compared(found).to_dict()}
+        return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out, **parts}
 
-    def _logits(self, impressions: Impressions) -> np.ndarray:
+    def _outputs(self, outputs: Callable[..., np.ndarray], impressions: Impressions) -> np.ndarray:
         progress = not self.args.disable_tqdm and self.is_world_process_zero()
         with ItemVectors(self.model, self.items, progress=progress) as vectors:
-            return impression_logits(
+            return outputs(
                 self.model,
                 impressions,
                 vectors,

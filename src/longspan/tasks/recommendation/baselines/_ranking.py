@@ -1,8 +1,9 @@
 """What rankings of candidates share."""
 
 import abc
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,24 +17,30 @@ from longspan.tasks.recommendation.scores import RecommendationScores
 
 
 class Scorer(NamedTuple):
-    """How candidates are scored: `score` gives each of `Impressions.candidates.values` a number, `(n,)`, higher where a
-    click is likelier; `parameters` is how many numbers were learned."""
+    """How candidates are scored.
+
+    Attributes:
+        score: Gives each of `Impressions.candidates.values` a number, `(n,)`, higher where a click is likelier.
+        parameters: How many numbers were learned.
+        chosen: The settings that were chosen on held-out impressions, as JSON.
+    """
 
     score: Callable[[Impressions], np.ndarray]
     parameters: int
+    chosen: Mapping[str, Any] = MappingProxyType({})
 
 
 class Ranking(Baseline[RecommendationScores]):
     """A score for each candidate of an impression."""
 
     @abc.abstractmethod
-    def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
-        """Learn from the training split."""
+    def scorer(self, recorded: Recorded, training: Impressions, data: RecommendationData) -> Scorer:
+        """Learn from the training split, whose titles are read as `data` says."""
 
     def fit(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> Fitted[RecommendationScores]:
         recorded = read(recipe.data)
         check_validation(recorded.splits)
-        learned = self.scorer(recorded, Impressions(labelled(recorded.splits["train"])))
+        learned = self.scorer(recorded, Impressions(labelled(recorded.splits["train"])), recipe.data)
         popularity = recorded.popularity()
         scores = {}
         for name, rows in recorded.scored().items():
@@ -41,4 +48,4 @@ class Ranking(Baseline[RecommendationScores]):
                 continue
             shown = Impressions(labelled(rows))
             scores[name] = measured(shown, learned.score(shown), popularity)
-        return Fitted(scores, {}, learned.parameters)
+        return Fitted(scores, dict(learned.chosen), learned.parameters)

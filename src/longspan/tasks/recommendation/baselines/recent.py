@@ -3,6 +3,7 @@
 import numpy as np
 
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
+from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions
 
@@ -13,7 +14,7 @@ class Recent(Ranking):
     Without times, what stands later in the training data is later.
     """
 
-    def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
+    def scorer(self, recorded: Recorded, training: Impressions, data: RecommendationData) -> Scorer:
         times = np.where(np.isnan(training.times), np.arange(len(training.times)), training.times)
         first = np.full(len(recorded.catalogue), np.inf)
         np.minimum.at(first, training.candidates.values, times[training.candidates.rows])

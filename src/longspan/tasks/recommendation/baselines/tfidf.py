@@ -6,6 +6,7 @@ import numpy as np
 
 from longspan.data.columns.values import composed
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
+from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions
@@ -19,7 +20,7 @@ class Tfidf(Ranking):
 
     packages: ClassVar[tuple[str, ...]] = ("sklearn",)
 
-    def scorer(self, recorded: Recorded, training: Impressions) -> Scorer:
+    def scorer(self, recorded: Recorded, training: Impressions, data: RecommendationData) -> Scorer:
         from scipy import sparse
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.preprocessing import normalize

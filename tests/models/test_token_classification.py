@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
 from longspan.models import LongspanForTokenClassification
-from longspan.models.heads.token_classification import follows
+from longspan.models.linear_chain import follows
 from longspan.models.words import LETTERS, WordCharacters
 from longspan.ops.crf import naive_paths
 

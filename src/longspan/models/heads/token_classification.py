@@ -9,18 +9,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
+from longspan.models.linear_chain import COUNTS_ALONE, LinearChain, path_losses
 from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
+from longspan.models.wide.chain import WideChain
 from longspan.models.words import Gathered, first_of_words, gathered
-from longspan.ops.crf import best_path, filtered, log_marginals, log_partition
+from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
 
-#: The score of labels that may not follow each other, and of a label that a token cannot have.
+#: What makes the score of a B- within a word as good as none.
 _NEVER = -1e4
+#: Logarithms of probabilities below this are as good as this.
+_LEAST = -8.0
 
 
 @strict
@@ -31,24 +36,35 @@ class TokenClassificationSettings(HeadSettings):
     Args:
         crf: whether to score sequences of labels with a linear-chain conditional random field (Lafferty et al. 2001),
             which has a score for each pair of successive labels.
+        wide: whether to add the scores of a linear-chain conditional random field over hand-made features of words,
+            fitted to the training documents first. The network then reads how likely it finds each label of each word.
+            The validation split chooses the scale of each part. Not with causal=True, as the
+            next words are features, too.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         classifier_dropout: dropout before the classifier; None means `dropout`.
         features: number of values of a further feature of words; 0 for none.
         feature_values: the values of that feature, from 1 on; the model does not read them.
         label_scheme: scheme of the labels in training ("plain", "IOB1", "IOB2" or "IOBES"). Predicted labels are in
             IOB2 unless they are plain. The model does not read it.
+        wide_size: number of hand-made features that the wide part knows.
     """
 
     crf: bool = False
     label_smoothing: float | int = 0.0
     classifier_dropout: float | int | None = None
+    wide: bool = False
     features: int = from_data(0)
     feature_values: list[str] | None = from_data(None)
     label_scheme: str = from_data("plain")
+    wide_size: int = from_data(0)
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"features": 0})
+        check_sizes(self, {"features": 0, "wide_size": 0})
         check_shares(self, "label_smoothing", "classifier_dropout")
+        if self.wide and config.causal:
+            raise UserError(
+                "wide=True reads the words after each word, got it with causal=True; leave one of them out."
+            )
 
 
 @dataclass
@@ -59,53 +75,16 @@ class TokenLabels(TokenClassifierOutput):
         tags: (b, t) the labels of the best sequence; only outside training.
         past_key_values: the states after these tokens, if they were asked for.
         chain_state: (b, labels) what a causal conditional random field goes on from.
+        parts: (b, t, 2, labels) the scores of a model's two parts for the word of each token, those of the wide part
+            first; only outside training.
         plain_loss: the loss without label smoothing, where training has it; no gradient.
     """
 
     tags: Tensor | None = None
     past_key_values: MixerStates | None = None
     chain_state: Tensor | None = None
+    parts: Tensor | None = None
     plain_loss: Tensor | None = None
-
-
-class LinearChain(nn.Module):
-    """The scores of a linear-chain conditional random field: of labels after each other, first, and last.
-
-    Labels that may not follow each other never do: in IOB2, I-X comes after B-X or I-X alone.
-
-    Args:
-        names: the labels.
-        learned: whether the scores are learned; otherwise those of all that is allowed are 0.
-    """
-
-    def __init__(self, names: list[str], *, learned: bool) -> None:
-        super().__init__()
-        self.names = names
-        self.learned = learned
-        if learned:
-            self.transitions = nn.Parameter(torch.zeros(len(names), len(names)))
-            self.start = nn.Parameter(torch.zeros(len(names)))
-            self.end = nn.Parameter(torch.zeros(len(names)))
-
-    def forward(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores of transitions (l, l), starts (l,) and ends (l,), in the type of `like`."""
-        labels = len(self.names)
-        never = torch.tensor([[not follows(a, b) for b in self.names] for a in self.names], device=like.device)
-        first = torch.tensor([not follows("O", name) for name in self.names], device=like.device)
-        if not self.learned:
-            zeros = like.new_zeros(labels)
-            return zeros.expand(labels, labels).masked_fill(never, _NEVER), zeros.masked_fill(first, _NEVER), zeros
-        kind = like.dtype
-        return (
-            self.transitions.to(kind).masked_fill(never, _NEVER),
-            self.start.to(kind).masked_fill(first, _NEVER),
-            self.end.to(kind),
-        )
-
-
-def follows(before: str, label: str) -> bool:
-    """Say whether `label` may come after `before` in IOB2; any may follow any that are no such labels."""
-    return not label.startswith("I-") or before in (label, f"B-{label[2:]}")
 
 
 class LongspanForTokenClassification(LongspanPreTrainedModel):
@@ -124,13 +103,18 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
     starts again where `sentence_ids` (b, t) change, and the loss sums over unknown labels. Outside training, logits are
     then log-probabilities: of a word's label given its sentence or, in a causal model, given what was read.
 
+    With `config.head.wide`, the scores of a linear-chain conditional random field over hand-made features are added
+    (`longspan.models.wide.chain.WideChain`), each part's times its scale. `parts` (b, t, 2, num_labels) has those of
+    each part. In training, loss and logits are those of the network alone, which reads what the features say of each
+    word, by weights that do not know its document.
+
     A causal model continues from `past_key_values` and `chain_state`; its tokens have logits of their own.
 
     `feature_ids` (b, t), below `config.head.features`, are a further feature of words, such as their part of speech; 0
     means that it is not known.
 
     Raises:
-        UserError: for labels that are not integers of (b, t).
+        UserError: for labels that are not integers of (b, t), and `inputs_embeds` with `config.head.wide`.
     """
 
     head_settings = TokenClassificationSettings
@@ -148,6 +132,13 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         self.features: nn.Embedding | None = None
         if settings.features:
             self.features = nn.Embedding(settings.features, self.longspan.embeddings.output_dim, padding_idx=0)
+        self.wide: WideChain | None = None
+        if settings.wide:
+            self.wide = WideChain(settings.wide_size, config.num_labels, config.vocab_size)
+            self.evidence = nn.Linear(config.num_labels, self.longspan.embeddings.output_dim, bias=False)
+            # Each process fits the same tables, which are too large to be sent with every step.
+            tables = [name for name, _ in self.wide.named_buffers()] + ["held_out"]
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in tables]
         self.register_buffer("begins", torch.ones(config.vocab_size, dtype=torch.bool))
         self.post_init()
 
@@ -155,6 +146,8 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         if isinstance(module, LinearChain):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
+        elif isinstance(module, WideChain):
+            module.reset_parameters()
         elif module is self:
             nn.init.constant_(self.begins, True)
         else:
@@ -163,12 +156,21 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
     def read_words(self, begins: Bool[Tensor, " v"], spelling: Int[Tensor, "v k"]) -> None:
         super().read_words(begins, spelling)
         self.begins.copy_(begins)
+        if self.wide is not None:
+            self.wide.spelling.copy_(spelling)
 
     def resize_token_embeddings(self, *arguments: object, **options: object) -> nn.Module:
         resized = super().resize_token_embeddings(*arguments, **options)
         tokens = self.config.vocab_size
         self.begins = nn.functional.pad(self.begins[:tokens], (0, max(0, tokens - len(self.begins))), value=True)
+        if self.wide is not None:
+            self.wide.resize(tokens)
         return resized
+
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
+        wide = 0 if self.wide is None or only_trainable else self.wide.weight.numel() + self.wide.transitions.numel()
+        return wide + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
     def forward(
@@ -182,10 +184,16 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> TokenLabels:
+        added = self._features(feature_ids)
+        counted: Tensor | None = None
+        if self.wide is not None:
+            counted, likely = self._counted(self.wide, input_ids, attention_mask, sentence_ids, feature_ids)
+            evidence = self.evidence(likely.to(self.dtype))
+            added = evidence if added is None else added + evidence
         body = self.longspan(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            added_embeds=self._features(feature_ids),
+            added_embeds=added,
             feature_ids=feature_ids if "feature_ids" in self.longspan.embeddings.streams else None,
             **read,
         )
@@ -194,13 +202,18 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         scores = scores.to(accumulation_dtype(scores.dtype))
         mask = None if attention_mask is None else attention_mask[:, -hidden.shape[1] :].bool()
         first = self._first(input_ids, mask, scores)
+        wide, parts = None, None
+        if self.wide is not None and counted is not None and not self.training:
+            # In training the network is not to rely on weights that know the training documents.
+            wide, parts = self.wide, torch.stack((counted.to(scores.dtype), scores), 2)
+            scores = wide.combined(counted, scores).to(scores.dtype)
         loss, plain = None, None
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
-            loss, plain = self._losses(scores, labels, first, sentence_ids, num_items_in_batch)
+            loss, plain = self._losses(scores, labels, first, sentence_ids, num_items_in_batch, wide)
         tags = None
         if not self.training:
-            scores, tags, chain_state = self._labelled(scores, first, sentence_ids, chain_state, mask)
+            scores, tags, chain_state = self._labelled(scores, first, sentence_ids, chain_state, mask, wide)
         return TokenLabels(
             loss=loss,
             logits=scores,
@@ -208,6 +221,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             hidden_states=body.hidden_states,
             past_key_values=body.past_key_values,
             chain_state=chain_state if self.config.head.crf and self.config.causal else None,
+            parts=parts,
             plain_loss=plain,
         )
 
@@ -216,8 +230,39 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return not self.config.head.crf
 
+    def chained(self, like: Tensor, scales: Float[Tensor, " 2"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scores of transitions, starts and ends of both parts together, each times its scale."""
+        assert self.wide is not None
+        found: tuple[Tensor, Tensor, Tensor] = self.chain(like, self.wide.transitions, scales)
+        return found
+
     def _features(self, feature_ids: Tensor | None) -> Tensor | None:
         return None if self.features is None or feature_ids is None else self.features(feature_ids)
+
+    def _counted(
+        self,
+        wide: WideChain,
+        ids: Tensor | None,
+        attention_mask: Tensor | None,
+        sentence_ids: Tensor | None,
+        feature_ids: Tensor | None,
+    ) -> tuple[Float[Tensor, "b t l"], Float[Tensor, "b t l"]]:
+        """Return the scores of the wide part for each token's word, and its log-probabilities of labels for the first
+        token of each word, 0 elsewhere."""
+        if ids is None:
+            raise UserError(
+                "expected input_ids for a model with wide=True, which reads what tokens spell, got inputs_embeds; give "
+                "the tokens."
+            )
+        mask = None if attention_mask is None else attention_mask.bool()
+        first = first_of_words(ids, self.begins, mask)
+        given = feature_ids if self.config.head.features else None
+        rows = gathered(first, sentence_ids)
+        found: Tensor = wide(ids, mask, first, rows.lengths, given)
+        own = rows.rows(found)
+        alone = self.chained(own, torch.tensor(COUNTS_ALONE, device=own.device))
+        likely = log_marginals(own, rows.lengths, *alone).clamp_min(_LEAST)
+        return found, rows.back(torch.zeros_like(found), likely)
 
     def _first(self, ids: Tensor | None, mask: Tensor | None, scores: Tensor) -> Bool[Tensor, "b t"]:
         """Return the first token of each word, as a mask."""
@@ -234,10 +279,11 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         first: Bool[Tensor, "b t"],
         sentence_ids: Tensor | None,
         num_items_in_batch: int | Tensor | None,
+        wide: WideChain | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the loss, and the plain one where that is another."""
         known = labels != IGNORED
-        if not self.config.head.crf:
+        if not self.config.head.crf and wide is None:
             smoothing = float(self.config.head.label_smoothing) if self.training else 0.0
             losses, plain = smoothed_losses(scores[known], labels[known], smoothing)
             return mean_loss(losses, known.sum(), num_items_in_batch), (
@@ -245,12 +291,9 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             )
         rows = gathered(first, sentence_ids)
         free, gold = rows.rows(scores), rows.rows(torch.where(known, labels, -1))
-        numbers = torch.arange(self.num_labels, device=gold.device)
-        # Of a label that is not known, any will do: the sum is over all of them.
-        wrong = (gold.unsqueeze(-1) >= 0) & (gold.unsqueeze(-1) != numbers)
-        both = torch.cat((free, free.masked_fill(wrong, -torch.inf)))
-        total = log_partition(both, rows.lengths.repeat(2), *self.chain(free)).view(2, -1)
-        return mean_loss(total[0] - total[1], (known & first).sum(), num_items_in_batch), None
+        chain = self.chain(free) if wide is None else self.chained(free, wide.scales)
+        losses = path_losses(free, gold, rows.lengths, *chain)
+        return mean_loss(losses, (known & first).sum(), num_items_in_batch), None
 
     @torch.no_grad()
     def _labelled(
@@ -260,11 +303,12 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         sentence_ids: Tensor | None,
         chain_state: Tensor | None,
         mask: Tensor | None,
+        wide: WideChain | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return logits and tags of all tokens, and the state of a causal chain."""
         rows = gathered(first, sentence_ids)
         own = rows.rows(scores)
-        parts = self.chain(own)
+        parts = self.chain(own) if wide is None else self.chained(own, wide.scales)
         if self.config.causal and self.config.head.crf:
             # No label may depend on what comes later: each row is one chain.
             rows = _by_row(first)
@@ -276,7 +320,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         if self.config.causal:
             return scores, tags, None
         best = best_path(own, rows.lengths, *parts)
-        if self.config.head.crf:
+        if self.config.head.crf or wide is not None:
             scores = rows.back(scores, log_marginals(own, rows.lengths, *parts))
         return self._continued(scores, rows.back(tags, best), first, mask)
 

@@ -89,10 +89,10 @@ def ngram_counts(
     return ordered, times * (first & (ordered < _PRIME))
 
 
-def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Int[Tensor, " b"]:
-    """Return the fold of each row, below `FOLDS`: equal documents are in the same one, however they are padded."""
+def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, folds: int = FOLDS) -> Int[Tensor, " b"]:
+    """Return the fold of each row, below `folds`: equal documents are in the same one, however they are padded."""
     total = ids.sum(1) if mask is None else (ids * mask).sum(1)
-    return total * _FACTORS[0] % _PRIME % FOLDS
+    return total * _FACTORS[0] % _PRIME % folds
 
 
 class Wide(nn.Module):

@@ -26,14 +26,22 @@ from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.counts import Counts
 from longspan.tasks.examples import windows
 from longspan.tasks.prepared import Prepared
-from longspan.tasks.token_classification import baselines, labelled_documents, report
+from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
-from longspan.tasks.token_classification.trainer import READ, TokenTrainer, labelled, tags_of
+from longspan.tasks.token_classification.trainer import (
+    READ,
+    TokenTrainer,
+    in_parts,
+    labelled,
+    parts_of,
+    tags_of,
+)
 from longspan.training.lengths import ragged_outputs, scoring_batches
 
 
@@ -111,6 +119,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             batch_tokens=recipe.options.batch_tokens,
             streams={**prepared.processor.streams, **PER_TOKEN},
             names=_names(model.config),
+            plain=model.config.head.label_scheme == "plain",
             measure=lambda gold, given: _score(gold, given, model.config),
         )
 
@@ -124,9 +133,17 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         rows = loaded.splits[split]
         tokens = _reader(tokenizer_of(run.processor), config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
         lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")
-        batches = _batches(run, lengths)
-        tags = tags_of(run.model, read, lengths, batches, streams={**run.processor.streams, **PER_TOKEN}, progress=True)
-        sentences = labelled(tokens, tags, _names(config))
+        options_read: dict[str, Any] = {"streams": {**run.processor.streams, **PER_TOKEN}, "progress": True}
+        details: dict[str, Any] = {}
+        if run.model.wide is None:
+            given = tags_of(run.model, read, lengths, _batches(run, lengths), **options_read)
+            sentences = labelled(tokens, given, _names(config))
+        else:
+            outputs = parts_of(run.model, read, lengths, _batches(run, lengths), **options_read)
+            words = combining.said(run.model, tokens, outputs)
+            plain = config.head.label_scheme == "plain"
+            sentences, compared = in_parts(run.model, tokens, words, _names(config), plain=plain)
+            details = {"parts": compared().to_dict()}
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
         worst = report.worst(sentences, rows)
@@ -136,6 +153,7 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             "unit": data.unit,
             "skipped_labels": loaded.skipped,
             "worst": worst,
+            **details,
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
@@ -189,6 +207,11 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
 
     def baselines(self) -> Mapping[str, type[Baseline[TokenScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[TokenScores]]:
+        found = self.baselines()["crf"]
+        assert issubclass(found, Counts)
+        return found
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if "words" in row}

@@ -1,5 +1,6 @@
 """Training of token classifiers: `TokenTrainer`, and sentences with their labels and those that a model gives them."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,6 +12,8 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.data.batches.streams import Stream
+from longspan.results.parts import BOTH, Parts
+from longspan.tasks.token_classification import combining
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
 
@@ -21,8 +24,13 @@ READ = ["input_ids", "sentence_ids", "feature_ids"]
 class TokenTrainer(LengthTrainer[TokenScores]):
     """A `LengthTrainer` whose examples have a label for each word.
 
+    Whenever it scores the validation split, it chooses the scales of the parts of a model that has a wide one. They are
+    chosen before a checkpoint is saved, so each one has its own. No other split changes them. Training does not depend
+    on them.
+
     Args:
         names: the labels, by number.
+        plain: whether each word has a label for itself.
         measure: computes scores from labels, and those that the model gave, of each sentence.
         args, kwargs: those of `LengthTrainer`.
     """
@@ -31,21 +39,49 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         self,
         *args: Any,
         names: Sequence[str],
+        plain: bool,
         measure: Callable[[list[list[str]], list[list[str]]], TokenScores],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, measure=measure, **kwargs)
         self.names = names
+        self.plain = plain
+        self._compared: dict[int, Callable[[], Parts]] = {}
 
     def score(self, dataset: Dataset) -> TokenScores:
         """Return the scores of the labels that the model gives."""
-        sentences = labelled(dataset, self.outputs(dataset), self.names)
+        if self.model.wide is None or dataset is not self.eval_dataset:
+            sentences = labelled(dataset, self.outputs(dataset), self.names)
+            return self.measured(sentences)
+        words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
+        self.model.wide.scales.copy_(combining.best_scales(self.model, words))
+        sentences, compared = in_parts(self.model, dataset, words, self.names, plain=self.plain)
+        self._compared[self.state.global_step] = compared
+        return self.measured(sentences)
+
+    def measured(self, sentences: Sequence["Sentence"]) -> TokenScores:
+        """Return the scores of labelled sentences."""
         return self.measure([each.gold for each in sentences], [each.given for each in sentences])
 
+    def details(self) -> dict[str, Any]:
+        """Return the scores of the parts of the model that was kept on the validation split."""
+        found = self._compared.get(self.kept_step())
+        return {} if found is None else {"parts": found().to_dict()}
+
+    def rehearse(self, dataset: Dataset) -> None:
+        if self.model.wide is None:
+            super().rehearse(dataset)
+            return
+        with self.rehearsing():
+            words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
+            combining.best_scales(self.model, words)
+            for scales in combining.ALONE.values():
+                combining.tags(self.model, words, scales)
+
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
-        """Return the numbers of the labels that the model gives to all tokens of a data set."""
+        """Return the numbers of the labels that the model gives to all tokens of a data set, or the outputs "parts"."""
         lengths = dataset["length"][:]
-        return tags_of(
+        return (parts_of if name == "parts" else tags_of)(
             self.model,
             self.rows(dataset, READ),
             lengths,
@@ -76,6 +112,27 @@ def tags_of(
         dtype=torch.int64,
         **options,
     )
+
+
+def parts_of(
+    model: Any, rows: Rows, lengths: Sequence[int], batches: Sequence[Sequence[int]], **options: Any
+) -> Tensor:
+    """Return the scores of both parts of a model for the tokens of rows with `READ`, `(tokens, 2, labels)`."""
+    shape = (2, model.config.num_labels)
+    return ragged_outputs(model, rows, batches, lengths, name="parts", shape=shape, **options)
+
+
+def in_parts(
+    model: Any, examples: Dataset, words: combining.Said, names: Sequence[str], *, plain: bool
+) -> tuple[list["Sentence"], Callable[[], Parts]]:
+    """Return the sentences of examples with the labels that a model gives them, and what compares its parts."""
+    scales = {**combining.ALONE, BOTH: model.wide.scales.detach().float().cpu()}
+    found = {name: labelled(examples, combining.tags(model, words, each), names) for name, each in scales.items()}
+    given: dict[str, Sequence[Sequence[str]]] = {
+        name: [each.given for each in sentences] for name, sentences in found.items()
+    }
+    right = [(each.document, each.gold) for each in found[BOTH]]
+    return found[BOTH], functools.partial(combining.parts_of, right, given, plain=plain)
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ BROKEN: list[tuple[type[Task], str, str]] = [
     (Worse, "evaluates_as_in_training", "loss must be .* as in training, got"),
     (Silent, "evaluates_as_in_training", "evaluation_report must say something"),
     (Hidden, "declares_itself", r"Hidden.counts\(\) must be one of its baselines"),
-    (Undivided, "evaluates_as_in_training", "must both report scores of a model's parts, but evaluate does not"),
+    (Undivided, "evaluates_as_in_training", "must both report the scores of a model's parts, but evaluate does not"),
     (
         Misdivided,
         "evaluates_as_in_training",

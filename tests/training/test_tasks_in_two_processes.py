@@ -26,7 +26,7 @@ KEYS: dict[str, list[str]] = {
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "question_answering": [],
     "recommendation": ["model.wide=true"],
-    "token_classification": [],
+    "token_classification": ["model.wide=true"],
 }
 #: Tasks of others, with streams of other kinds.
 OUTSIDE = ("sensors", "digits")
@@ -108,8 +108,11 @@ def test_a_task_trains_in_two_processes_as_in_one(
     weights, wanted = (load_file(each / "model.safetensors") for each in (run, folder / f"{task} in one"))
     assert weights.keys() == wanted.keys()
     for name, tensor in wanted.items():
-        # Sums of gradients in another order, in float32.
-        torch.testing.assert_close(weights[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
+        # Sums of gradients in another order, in float32. Scales are where an iterative search over such outputs ends.
+        rtol = 1e-4 if name == "wide.scales" else 1e-5
+        torch.testing.assert_close(
+            weights[name], tensor, rtol=rtol, atol=1e-5, msg=f"{name}: {weights[name]}, {tensor}"
+        )
     numbers = [{name: score for name, score in result["validation"].items() if isinstance(score, float)}
                for result in (found, expected)]  # fmt: skip
     assert numbers[1]

@@ -26,7 +26,7 @@ SIZES = {
 # Classes weigh the same whichever process reads their documents.
 DATA = {"language_modelling": "", "document_classification": 'class_weights = "balanced"'}
 SHAPE = {
-    "language_modelling": 'mixers = ["additive", "relative"]\nngrams = [2]\nngram_buckets = 50\n'
+    "language_modelling": 'mixers = ["additive", "relative"]\nngrams = [2]\nngram_buckets = 50\nwide = true\n'
     "[training]\nsegment_length = 16\nmax_steps = 8",
     "document_classification": 'mixers = ["additive", "local"]\nwide = true\n'
     "[training]\nbatch_tokens = 4096\nnum_train_epochs = 3",

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
+from longspan.models.wide.language import Mixture
 from longspan.results.parts import Parts
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
@@ -78,6 +79,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.carries = carries
         self._states: MixerStates | None = None
         self._parts: dict[int, Parts] = {}
+        self._of_test: dict[str, Any] = {}
 
     def get_train_dataloader(self) -> Loader:
         # No workers: there is nothing to wait for.
@@ -137,25 +139,43 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
         windows of `segment_length` tokens that overlap by half.
         """
-        wide = getattr(self.model, "wide", None)
-        scored = excerpt(dataset["length"][:], self.max_eval_tokens)
-        if wide is None:
-            return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
-        if dataset is self.eval_dataset:
+        validation = dataset is self.eval_dataset
+        if self._wide is not None and validation:
             # Before a checkpoint is saved, so that each one has its own; training does not depend on it.
-            few = excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
-            sizes = [len(wide.parts), wide.evidence_size]
-            parts, evidence = torch.from_numpy(self._outputs(dataset, _mixed, few, sum(sizes))).split(sizes, 1)
-            fit_gate(wide.gate, evidence, parts, wide.dim)
+            self._fit_gate(self._wide, dataset)
+        scored = excerpt(dataset["length"][:], self.max_eval_tokens)
+        if self._wide is None:
+            return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
         losses = self._outputs(dataset, losses_of_parts, scored, LOSSES)
-        if dataset is self.eval_dataset:
-            self._parts[self.state.global_step] = parts_of(np.split(losses, np.cumsum(scored)[:-1]))
+        found = parts_of(np.split(losses, np.cumsum(scored)[:-1]))
+        if validation:
+            self._parts[self.state.global_step] = found
+        else:
+            self._of_test = {"test_parts": found.to_dict()}
         return excerpt_scores(dataset, scored, losses[:, 0])
 
+    def rehearse(self, dataset: Dataset) -> None:
+        if self._wide is not None:
+            # As the validation split would have it.
+            self._fit_gate(self._wide, dataset)
+        super().rehearse(dataset)
+
     def details(self) -> dict[str, Any]:
-        """Return how well the parts of the model that was kept predict the validation split, if it has a wide part."""
+        """Return how well the parts of the model that was kept predict: "parts" the validation, "test_parts" the test
+        split; nothing without a wide part."""
         found = self._parts.get(self.kept_step())
-        return {} if found is None else {"parts": found.to_dict()}
+        return ({} if found is None else {"parts": found.to_dict()}) | self._of_test
+
+    @property
+    def _wide(self) -> Mixture | None:
+        wide: Mixture | None = self.model.wide
+        return wide
+
+    def _fit_gate(self, wide: Mixture, dataset: Dataset) -> None:
+        few = excerpt(dataset["length"][:], min(_ENOUGH, self.max_eval_tokens or _ENOUGH))
+        sizes = [len(wide.parts), wide.evidence_size]
+        parts, evidence = torch.from_numpy(self._outputs(dataset, _mixed, few, sum(sizes))).split(sizes, 1)
+        fit_gate(wide.gate, evidence, parts, wide.dim)
 
     def _outputs(self, dataset: Dataset, take: Callable[[Any], Tensor], scored: np.ndarray, *shape: int) -> np.ndarray:
         """Return what is wanted of the first `scored` (d,) targets of each document, (n, *shape) float32.

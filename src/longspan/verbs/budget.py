@@ -359,7 +359,8 @@ def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
     """Return what a validation takes, from ever larger parts of it, the last two of which make a line."""
     sizes = trainer.validation_sizes()
-    order, longest = np.argsort(-sizes, kind="stable"), sizes.max()
+    # Without what is not scored at all.
+    order, longest = np.argsort(-sizes, kind="stable")[: max(1, np.count_nonzero(sizes))], sizes.max()
     rows = trainer.args.world_size
     if trainer.per_token_columns():
         rows, most = rows * trainer.args.per_device_eval_batch_size, _SHORT
@@ -367,13 +368,13 @@ def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable
         most = longest
     rows = min(len(order), rows)
     # Once for what the first call compiles and allocates.
-    trainer.rehearse(_part(trainer, order[-rows:], most))
+    trainer.rehearse(_part(trainer, order[-rows:], most, sizes))
     before, read_before = 0.0, 0
     while True:
         # Of all lengths, the longest among them, and cut rather than few: a batch costs what its rows cost together.
         chosen = order[(np.arange(rows) * len(order) / rows).astype(int)]
         read = int(np.minimum(sizes[chosen], most).sum())
-        part = _part(trainer, chosen, most)
+        part = _part(trainer, chosen, most, sizes)
         start = clock()
         trainer.rehearse(part)
         took = processes.largest(clock() - start if processes.rank() == 0 else 0.0)
@@ -388,12 +389,12 @@ def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable
             rows = min(len(order), rows * 4)
 
 
-def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int) -> Dataset:
-    """Return rows of the validation split, cut to `most` tokens each where tokens can be left out."""
+def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int, sizes: np.ndarray) -> Dataset:
+    """Return rows of the validation split, cut to their sizes and to `most` tokens where tokens can be left out."""
     dataset, cut = trainer.eval_dataset, trainer.per_token_columns()
     if not cut:
         return dataset.select(rows)
-    given = dataset[rows]
-    found = {name: [each[:most] for each in given[name]] if name in cut else given[name] for name in given}
+    given, kept = dataset[rows], np.minimum(sizes[rows], most).tolist()
+    found = {**given, **{name: [each[:size] for each, size in zip(given[name], kept, strict=True)] for name in cut}}
     found["length"] = [len(ids) for ids in found[cut[0]]]
     return Dataset.from_dict(found, features=dataset.features)

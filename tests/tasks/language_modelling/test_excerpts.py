@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import TrainingArguments
 
 from longspan import cli, evaluate, recipes, train
 from longspan.data.text.processor import tokenizer_of
@@ -117,6 +118,20 @@ def test_a_training_run_scores_so_many_tokens_and_says_so(
         assert result[split]["bits_per_character"] == pytest.approx(bits, rel=0.01)
         share = data[split]["characters"] / data[split]["bytes"]
         assert result[split]["bits_per_byte"] == pytest.approx(bits * share, rel=0.05)
+
+
+@pytest.mark.parametrize("task", ["language_modelling", "masked_words"])
+def test_time_budgets_count_what_is_scored(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longspan.tasks.excerpts.CUT", 30)
+    path = write(tmp_path, 200)
+    path.write_text(path.read_text().replace("language_modelling", task))
+    recipe = recipes.load(str(path))
+    prepared = recipe.task.prepare(recipe)
+    model = recipe.task.build_model(recipe, prepared)
+    arguments = TrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True, report_to=[])
+    sizes = recipe.task.make_trainer(recipe, model, arguments, prepared).validation_sizes()
+    # Of 8 documents, 6 are cut to 30 tokens, and the others are not read.
+    assert sorted(sizes.tolist()) == [0, 0, *[30] * 6]
 
 
 def naive(run: Path, split: str, most: int) -> float:

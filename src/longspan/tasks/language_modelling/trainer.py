@@ -154,6 +154,9 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             self._of_test = {"test_parts": found.to_dict()}
         return excerpt_scores(dataset, scored, losses[:, 0])
 
+    def validation_sizes(self) -> np.ndarray:
+        return excerpt(self.eval_dataset["length"][:], self.max_eval_tokens)
+
     def rehearse(self, dataset: Dataset) -> None:
         if self._wide is not None:
             # As the validation split would have it.

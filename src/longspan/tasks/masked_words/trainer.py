@@ -67,6 +67,10 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         given = {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
         return super().compute_loss(model, given, return_outputs, num_items_in_batch)
 
+    def validation_sizes(self) -> np.ndarray:
+        lengths = np.asarray(self.eval_dataset["length"][:])
+        return np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+
     def score(self, dataset: Dataset) -> MaskedScores:
         """Return the scores of documents, or of an `excerpt` of `max_eval_tokens`. All processes share the work."""
         lengths = np.asarray(dataset["length"][:])

@@ -9,6 +9,7 @@ import torch
 from longspan import recipes
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
+from longspan.tasks.language_modelling import counting
 from longspan.tasks.language_modelling.counting import HIGHEST, Counts, losses
 from longspan.verbs import fitting
 
@@ -147,3 +148,12 @@ def test_without_a_validation_split_there_is_no_order_to_choose(tmp_path):
     recipe = recipe_of_text(tmp_path, "data.validation_fraction=0.0")
     with pytest.raises(UserError, match="expected a validation split, got none"):
         recipe.task.baselines()["ngram"]().fit(recipe)
+
+
+def test_texts_too_large_for_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(counting, "available_memory", lambda: 2**30)
+    counting.check_memory(1_000_000)
+    with pytest.raises(UserError, match=r"in 1 GiB of memory, got 100,000,000 tokens.*set model.wide=false"):
+        counting.check_memory(100_000_000)
+    monkeypatch.setattr(counting, "available_memory", lambda: None)
+    counting.check_memory(100_000_000)

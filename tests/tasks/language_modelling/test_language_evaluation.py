@@ -11,7 +11,7 @@ import torch
 from language_runs import make_run
 from PIL import Image
 
-from longspan import cli, evaluate
+from longspan import cli, evaluate, recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.results import Evaluation
@@ -174,3 +174,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "predicted from at most 6 before it, in windows 2 apart" in capsys.readouterr().out
     assert cli.main(["evaluate", str(run_dir), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["task"] == "language_modelling"
+
+
+def test_the_loss_of_what_is_trained_is_that_of_the_network_alone(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat on the cat. " * 40, encoding="utf-8")
+    keys = [f"data.path={tmp_path / 'text.txt'}", "data.tokens=characters", "model.dim=16", "model.heads=2"]
+    keys += ["training.max_minutes=0", "training.max_steps=4", "training.segment_length=16"]
+    result = train(recipes.load("model-text", keys), run=tmp_path / "run", progress=False)
+    row = next(row for row in reversed(result.history) if "validation_loss" in row)
+    assert row["validation_loss_as_trained"] != row["validation_loss"]
+    run = load_run(tmp_path / "run")
+    run.model.wide = None
+    alone = evaluate(run, split="validation").scores.loss
+    # Float32 sums, in segments of the same length.
+    assert row["validation_loss_as_trained"] == pytest.approx(alone, rel=1e-5)

@@ -149,8 +149,8 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
 
     With `config.head.wide`, `logits` are the sum of the network's and of what is counted
     (`longspan.models.wide.ranker.Ranker`), each times its scale. In training, loss and logits are those of the network
-    alone. Outside it, `input_ids` are needed beside `news_vectors`, too, and there may be `item_ids` (n), 0 for items
-    that training does not know, as all are without it, and `times` (b) of the users, made by `wide.ticks`.
+    alone. Outside it, `input_ids` are needed as well as `news_vectors`. `item_ids` (n) are optional: 0, the default, is
+    an item that training does not know. So are `times` (b) of the users, made by `wide.ticks`.
 
     It returns a `RecommendationOutput`. The loss is that of `config.head.recommendation_loss` (`ranking_loss`), in
     float32: a mean over what `count_items` counts, or the sum divided by `num_items_in_batch`.

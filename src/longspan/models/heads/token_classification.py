@@ -38,8 +38,8 @@ class TokenClassificationSettings(HeadSettings):
             which has a score for each pair of successive labels.
         wide: whether to add the scores of a linear-chain conditional random field over hand-made features of words,
             fitted to the training documents first. The network then reads how likely it finds each label of each word.
-            The validation split chooses the scale of each part. Not with causal=True, as the
-            next words are features, too.
+            The validation split chooses the scale of each part. Not with causal=True, as the next words are features,
+            too.
         label_smoothing: share of the target spread evenly over all classes in the classification loss.
         classifier_dropout: dropout before the classifier; None means `dropout`.
         features: number of values of a further feature of words; 0 for none.

@@ -38,7 +38,7 @@ class Found(NamedTuple):
     Attributes:
         probabilities: `(b, n, s)` of the target with each of s sharpnesses, or `(b, n, s, v)` of all tokens; 0 where
             there is nothing to look up.
-        similarity: `(b, n)` of the most similar output, from -1 to 1; 0 where there is none.
+        similarity: `(b, n)` of the most similar output, from -1 to 1; 0 for an empty cache.
         number: `(b, n)` how many outputs there are.
     """
 

@@ -47,7 +47,7 @@ def lower_cases() -> Int[Tensor, " k"]:
 
 
 def kinds_of_characters() -> Int[Tensor, " k"]:
-    """Return which characters below `KNOWN` are upper case (1), lower case (2) or digits (3), uint8; others 0."""
+    """Return the kind of each character below `KNOWN`, uint8: upper case, lower case, digit, or 0 for others."""
     return torch.from_numpy(_tables()[1].copy())
 
 

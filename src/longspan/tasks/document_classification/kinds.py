@@ -110,8 +110,8 @@ def class_shift(frequencies: np.ndarray) -> np.ndarray:
     """Return what to add to logits, (c,), so that the class frequencies (c,) of few documents are pulled to equal ones.
 
     Their logarithms keep the share 1 - (c - 1) / χ² of their distance from the mean, at least 0. χ² is Pearson's
-    statistic for equal frequencies, which is c - 1 on average where differences are chance (empirical Bayes, with the
-    method of moments). Frequencies of many documents, or very unequal ones, stay nearly as they are.
+    statistic for equal frequencies. Where differences are chance, its mean is c - 1. This is empirical Bayes by the
+    method of moments. Frequencies of many documents, or very unequal ones, stay nearly as they are.
     """
     expected = frequencies.mean()
     statistic = float(((frequencies - expected) ** 2).sum() / expected)

@@ -9,12 +9,16 @@ import torch
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
+from longspan.errors import UserError
+from longspan.machine.environment import available_memory
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.prepared import Prepared, check_validation
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
 HIGHEST = 8
+#: Bytes that counting takes for each token, by the largest use of memory on 9 million tokens.
+_BYTES = 290
 #: Discounts of counts 1, 2 and more where the counts of counts give none, as in KenLM.
 _USUAL = np.array([0.0, 0.5, 1.0, 1.5])
 
@@ -175,9 +179,24 @@ def losses(model: KneserNey, documents: Sequence[np.ndarray], scored: np.ndarray
     return np.concatenate(found)
 
 
+def check_memory(tokens: int) -> None:
+    """Raise UserError if the n-grams of a text of this number of tokens cannot be counted in this machine's memory."""
+    memory, needed = available_memory(), tokens * _BYTES
+    if memory is not None and needed > memory:
+        raise UserError(
+            f"expected a text whose n-grams can be counted in {memory / 2**30:.0f} GiB of memory, got {tokens:,} "
+            f"tokens, which take about {needed / 2**30:.0f} GiB; set model.wide=false, or train on a part of the text."
+        )
+
+
 def count(prepared: Prepared, max_eval_tokens: int, most: int | None = None) -> KneserNey:
-    """Return the model of the training split with at most `most` n-grams, its order chosen on the validation split."""
+    """Return the model of the training split with at most `most` n-grams, its order chosen on the validation split.
+
+    Raises:
+        UserError: There is no validation split, or the training split is too large for this machine's memory.
+    """
     check_validation(prepared.splits)
+    check_memory(sum(prepared.splits["train"]["length"][:]))
     tokenizer, validation = tokenizer_of(prepared.processor), prepared.splits["validation"]
     end = tokenizer.eos_token_id
     counts = Counts(token_arrays(prepared.splits["train"]), end=end, vocab_size=len(tokenizer))

@@ -16,7 +16,7 @@ from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.models.wide.language import Mixture
-from longspan.results.parts import Parts
+from longspan.results.parts import NETWORK, Parts
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.gating import fit_gate
@@ -162,6 +162,11 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             # As the validation split would have it.
             self._fit_gate(self._wide, dataset)
         super().rehearse(dataset)
+
+    def losses_as_trained(self) -> dict[str, float]:
+        # Training fits the network alone.
+        found = self._parts.get(self.state.global_step)
+        return {} if found is None else {"loss_as_trained": found.values[NETWORK]}
 
     def details(self) -> dict[str, Any]:
         """Return how well the parts of the model that was kept predict: "parts" the validation, "test_parts" the test

@@ -42,9 +42,9 @@ def test_defaults_are_those_that_hold() -> None:
 
 def test_what_is_said_of_training_is_what_a_run_does(tmp_path) -> None:
     from longspan.verbs.run_folders import RunFolder
-    from longspan.verbs.train import _arguments
+    from longspan.verbs.training_arguments import arguments_of
 
-    arguments = _arguments(recipes.load("movie-reviews"), RunFolder(tmp_path, "new"), False)
+    arguments = arguments_of(recipes.load("movie-reviews"), RunFolder(tmp_path, "new"), False)
     for name, value in keys.UNWRITTEN_DEFAULTS.items():
         assert getattr(arguments, name) == ([] if (name, value) == ("report_to", "none") else value), name
 

@@ -19,8 +19,8 @@ from longspan.tasks.base import Recipe
 from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
-from longspan.verbs import train as training
 from longspan.verbs.run_folders import RunFolder
+from longspan.verbs.training_arguments import arguments_of
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
@@ -262,7 +262,7 @@ def test_the_best_epoch_is_that_of_the_score_that_is_named(animals: Path, tmp_pa
     """Whether more of it is better goes with the name: `loss` in the recipe, another one on the command line."""
     for given, greater in (([], False), (["training.metric_for_best_model=accuracy"], True)):
         made = recipes.load("classify", [f"data.path={animals}", *given])
-        assert training._arguments(made, RunFolder(tmp_path, "new"), False).greater_is_better is greater
+        assert arguments_of(made, RunFolder(tmp_path, "new"), False).greater_is_better is greater
     made = recipes.load("classify", [f"data.path={animals}", "training.metric_for_best_model=acuracy"])
     with pytest.raises(UserError, match=r"no training.metric_for_best_model 'acuracy'; did you mean 'accuracy'"):
-        training._arguments(made, RunFolder(tmp_path, "new"), False)
+        arguments_of(made, RunFolder(tmp_path, "new"), False)

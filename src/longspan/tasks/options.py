@@ -57,12 +57,21 @@ class TrainingOptions:
         "parameters to freeze: embeddings, backbone (embeddings and all layers), or a number of layers from below, "
         "with the embeddings",
     )
+    average_last: int = option(
+        0,
+        "after training, the mean of the weights of the last N checkpoints is kept if it is better on the validation "
+        "split; keeps N + 1 checkpoints on disk; 0 for no mean",
+    )
     max_minutes: float = option(
         0.0, "limit on training time, evaluations included, in addition to num_train_epochs; 0 for no limit"
     )
 
     def __post_init__(self) -> None:
-        check_at_least(self, min_steps=0, early_stopping_patience=0)
+        check_at_least(self, min_steps=0, early_stopping_patience=0, average_last=0)
+        if self.average_last == 1:
+            raise UserError(
+                "expected training.average_last of at least 2 checkpoints, or 0 for no mean, got 1; set another."
+            )
         if not 0 < self.layer_decay <= 1:
             raise UserError(
                 f"expected training.layer_decay above 0 and at most 1 (all alike), got {self.layer_decay}; set another."

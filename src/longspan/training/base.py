@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader
 from transformers import TrainerControl
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
@@ -26,7 +25,7 @@ from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 from longspan.data.processor import Processor
 from longspan.errors import UserError
 from longspan.results.scores import S
-from longspan.training import checkpoints, processes
+from longspan.training import averaging, checkpoints, processes
 from longspan.training.depths import decay
 from longspan.training.plain_losses import PlainLosses
 from longspan.training.sessions import Sessions
@@ -57,6 +56,8 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
         layer_decay: what the learning rate is multiplied by for each layer above a parameter.
         scored: the validation scores by the step after which they were measured, since this process started.
+        average_last: of how many checkpoints `average` takes the mean; 0 for none.
+        averaged: what came of it, once it did.
     """
 
     control: TrainerControl
@@ -73,6 +74,8 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         self.finishing = False
         self.scored: dict[int, S] = {}
         self.layer_decay = 1.0
+        self.average_last = 0
+        self.averaged: averaging.Averaged | None = None
         self._total_steps = 0
 
     @abc.abstractmethod
@@ -123,6 +126,11 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         self.args.num_train_epochs = max(self.args.num_train_epochs, epochs)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        if self.average_last and self.accelerator.distributed_type in _IN_PARTS:
+            raise UserError(
+                "expected whole weights in each process for training.average_last, got weights sharded over processes; "
+                "leave it out."
+            )
         with processes.sharing():
             return super().train(*args, **kwargs)
 
@@ -284,8 +292,34 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
         """Return what else results should say about the model that was kept."""
         return {}
 
+    def average(self) -> None:
+        """After training, keep the mean of the last checkpoints if it is better on the validation split.
+
+        Without validation it is kept in any case. All processes call this.
+        """
+        found = checkpoints.complete(Path(self.args.output_dir))[: self.average_last][::-1]
+        if len(found) < 2:
+            return
+        kept, best, metric = averaging.copied(self.model), self.state.best_metric, self.args.metric_for_best_model
+        averaging.load_mean(self.model, found)
+        value, better, step = None, True, self.state.global_step
+        if self.args.eval_strategy != "no":
+            before = self.kept_step()
+            self.scored[step] = self.score(self.eval_dataset)
+            value = self.scored[step].numbers()[metric.removeprefix("eval_")]
+            better = best is None or (value > best if self.args.greater_is_better else value < best)
+            if not better:
+                self.model.load_state_dict(kept)
+                if before == step:
+                    # What subclasses know of this step is that of the mean.
+                    self.scored[step] = self.score(self.eval_dataset)
+        steps = [checkpoints.step(checkpoint) for checkpoint in found]
+        self.averaged = averaging.Averaged(steps, metric, value, best, better)
+
     def kept_step(self) -> int:
-        """Return the step after which the model was saved that training kept."""
+        """Return the step after which the model was saved that training kept; the last one for a mean of several."""
+        if self.averaged is not None and self.averaged.kept:
+            return self.state.global_step
         # A model that was the best when it was not saved is lost.
         best = self.state.best_global_step if self.state.best_model_checkpoint else None
         return best if self.args.load_best_model_at_end and best else self.state.global_step
@@ -362,17 +396,3 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
             ) from error
         finally:
             self.args.save_total_limit = limit
-
-
-class Loader(DataLoader[dict[str, Tensor]]):
-    """A loader of batches that a batch sampler has already shared among processes.
-
-    It tells the sampler about epochs, which the Trainer tells only to loaders. Accelerate, which usually prepares
-    loaders, is not involved. It would deal entire batches to processes, the longest documents to one and the shortest
-    to another, and fill the last round with repeated rows.
-    """
-
-    batch_sampler: Any
-
-    def set_epoch(self, epoch: int) -> None:
-        self.batch_sampler.set_epoch(epoch)

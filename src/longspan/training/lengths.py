@@ -19,8 +19,9 @@ from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.results.scores import S
 from longspan.training import processes
-from longspan.training.base import Loader, LongspanTrainer
+from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
+from longspan.training.loader import Loader
 
 Rows: TypeAlias = Dataset | WithOutputs
 T = TypeVar("T")

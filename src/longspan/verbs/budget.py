@@ -8,7 +8,6 @@ of the schedule is unknown, and no other run could repeat them. A run's recipe.t
 """
 
 import dataclasses
-import functools
 import gc
 import json
 import math
@@ -16,7 +15,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from longspan.tasks.prepared import Prepared
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory
+from longspan.verbs.costs import Cost
 
 FILE = "plan.json"
 """Where a run folder holds the plan."""
@@ -55,9 +55,6 @@ VALIDATION_SHARE, MOST_VALIDATION_SHARE = 0.01, 0.05
 _SHORT = 64
 """Tokens of each example in the first part of a validation."""
 
-SAVED_BYTES_PER_SECOND = 200e6
-"""Checkpoints are written and hashed about this fast, by estimate."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -70,7 +67,7 @@ class Plan:
         epochs: the same number in passes over the training data.
         seconds: expected duration, validations and checkpoints included.
         seconds_per_step: mean over these steps.
-        validations: number of validations, the last one included.
+        validations: number of validations, those of a mean of checkpoints included.
         seconds_per_validation: expected duration of each.
         measured_steps: number of steps measured.
         everything: whether the whole training fits, as long as `training.num_train_epochs` allows.
@@ -147,6 +144,7 @@ def planned(
     def make_trainer(given: TrainingArguments) -> LongspanTrainer:
         trainer = recipe.task.make_trainer(recipe, deepcopy(model), given, prepared)
         trainer.at_least(recipe.options.min_steps)
+        trainer.average_last = recipe.options.average_last
         return trainer
 
     found = processes.in_each(lambda: _plan(minutes, arguments, make_trainer, clock))
@@ -197,7 +195,7 @@ def _plan(
             trainer.add_callback(ReturnFreedMemory())
         trainer.add_callback(stopwatch)
         trainer.train()
-        cost = _Cost(trainer, arguments, stopwatch.seconds)
+        cost = Cost(trainer, arguments, stopwatch.seconds)
         if arguments.eval_strategy != IntervalStrategy.NO:
             cost.validation = _validation_seconds(trainer, budget, clock)
     left = budget - (clock() - start)
@@ -269,91 +267,6 @@ class _Stopwatch(TrainerCallback):
             or seconds >= FEW_STEPS_SHARE * self.budget
             or self.seconds[0] >= FIRST_STEP_SHARE * self.budget
         )
-
-
-class _Cost:
-    """What a training of n steps takes, in seconds, by the sizes of its batches and the times of its first steps.
-
-    Attributes:
-        validation: seconds of one validation.
-        steps_per_epoch: number of optimizer steps in an epoch.
-    """
-
-    def __init__(self, trainer: LongspanTrainer, arguments: TrainingArguments, seconds: Sequence[float]) -> None:
-        self.trainer = trainer
-        self.arguments = arguments
-        self.validation = 0.0
-        weights = sum(weight.numel() * weight.element_size() for weight in trainer.model.parameters())
-        # The weights and AdamW's two moments of each.
-        self.save = 3 * weights / SAVED_BYTES_PER_SECOND
-        sizes = self._sizes(0)
-        self.steps_per_epoch = len(sizes)
-        seen = np.concatenate([self._sizes(epoch) for epoch in range(-(-len(seconds) // len(sizes)))])[: len(seconds)]
-        # The first step only if there is no other.
-        first = 1 if len(seconds) > 1 else 0
-        self.fixed, self.each = fit(seen[first:], np.asarray(seconds[first:]))
-
-    def __call__(self, steps: int) -> float:
-        return self.of_steps(steps) + self.validations(steps) * self.validation + self._saves(steps) * self.save
-
-    def of_steps(self, steps: int) -> float:
-        """Return the seconds of the steps alone."""
-        epochs, rest = divmod(steps, self.steps_per_epoch)
-        positions = epochs * int(self._sizes(0).sum()) + (int(self._sizes(epochs)[:rest].sum()) if rest else 0)
-        return self.fixed * steps + self.each * positions
-
-    def validations(self, steps: int) -> int:
-        """Return the number of validations in `steps` steps, the last one included."""
-        return self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
-
-    def _saves(self, steps: int) -> int:
-        strategy = self.arguments.save_strategy
-        if strategy == SaveStrategy.BEST:
-            return self.validations(steps)
-        return self._times(strategy, self.arguments.save_steps, steps)
-
-    def _times(self, strategy: str, every: float | None, steps: int) -> int:
-        if strategy == "epoch":
-            return -(-steps // self.steps_per_epoch)
-        if strategy == "steps" and steps:
-            # Below 1 it is a share of all steps, as in `Trainer`.
-            every = every or self.arguments.logging_steps
-            return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
-        return 0
-
-    @functools.lru_cache(maxsize=4)  # noqa: B019 (it lives as long as `_plan` runs)
-    def _sizes(self, epoch: int) -> np.ndarray:
-        """Return the positions, padding included, that each optimizer step of an epoch reads."""
-        sizes = np.asarray(self.trainer.batch_positions(epoch), dtype=np.int64)
-        return np.add.reduceat(sizes, np.arange(0, len(sizes), self.arguments.gradient_accumulation_steps))
-
-
-def fit(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Return seconds per step and seconds per position, both at least 0, that explain the times of steps.
-
-    Medians choose the line (Theil 1950, Sen 1968), so that single slow steps do not tilt it. The line is then scaled to
-    the mean. In the mean, a step's time is clipped to between half and twice that of the line.
-
-    Args:
-        sizes: (n,) positions of each step.
-        seconds: (n,) their times.
-    """
-    spread = np.unique(np.linspace(0, len(sizes) - 1, 200).astype(int))
-    x, y = sizes[spread].astype(float), seconds[spread]
-    one, other = np.triu_indices(len(x), 1)
-    different = x[one] != x[other]
-    # A process may have no rows in some steps.
-    read = x > 0
-    fixed, each = (0.0, float(np.median(y[read] / x[read]))) if read.any() else (float(np.median(y)), 0.0)
-    if different.any():
-        one, other = one[different], other[different]
-        slope = max(0.0, float(np.median((y[one] - y[other]) / (x[one] - x[other]))))
-        rest = float(np.median(y - slope * x))
-        if rest >= 0:
-            fixed, each = rest, slope
-    expected = fixed + each * sizes
-    scale = float(np.clip(seconds, expected / 2, expected * 2).sum() / max(expected.sum(), 1e-12))
-    return scale * fixed, scale * each
 
 
 def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:

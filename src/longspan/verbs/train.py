@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -9,18 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import recipes
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.machine.bars import hidden_bars
 from longspan.machine.environment import peak_memory
-from longspan.machine.printing import shows_bars
-from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
@@ -32,11 +30,11 @@ from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
-from longspan.training.requirements import check_packages
-from longspan.training.stopping import EarlyStopping, check_early_stopping
+from longspan.training.stopping import EarlyStopping
 from longspan.verbs import budget, run_folders, starting
 from longspan.verbs.run_folders import UNFINISHED, RunFolder
 from longspan.verbs.trained import TrainedRun, trained
+from longspan.verbs.training_arguments import arguments_of
 
 
 class Interrupted(KeyboardInterrupt):
@@ -106,7 +104,7 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     if folder.goes_on:
         recipe = budget.recorded(recipe, folder.path)
     processes.connect()
-    arguments = _arguments(recipe, folder, progress)
+    arguments = arguments_of(recipe, folder, progress)
     with contextlib.ExitStack() as claim:
         # Only the first of several processes writes to it.
         processes.on_first(lambda: claim.enter_context(folder.claimed(recipe)))
@@ -174,7 +172,7 @@ def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> 
     recipe, prepared = ready.recipe, ready.prepared
     trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, ready.model, arguments, prepared))
     trainer.at_least(recipe.options.min_steps)
-    trainer.layer_decay = recipe.options.layer_decay
+    trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
     trainer.processor = prepared.processor
     return trainer
@@ -210,6 +208,10 @@ def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, pr
             f"saved step {trainer.state.global_step}; run the same command with --resume to continue, or with --finish "
             "to end here with a complete run"
         )
+    if trainer.average_last:
+        trainer.average()
+        if trainer.averaged is not None and processes.rank() == 0 and progress:
+            print(f"longspan: {trainer.averaged.announcement()}", file=sys.stderr)
     return early
 
 
@@ -237,6 +239,7 @@ def _result(trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: E
         details={
             **ready.prepared.details,
             **trainer.details(),
+            **({"averaged": asdict(trainer.averaged)} if trainer.averaged else {}),
             **({"start_from": asdict(begun)} if begun else {}),
         },
     )
@@ -294,40 +297,6 @@ def _final_scores(trainer: LongspanTrainer, prepared: Prepared) -> dict[str, Sco
         for name, split in prepared.splits.items()
         if name != "train"
     }
-
-
-def _arguments(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingArguments:
-    chosen = recipe.training
-    check_packages(chosen)
-    evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
-    every = chosen.get("eval_steps", chosen.get("logging_steps", UNWRITTEN_DEFAULTS["logging_steps"]))
-    kind = recipe.task.scores
-    metric = chosen.get("metric_for_best_model") or kind.headline()
-    check_choice("training.metric_for_best_model", metric, list(kind.shown()))
-    defaults = UNWRITTEN_DEFAULTS | {
-        # What is saved is what was scored; without scores there is no best model.
-        "save_strategy": "epoch" if evaluated == "no" else evaluated,
-        **({"save_steps": every} if evaluated == "steps" else {}),
-        "load_best_model_at_end": evaluated != "no",
-        "metric_for_best_model": metric,
-        "greater_is_better": kind.higher_is_better(metric),
-        # In a log file each update of a bar would stay.
-        "disable_tqdm": not (progress and shows_bars()),
-        # Otherwise processes without a GPU would not find each other.
-        "use_cpu": not torch.accelerator.is_available(),
-        # All weights take part in each step.
-        "ddp_find_unused_parameters": False,
-        "ddp_timeout": int(processes.PATIENCE.total_seconds()),
-        "log_level_replica": "error",
-        "remove_unused_columns": False,
-        "hub_model_id": folder.path.absolute().name if chosen.get("push_to_hub") else None,
-    }
-    try:
-        arguments = TrainingArguments(output_dir=str(folder.checkpoints), **{**defaults, **chosen})
-    except (ValueError, TypeError) as error:
-        raise UserError(f"the recipe's [training] does not fit together: {error}") from error
-    check_early_stopping(recipe.options.early_stopping_patience, arguments)
-    return arguments
 
 
 def _add_callbacks(trainer: LongspanTrainer, kind: type[Scores], progress: bool) -> TokensPerSecond:

@@ -26,7 +26,8 @@ from longspan.tasks.language_modelling.parts import LOSSES, losses_of_parts, par
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
-from longspan.training.base import Loader, LongspanTrainer
+from longspan.training.base import LongspanTrainer
+from longspan.training.loader import Loader
 
 #: How many tokens of the validation split the weights of a mixture are fitted to: more change them little.
 _ENOUGH = 30_000

@@ -15,7 +15,8 @@ from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.rows import PackedBatches, PackedData, Packing, fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 from longspan.training import processes
-from longspan.training.base import Loader, LongspanTrainer
+from longspan.training.base import LongspanTrainer
+from longspan.training.loader import Loader
 
 
 class MaskedTrainer(LongspanTrainer[MaskedScores]):

@@ -14,7 +14,8 @@ from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
-from longspan.training.base import Loader, LongspanTrainer
+from longspan.training.base import LongspanTrainer
+from longspan.training.loader import Loader
 
 
 class RecommendationTrainer(LongspanTrainer[RecommendationScores]):

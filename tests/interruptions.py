@@ -26,6 +26,8 @@ def same_result(run: Path, whole: Path) -> None:
         result["history"] = [entry for entry in result["history"] if "validation_loss" in entry]
     for key in ("validation", "test", "history", "kept_epoch", "steps"):
         assert one[key] == other[key], key
+    for key in ("parts", "test_parts"):
+        assert one.get(key) == other.get(key), key
 
 
 def interrupted(recipe: Recipe, run: Path, step: int, number: int = signal.SIGINT) -> None:

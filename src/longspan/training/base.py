@@ -27,6 +27,7 @@ from longspan.errors import UserError
 from longspan.results.scores import S
 from longspan.training import averaging, checkpoints, processes
 from longspan.training.depths import decay
+from longspan.training.part_scores import PartScores
 from longspan.training.plain_losses import PlainLosses
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
@@ -39,7 +40,7 @@ MOST_EPOCHS = 50
 _IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
-class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
+class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
@@ -277,6 +278,7 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
     def validation_scores(self) -> S:
         """Return the validation scores of the model that training kept, measuring them only if no evaluation has."""
         kept = self.kept_step()
+        self.has_kept()
         if kept not in self.scored:
             self.scored[kept] = self.score(self.eval_dataset)
         return self.scored[kept]
@@ -286,10 +288,6 @@ class LongspanTrainer(PlainLosses, abc.ABC, Generic[S]):
 
         It is that of the last call of `score`. By default it is empty: the score called `loss` is of what is trained.
         """
-        return {}
-
-    def details(self) -> dict[str, Any]:
-        """Return what else results should say about the model that was kept."""
         return {}
 
     def average(self) -> None:

@@ -1,5 +1,6 @@
 """Training of classifiers with a wide part, which counts as much as the validation split says: `WideTrainer`."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -27,34 +28,24 @@ class WideTrainer(LengthTrainer[ClassificationScores]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._right: dict[int, np.ndarray] = {}
-        self._last: dict[str, np.ndarray] = {}
         self._deep_loss: float | None = None
 
     def score(self, dataset: Dataset) -> ClassificationScores:
-        wide, validation = self.model.wide, dataset is self.eval_dataset
+        wide = self.model.wide
         if wide is None:
             return super().score(dataset)
         parts, labels = self.outputs(dataset, "parts"), targets(dataset)
-        if validation:
+        if dataset is self.eval_dataset:
             wide.scales.copy_(best_scales(parts, labels))
             self._deep_loss = float(cross_entropy(parts[:, 1].double(), labels))
         both = combined(wide, parts)
         right = right_of(parts, both, labels)
-        self._last["parts" if validation else "test_parts"] = right
-        if validation:
-            self._right[self.state.global_step] = right
+        self.remember_parts(dataset, functools.partial(accuracies, right))
         return self.measure(both, labels)
 
     def losses_as_trained(self) -> dict[str, float]:
         # Training fits the deep part alone.
         return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
-
-    def details(self) -> dict[str, Any]:
-        """Return the `Parts` of the model that was kept: "parts" on the validation, "test_parts" on the test split."""
-        # A model that no evaluation measured was scored last.
-        kept = self._last | ({"parts": self._right[self.kept_step()]} if self.kept_step() in self._right else {})
-        return {name: accuracies(right).to_dict() for name, right in kept.items()}
 
 
 def combined(wide: Wide, parts: Tensor) -> Tensor:

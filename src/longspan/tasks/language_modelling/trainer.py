@@ -16,7 +16,7 @@ from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.models.wide.language import Mixture
-from longspan.results.parts import NETWORK, Parts
+from longspan.results.parts import NETWORK
 from longspan.tasks.excerpts import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.gating import fit_gate
@@ -79,8 +79,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.pad_id = pad_id
         self.carries = carries
         self._states: MixerStates | None = None
-        self._parts: dict[int, Parts] = {}
-        self._of_test: dict[str, Any] = {}
+        self._loss_as_trained: float | None = None
 
     def get_train_dataloader(self) -> Loader:
         # No workers: there is nothing to wait for.
@@ -150,9 +149,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         losses = self._outputs(dataset, losses_of_parts, scored, LOSSES)
         found = parts_of(np.split(losses, np.cumsum(scored)[:-1]))
         if validation:
-            self._parts[self.state.global_step] = found
-        else:
-            self._of_test = {"test_parts": found.to_dict()}
+            self._loss_as_trained = found.values[NETWORK]
+        self.remember_parts(dataset, lambda: found)
         return excerpt_scores(dataset, scored, losses[:, 0])
 
     def validation_sizes(self) -> np.ndarray:
@@ -166,14 +164,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
 
     def losses_as_trained(self) -> dict[str, float]:
         # Training fits the network alone.
-        found = self._parts.get(self.state.global_step)
-        return {} if found is None else {"loss_as_trained": found.values[NETWORK]}
-
-    def details(self) -> dict[str, Any]:
-        """Return how well the parts of the model that was kept predict: "parts" the validation, "test_parts" the test
-        split; nothing without a wide part."""
-        found = self._parts.get(self.kept_step())
-        return ({} if found is None else {"parts": found.to_dict()}) | self._of_test
+        return {} if self._loss_as_trained is None else {"loss_as_trained": self._loss_as_trained}
 
     @property
     def _wide(self) -> Mixture | None:

@@ -1,5 +1,6 @@
 """Training of models that recommend."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -46,8 +47,6 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
     ) -> None:
         super().__init__(model, *args, data_collator=Collator(items), **kwargs)
         self.items, self.users, self.batch_clicks, self.popularity = items, users, batch_clicks, popularity
-        #: By step, that of each group of the validation split, by counts, network and both.
-        self._aucs: dict[int, np.ndarray] = {}
         self.samples = Samples(
             Impressions(self.train_dataset, users),
             negatives=negatives,
@@ -87,18 +86,14 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         if dataset is self.eval_dataset:
             wide.scales.copy_(best_scales(parts, impressions))
         both = combined(wide, parts)
-        if dataset is self.eval_dataset:
-            self._aucs[self.state.global_step] = aucs_of_parts(parts, both, impressions)
+        self.remember_parts(dataset, functools.partial(compared, aucs_of_parts(parts, both, impressions)))
         return measured(impressions, both, self.popularity)
 
     def rehearse(self, dataset: Dataset) -> None:
         self._outputs(impression_logits, Impressions(dataset, self.users))
 
     def details(self) -> dict[str, Any]:
-        # A model that was kept before training was resumed is the last one that was scored.
-        found = self._aucs.get(self.kept_step(), next(reversed(self._aucs.values()), None))
-        parts = {} if found is None else {"parts": compared(found).to_dict()}
-        return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out, **parts}
+        return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out, **super().details()}
 
     def _outputs(self, outputs: Callable[..., np.ndarray], impressions: Impressions) -> np.ndarray:
         progress = not self.args.disable_tqdm and self.is_world_process_zero()

@@ -46,27 +46,22 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         super().__init__(*args, measure=measure, **kwargs)
         self.names = names
         self.plain = plain
-        self._compared: dict[int, Callable[[], Parts]] = {}
 
     def score(self, dataset: Dataset) -> TokenScores:
         """Return the scores of the labels that the model gives."""
-        if self.model.wide is None or dataset is not self.eval_dataset:
+        if self.model.wide is None:
             sentences = labelled(dataset, self.outputs(dataset), self.names)
             return self.measured(sentences)
         words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
-        self.model.wide.scales.copy_(combining.best_scales(self.model, words))
-        sentences, compared = in_parts(self.model, dataset, words, self.names, plain=self.plain)
-        self._compared[self.state.global_step] = compared
+        if dataset is self.eval_dataset:
+            self.model.wide.scales.copy_(combining.best_scales(self.model, words))
+        sentences, compare = in_parts(self.model, dataset, words, self.names, plain=self.plain)
+        self.remember_parts(dataset, compare)
         return self.measured(sentences)
 
     def measured(self, sentences: Sequence["Sentence"]) -> TokenScores:
         """Return the scores of labelled sentences."""
         return self.measure([each.gold for each in sentences], [each.given for each in sentences])
-
-    def details(self) -> dict[str, Any]:
-        """Return the scores of the parts of the model that was kept on the validation split."""
-        found = self._compared.get(self.kept_step())
-        return {} if found is None else {"parts": found().to_dict()}
 
     def rehearse(self, dataset: Dataset) -> None:
         if self.model.wide is None:

@@ -38,7 +38,8 @@ def trains(subject: Subject) -> None:
 
 
 def resumes_to_the_same_weights(subject: Subject) -> None:
-    """A run that was killed and resumed ends with the weights of an uninterrupted one."""
+    """A run that was killed and resumed ends with the weights of an uninterrupted one, and says the same of its parts,
+    also where it was killed after its last step."""
     whole = subject.trained()
     stopped = subject.folder / "stopped"
     shutil.copytree(whole.folder, stopped)
@@ -47,10 +48,17 @@ def resumes_to_the_same_weights(subject: Subject) -> None:
     found = sorted((stopped / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     need(len(found) > 1, "training must save a checkpoint per epoch")
     shutil.rmtree(found[-1])
-    train(subject.recipe(), run=stopped, resume=True, progress=False, allow_imports=subject.consent)
-    first, second = (load_file(Path(run, "model.safetensors")) for run in (whole.folder, stopped))
-    for name, weight in first.items():
-        need(torch.equal(weight, second[name]), f"a resumed run must end with the same weights, but {name} differs")
+    for when in ("after the first epoch", "after the last step"):
+        resumed = train(subject.recipe(), run=stopped, resume=True, progress=False, allow_imports=subject.consent)
+        first, second = (load_file(Path(run, "model.safetensors")) for run in (whole.folder, stopped))
+        for name, weight in first.items():
+            need(
+                torch.equal(weight, second[name]),
+                f"a run resumed {when} must end with the same weights, but {name} differs",
+            )
+        parts = [result.details.get("parts") for result in (whole, resumed)]
+        need(parts[0] == parts[1], f"a run resumed {when} must say {parts[0]} of its parts, but says {parts[1]}")
+        (stopped / "metrics.json").unlink()
 
 
 def evaluates_as_in_training(subject: Subject) -> None:

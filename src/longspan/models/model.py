@@ -26,6 +26,7 @@ from longspan.models.publishing import put_card
 from longspan.models.settings import HeadSettings, arguments
 from longspan.models.short_convolution import ShortConvolution
 from longspan.models.states import MixerStates
+from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
 from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
@@ -43,6 +44,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     Attributes:
         head_settings: the settings of the head, `config.head`; None if it has none, or for a model without a head.
+        wide: what it knows by counting; None for a network alone.
     """
 
     head_settings: ClassVar[type[HeadSettings] | None] = None
@@ -55,6 +57,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config.with_head(self.head_settings))
+        # Each head says which `WidePart` it is.
+        self.wide: Any = None
 
     def post_init(self) -> None:
         """Finish a new model; see transformers.
@@ -67,6 +71,9 @@ class LongspanPreTrainedModel(PreTrainedModel):
         twice = sorted(name for name in own if prefix + name in own)
         if twice:
             raise TypeError(f"expected other names than those in {self.base_model_prefix!r} for {', '.join(twice)}")
+        if self.wide is not None:
+            # Tables are too large to be sent with every step.
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in self.wide.own()]
         super().post_init()
 
     @classmethod
@@ -99,6 +106,11 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Whether `forward` divides its loss by `num_items_in_batch`; if not, `Trainer` averages over batches."""
         return "num_items_in_batch" in inspect.signature(self.forward).parameters
 
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
+        counted = 0 if self.wide is None or only_trainable else self.wide.size()
+        return counted + int(super().num_parameters(only_trainable, exclude_embeddings))
+
     def tables(self) -> list[nn.Embedding]:
         """Return the embeddings of which a step of training reads few rows: those are all that it changes."""
         return [module for module in self.modules() if isinstance(module, HashedEmbedding)]
@@ -124,7 +136,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return resized
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (HashedEmbedding, ShortConvolution, WordCharacters)):
+        if isinstance(module, (HashedEmbedding, ShortConvolution, WordCharacters, WidePart)):
             module.reset_parameters()
         else:
             super()._init_weights(module)

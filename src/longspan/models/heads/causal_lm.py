@@ -27,8 +27,7 @@ from longspan.models.losses import (
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
-from longspan.models.wide.kneser_ney import KneserNey
-from longspan.models.wide.language import Gate, Mixture, Read
+from longspan.models.wide.language import Mixture, Read
 from longspan.ops.pooling import accumulation_dtype
 
 
@@ -125,6 +124,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
     """
 
     head_settings = CausalLmSettings
+    wide: Mixture | None
 
     def __init__(self, config: LongspanConfig) -> None:
         if not config.causal:
@@ -150,19 +150,10 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
                 div_val=tokens.div_val,
             )
         self._tied_weights_keys = _ties(config, tokens)
-        self.wide: Mixture | None = None
         if config.head.wide:
             width = config.embedding_dim if tokens.cutoffs is None else config.dim
             self.wide = Mixture(config.vocab_size, width, config.head.wide_sizes or [], config.head.wide_cache)
-            # Each process counts the same tables, which are too large to be sent with every step.
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (KneserNey, Gate)):
-            module.reset_parameters()
-        else:
-            super()._init_weights(module)
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         if self.wide is not None:
@@ -171,11 +162,6 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
                 "wide=True; build a new model with another vocab_size."
             )
         return super().resize_token_embeddings(*arguments, **options)
-
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
-        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
-        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""

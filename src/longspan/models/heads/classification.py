@@ -177,6 +177,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """
 
     head_settings = ClassificationSettings
+    wide: Wide | None
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -186,22 +187,12 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.pooling = Pooling(settings.pooling, config.dim)
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
-        self.wide: Wide | None = None
         if settings.wide:
             tokens = config.vocab_size if settings.wide_characters else None
             self.wide = Wide(settings.wide_buckets or 2**20, config.num_labels, tokens)
             width = self.longspan.embeddings.output_dim
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
-            # Each process fits the same tables, which are too large to be sent with every step.
-            tables = [name for name, _ in self.wide.named_buffers()] + ["held_out"]
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in tables]
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, Wide):
-            module.reset_parameters()
-        else:
-            super()._init_weights(module)
 
     def tables(self) -> list[nn.Embedding]:
         """Return those of n-grams and, with a wide part, that of tokens.
@@ -219,11 +210,6 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         if self.wide is not None:
             self.wide.resize(self.config.vocab_size)
         return resized
-
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
-        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
-        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @hands_on("inputs_embeds", "streams")
     def forward(

@@ -163,6 +163,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
     """
 
     head_settings = RecommendationSettings
+    wide: Ranker | None
 
     def __init__(self, config: LongspanConfig) -> None:
         if config.causal:
@@ -175,23 +176,15 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         with named_in(config.name_or_path):
             self.recommender = recommenders.build(config)
         self.longspan = LongspanModel(self.recommender.reader)
-        self.wide: Ranker | None = None
         if (head := config.head).wide:
             self.wide = Ranker(config.vocab_size, head.items, head.time_origin, head.time_unit)
-            # Each process counts the same.
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name, _ in self.wide.named_buffers()]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (Published, Ranker)):
+        if isinstance(module, Published):
             module.reset_parameters()
         else:
             super()._init_weights(module)
-
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
-        fitted = 0 if self.wide is None or only_trainable else sum(map(Tensor.numel, self.wide.buffers()))
-        return fitted + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @property
     def personal(self) -> bool:

@@ -119,6 +119,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
 
     head_settings = TokenClassificationSettings
     begins: Tensor
+    wide: WideChain | None
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -132,13 +133,9 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         self.features: nn.Embedding | None = None
         if settings.features:
             self.features = nn.Embedding(settings.features, self.longspan.embeddings.output_dim, padding_idx=0)
-        self.wide: WideChain | None = None
         if settings.wide:
             self.wide = WideChain(settings.wide_size, config.num_labels, config.vocab_size)
             self.evidence = nn.Linear(config.num_labels, self.longspan.embeddings.output_dim, bias=False)
-            # Each process fits the same tables, which are too large to be sent with every step.
-            tables = [name for name, _ in self.wide.named_buffers()] + ["held_out"]
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in tables]
         self.register_buffer("begins", torch.ones(config.vocab_size, dtype=torch.bool))
         self.post_init()
 
@@ -146,8 +143,6 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         if isinstance(module, LinearChain):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
-        elif isinstance(module, WideChain):
-            module.reset_parameters()
         elif module is self:
             nn.init.constant_(self.begins, True)
         else:
@@ -166,11 +161,6 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         if self.wide is not None:
             self.wide.resize(tokens)
         return resized
-
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Return the number of parameters; see transformers. Those of the wide part count, but are not trainable."""
-        wide = 0 if self.wide is None or only_trainable else self.wide.weight.numel() + self.wide.transitions.numel()
-        return wide + int(super().num_parameters(only_trainable, exclude_embeddings))
 
     @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
     def forward(

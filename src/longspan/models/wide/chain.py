@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longspan.models.wide.base import WidePart
 from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import KNOWN, NOTHING, decoded, kinds_of_characters, lower_cases, word_features
 from longspan.models.words import LETTERS
@@ -12,7 +13,7 @@ from longspan.models.words import LETTERS
 FOLDS = 3
 
 
-class WideChain(nn.Module):
+class WideChain(WidePart):
     """A linear-chain CRF over the hand-made features of words (`longspan.models.wide.word_features`).
 
     Its scores are u[t, y] = Σ_f W[f(t), y], the sum over those features of word t that are known, and A[y, y'] of
@@ -48,7 +49,6 @@ class WideChain(nn.Module):
 
     def __init__(self, size: int, labels: int, tokens: int) -> None:
         super().__init__()
-        # Not parameters, which transformers would have optimizers change once they come from a file.
         self.register_buffer("keys", torch.empty(max(1, size), dtype=torch.int64))
         shapes = {"weight": (max(1, size), labels), "transitions": (labels, labels), "scales": (2,)}
         for name, shape in shapes.items():
@@ -69,6 +69,10 @@ class WideChain(nn.Module):
         with torch.no_grad():
             self.lower.copy_(lower_cases())
             self.kinds.copy_(kinds_of_characters())
+
+    def size(self) -> int:
+        # The rest is of the tokens and of Unicode.
+        return self.weight.numel() + self.transitions.numel()
 
     def resize(self, tokens: int) -> None:
         """Change the number of tokens; new ones are words without characters."""

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longspan.models.wide.base import WidePart
+
 _PRIME = 2**31 - 1
 #: Odd factors below the prime, one for each place in an n-gram; the hash is linear in the tokens modulo the prime.
 _FACTORS = (1_640_531_527, 1_225_269_487, 2_024_692_717)
@@ -95,7 +97,7 @@ def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, fo
     return total * _FACTORS[0] % _PRIME % folds
 
 
-class Wide(nn.Module):
+class Wide(WidePart):
     """Two linear models over the different n-grams of 1 to 3 tokens that a document has, and log-count ratios of them.
 
     logits = Σ_g (W[g] + a_g U[g]) + b, the sum over those of the document's n-grams that are known. W weighs that an
@@ -129,7 +131,6 @@ class Wide(nn.Module):
     def __init__(self, buckets: int, classes: int, tokens: int | None = None) -> None:
         super().__init__()
         self.buckets = buckets
-        # Not parameters, which transformers would have optimizers change once they come from a file.
         self.register_buffer("keys", torch.empty(buckets, dtype=torch.int32))
         table = (buckets, classes)
         for name, shape in (("weight", table), ("tfidf_weight", table), ("idf", (buckets,)), ("ratio", table)):

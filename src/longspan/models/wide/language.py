@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.ngrams import NOTHING
+from longspan.models.wide.base import WidePart
 from longspan.models.wide.cache import Found, Places, cached
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.ops.pooling import accumulation_dtype
@@ -34,7 +35,7 @@ class Read:
     hidden: Float[Tensor, "b n d"]
 
 
-class Mixture(nn.Module):
+class Mixture(WidePart):
     """log p(w) = log Σ_k g_k p_k(w), the parts k being the network, counted n-grams and caches.
 
     The weights g depend on how reliable the counts are, on what the cache finds and on the network's output: a gate
@@ -56,6 +57,11 @@ class Mixture(nn.Module):
         self.counts = KneserNey(vocab_size, sizes)
         self.parts = ["network", "counts", *(f"cache {sharpness:g}" for sharpness in SHARPNESSES if cache)]
         self.gate = Gate(self.evidence_size, len(self.parts))
+
+    def reset_parameters(self) -> None:
+        """Forget everything: the network alone counts."""
+        self.counts.reset_parameters()
+        self.gate.reset_parameters()
 
     @property
     def evidence_size(self) -> int:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longspan.models.wide.base import WidePart
 from longspan.models.wide.classifier import tfidf
 from longspan.ops.pooling import accumulation_dtype
 
@@ -35,7 +36,7 @@ class Titles(NamedTuple):
     odds: Float[Tensor, " n"]
 
 
-class Ranker(nn.Module):
+class Ranker(WidePart):
     """A score of each candidate for each user, a weighted sum of what is counted in training.
 
     Equations (x is the TF-IDF vector of a title, of length 1, and h are the titles that the user clicked before):
@@ -70,7 +71,6 @@ class Ranker(nn.Module):
     def __init__(self, vocab_size: int, items: int, origin: float = 0.0, unit: float = 0.0) -> None:
         super().__init__()
         self.origin, self.unit = origin, unit
-        # Not parameters, which transformers would have optimizers change once they come from a file.
         #: `(v,)` the word that each token is: the same for one in capitals.
         self.register_buffer("token_words", torch.empty(vocab_size, dtype=torch.int64))
         #: `(items + 1,)` when an item was first shown, in `ticks`.

@@ -112,6 +112,15 @@ def test_a_recipe_and_overrides_are_not_mixed(animals: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("verb", "more"), [(train, {}), (compare, {"mixers": ["additive"]})])
+def test_data_are_given_once(verb: Any, more: dict[str, Any], animals: Path, tmp_path: Path) -> None:
+    rows = [{"text": "purr", "label": "cat"}, {"text": "wag", "label": "dog"}] * 8
+    for given, settings in (([f"data.path={animals}"], {}), ([], {"test": str(animals)})):
+        with pytest.raises(UserError, match=r"expected data=... or data.(path|test)=..., got both; leave one of them"):
+            verb("classify", overrides=given, data=rows, run=tmp_path / "run", **more, **settings)
+    assert not (tmp_path / "run").exists()
+
+
 def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
     with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window'; it has none\."):
         evaluate(result.folder, window=3)

@@ -59,6 +59,14 @@ def load(
         return _load(name_or_path, overrides, settings, starting.complete)
 
 
+def check_one_source(overrides: typing.Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise UserError if files of data are named next to data that are given by themselves."""
+    for name in ("path", "train", "validation", "test"):
+        key = f"data.{name}"
+        if _given(key, [*overrides, *(f"data.{own}={value}" for own, value in settings.items() if own == name)]):
+            raise UserError(f"expected data=... or {key}=..., got both; leave one of them out.")
+
+
 def _load(
     name_or_path: str,
     overrides: typing.Sequence[str],

@@ -97,7 +97,10 @@ class _Changes:
     def applied(self, recipe: str, before: Sequence[str] = ()) -> Recipe:
         """Return the recipe with these changes, after those of `before`."""
         changed = recipes.load(recipe, [*before, *self.overrides], settings=self.settings)
-        return changed if self.data is None else changed.reading(self.data)
+        if self.data is None:
+            return changed
+        recipes.check_one_source(self.overrides, self.settings)
+        return changed.reading(self.data)
 
     def told(self, recipe: str, task: Task) -> list[str]:
         """Return them as overrides, but for the data."""

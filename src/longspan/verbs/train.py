@@ -91,6 +91,7 @@ def train(
                 "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
             )
         if data is not None:
+            recipes.check_one_source(overrides, settings)
             loaded = loaded.reading(data)
         loaded.require_data()
         run = run or run_folders.named(recipe, start) or Path("runs", loaded.name)

@@ -42,6 +42,15 @@ def test_scan_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
     assert json.loads(written.read_text())["result"]["lerp_scan forward"] > 0
 
 
+def test_vocabulary_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    written = tmp_path / "speed.json"
+    run_benchmark(
+        "vocabulary_speed.py", *"--sizes 500,2500 --rows 2 --length 4 --repeats 1".split(), "--json", str(written)
+    )
+    kinds = [(row["vocabulary"], row["softmax"]) for row in json.loads(written.read_text())["result"]]
+    assert kinds == [(500, "plain"), (500, "factored"), (2500, "plain"), (2500, "factored"), (2500, "adaptive")]
+
+
 def test_segment_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     tiny = "--marks 2,3 --rows 2 --segment 8 --dim 16 --heads 2"
     run_benchmark("segment_memory.py", *tiny.split(), "--mixers", "softmax carried")

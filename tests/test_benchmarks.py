@@ -43,10 +43,8 @@ def test_scan_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
 
 
 def test_vocabulary_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
-    written = tmp_path / "speed.json"
-    run_benchmark(
-        "vocabulary_speed.py", *"--sizes 500,2500 --rows 2 --length 4 --repeats 1".split(), "--json", str(written)
-    )
+    written, tiny = tmp_path / "speed.json", "--sizes 500,2500 --rows 2 --length 4 --repeats 1"
+    run_benchmark("vocabulary_speed.py", *tiny.split(), "--json", str(written))
     kinds = [(row["vocabulary"], row["softmax"]) for row in json.loads(written.read_text())["result"]]
     assert kinds == [(500, "plain"), (500, "factored"), (2500, "plain"), (2500, "factored"), (2500, "adaptive")]
 

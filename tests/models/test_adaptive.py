@@ -230,3 +230,15 @@ def test_adaptive_embeddings_are_not_resized() -> None:
     )
     with pytest.raises(UserError, match="plain embeddings to resize"):
         model.resize_token_embeddings(40)
+
+
+@pytest.mark.parametrize(("vocab_size", "expected"), [(8000, [2000]), (7999, None)])
+def test_clusters_are_chosen_for_large_vocabularies(vocab_size: int, expected: list[int] | None, tmp_path: Any) -> None:
+    """What was chosen is what is saved, so a later change of the rule does not change a model."""
+    config = LongspanForCausalLM.configured(vocab_size=vocab_size, dim=8, heads=2, causal=True, cutoffs="auto")
+    assert config.embeddings.cutoffs == expected
+    assert isinstance(LongspanForCausalLM(config).lm_head, AdaptiveSoftmax) is (expected is not None)
+    config.save_pretrained(tmp_path)
+    assert type(config).from_pretrained(tmp_path).embeddings.cutoffs == expected
+    with pytest.raises(UserError, match=r"expected cutoffs to be numbers of tokens such as \[2000\], or auto, got 'x'"):
+        LongspanForCausalLM.configured(vocab_size=vocab_size, dim=8, heads=2, causal=True, cutoffs="x")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from transformers import TrainingArguments
@@ -186,3 +187,10 @@ def test_no_message_is_a_dump_of_names() -> None:
 
 def test_the_usual_keys_are_those_of_transformers() -> None:
     assert {*keys.USUAL, *keys.UNWRITTEN_DEFAULTS} <= {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("auto", "auto"), ("2000", [2000]), ("1000,4000", [1000, 4000]), ("[2000]", [2000])]
+)
+def test_numbers_are_a_list_where_a_key_takes_lists_and_texts(text: str, expected: Any) -> None:
+    assert recipes.load("model-text", [f"model.cutoffs={text}"]).model["cutoffs"] == expected

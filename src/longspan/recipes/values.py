@@ -37,12 +37,14 @@ def coerce(raw: Raw, hint: Any) -> Any:
     value = _toml(raw.text)
     if value is not None and matches(value, hint):
         return value
-    if matches("", hint) and matches(raw.text, hint):
+    inner = raw.text.strip().removeprefix("[").removesuffix("]")
+    items = [item.strip() for item in inner.split(",") if item.strip()]
+    read = [item if (parsed := _toml(item)) is None else parsed for item in items]
+    # Numbers are a list where a list of texts would be none.
+    numbers = matches(read, hint) and not matches(items, hint)
+    if matches("", hint) and matches(raw.text, hint) and not numbers:
         return raw.text
     if matches([], hint):
-        inner = raw.text.strip().removeprefix("[").removesuffix("]")
-        items = [item.strip() for item in inner.split(",") if item.strip()]
-        read = [item if (parsed := _toml(item)) is None else parsed for item in items]
         # A bare 2024 is the name of a column where names are wanted.
         return items if value is None and matches(items, hint) and not matches(read, hint) else read
     if matches(0.5, hint):

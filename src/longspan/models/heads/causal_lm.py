@@ -137,7 +137,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         self.dropout = self.head_dropout()
         self.transform: nn.Module = nn.Identity()
         self.lm_head: nn.Module
-        if tokens.cutoffs is None:
+        if tokens.clusters is None:
             if config.embedding_dim != config.dim:
                 self.transform = nn.Linear(config.dim, config.embedding_dim)
             self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
@@ -145,13 +145,13 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             self.lm_head = AdaptiveSoftmax(
                 config.vocab_size,
                 config.dim,
-                cutoffs=tokens.cutoffs,
+                cutoffs=tokens.clusters,
                 embedding_dim=config.embedding_dim,
                 div_val=tokens.div_val,
             )
         self._tied_weights_keys = _ties(config, tokens)
         if config.head.wide:
-            width = config.embedding_dim if tokens.cutoffs is None else config.dim
+            width = config.embedding_dim if tokens.clusters is None else config.dim
             self.wide = Mixture(config.vocab_size, width, config.head.wide_sizes or [], config.head.wide_cache)
         self.post_init()
 
@@ -262,7 +262,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
 def _ties(config: LongspanConfig, tokens: TokenSettings) -> dict[str, str]:
     """Return which weights of the head are tied to which of the embeddings."""
     table = "longspan.embeddings.table"
-    if tokens.cutoffs is None:
+    if tokens.clusters is None:
         return {"lm_head.weight": f"{table}.weight"} if config.tie_word_embeddings else {}
     tied = {}
     for number, projection in enumerate(config.head.tie_projections):

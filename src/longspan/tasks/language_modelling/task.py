@@ -80,7 +80,8 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         if not settings.get("causal", True):
             raise UserError("model.causal=false would show the model the tokens that it is to predict; leave it out.")
         # Before the data are read, any vocabulary will do that is large enough for the clusters.
-        vocab_size = 1 + max([LongspanConfig.vocab_size, *(settings.get("cutoffs") or [])])
+        cutoffs = settings.get("cutoffs")
+        vocab_size = 1 + max([LongspanConfig.vocab_size, *(cutoffs if isinstance(cutoffs, list) else [])])
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
 
     def make_trainer(

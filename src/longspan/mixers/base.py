@@ -259,6 +259,11 @@ class Mixer(nn.Module, ABC):
         return self.operations(2 * LONG) < 3 * self.operations(LONG)
 
     @property
+    def takes_context(self) -> bool:
+        """Whether x may attend to another sequence, with the options that this mixer was built with."""
+        return self.capabilities.context
+
+    @property
     def bounded_context(self) -> bool:
         """Whether what is kept of a context, and the cost of a step that attends to it, do not grow with its length."""
         short, long = (self.context_operations(1, m) - self.context_operations(0, m) for m in (LONG, 2 * LONG))

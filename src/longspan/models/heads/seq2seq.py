@@ -216,8 +216,9 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
                 "model with another vocab_size and target_vocab_size."
             )
         resized = super().resize_token_embeddings(*arguments, **options)
-        size = self.config.vocab_size
-        self.decoder.get_input_embeddings().num_embeddings = size
+        size, table = self.config.vocab_size, self.decoder.get_input_embeddings()
+        assert isinstance(table, nn.Embedding)
+        table.num_embeddings = size
         self.config.head.target_vocab_size, self.decoder.config.vocab_size = None, size
         return resized
 

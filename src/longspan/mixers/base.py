@@ -136,7 +136,7 @@ class Mixer(nn.Module, ABC):
         check_rows(self._name, self.dim, x, mask)
         if state is not None:
             if context is not None and isinstance(state, tuple) and not state:
-                state = self._read(x, document_ids, context, context_mask)
+                state = self._reading(x, document_ids, context, context_mask)
                 document_ids = context = None
             self._check_state(x, state)
             return self._advance(x, mask, state, document_ids, context)
@@ -346,7 +346,7 @@ class Mixer(nn.Module, ABC):
         y, state = self.advance(zero_padding(x, mask), mask, state)
         return zero_padding(y, mask), state
 
-    def _read(
+    def _reading(
         self, x: Tensor, document_ids: Tensor | None, context: Tensor, context_mask: Tensor | None
     ) -> ContextState:
         self._check_streaming()

@@ -44,8 +44,8 @@ class Seq2SeqSettings(HeadSettings):
         decoder_depth: number of layers of the decoder; None means `depth`.
         decoder_mixer_options: options per mixer of the decoder, cross attention included; None means those in
             `mixer_options` of mixers that it has, too.
-        cross_attention: names of the mixers through which the decoder reads the source (additive, linear, messages,
-            softmax), repeated over its depth; None means ["softmax"].
+        cross_attention: names of the mixers through which the decoder reads the source (additive, bounded_memory,
+            linear, messages, softmax), repeated over its depth; None means ["softmax"].
         decoder_forget: decay of each head of the decoder's mixers that have it, as `forget` of a causal model.
         decoder_short_convolution: width of the convolution before every mixer of the decoder; None means
             `short_convolution`.

@@ -6,20 +6,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.machine.imports import named_in
-from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.encoder import EncoderEmbeddings, EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings, token_settings, without_tokens
+from longspan.models.layers import build_backbone
 from longspan.models.ngrams import HashedEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
@@ -30,10 +29,6 @@ from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
 from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
-
-
-class LongspanLayer(GradientCheckpointingLayer, Block):
-    """A block that transformers, accelerate and FSDP treat as a layer: checkpointed, placed and sharded as a whole."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -162,35 +157,6 @@ def check_attentions(config: LongspanConfig, wanted: bool | None) -> None:
         raise UserError("expected output_attentions=False, as mixers return no attention maps, got True; leave it out.")
 
 
-def build_backbone(config: LongspanConfig, depth: int, cross_mixers: list[str] | None) -> Backbone:
-    """Return a stack of `depth` layers of a configuration's shape, with cross attention through `cross_mixers`."""
-    assert config.feed_forward_dim is not None
-    assert config.mixers is not None
-    assert config.mixer_options is not None
-    return Backbone(
-        config.dim,
-        depth,
-        mixer_names=config.mixers,
-        mixer_options=config.mixer_options,
-        shared_options={
-            "heads": config.heads,
-            "causal": config.causal,
-            "forget": config.forget,
-            "rotary": config.rotary,
-        },
-        feed_forward_dim=config.feed_forward_dim,
-        norm=config.norm,
-        residual=config.residual,
-        dropout=config.dropout,
-        activation=config.activation,
-        feed_forward_dropout=config.feed_forward_dropout,
-        short_convolution=config.short_convolution,
-        share_layers=config.share_layers,
-        cross_mixer_names=cross_mixers,
-        block=LongspanLayer,
-    )
-
-
 #: Arguments of `save_pretrained` that are `push_to_hub`'s.
 _OF_THE_HUB = ("repo_id", "commit_message", "commit_description", "private", "create_pr", "revision", "tags")
 
@@ -211,11 +177,12 @@ class LongspanModel(LongspanPreTrainedModel):
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence.
     It returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
-    then be that of the whole sequence: its last t columns count.
+    then be that of the whole sequence: its last t columns count. Its states hold what its layers keep of a `context`,
+    which is given with the first tokens, or to `init_states`, and never again.
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams or characters
-    of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers`, and
-    `output_attentions=True`: mixers return no attention maps, and most never form one.
+    of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers` or with states
+    that hold one, and `output_attentions=True`: mixers return no attention maps, and most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -244,11 +211,18 @@ class LongspanModel(LongspanPreTrainedModel):
         self.embeddings.set_input_embeddings(value)
 
     def init_states(
-        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self,
+        batch_size: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        *,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Tensor | None = None,
     ) -> MixerStates:
         """Return the states before the first position of `batch_size` sequences.
 
-        They are those of inputs in `dtype` on `device`, by default those of the weights.
+        They are those of inputs in `dtype` on `device`, by default those of the weights. With `cross_mixers`, each
+        layer reads `context` (b, m, dim), where `context_mask` (b, m) is 1, and keeps what later positions need of it.
 
         Raises UserError for a model that is not causal or has a mixer that cannot stream. So it does for weights that
         are offloaded and therefore on no device, unless `device` is given.
@@ -261,7 +235,8 @@ class LongspanModel(LongspanPreTrainedModel):
             raise UserError(
                 "expected a device for the states of a model with offloaded weights, got none; give init_states one."
             )
-        layers = self.backbone.init_states(batch_size, dtype, device)
+        seen_of_context = None if context_mask is None else context_mask.bool()
+        layers = self.backbone.init_states(batch_size, dtype, device, context, seen_of_context)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
         recent = self.embeddings.first(batch_size, device)
         return MixerStates(layers, seen, 0, self.backbone.layers, recent)
@@ -271,7 +246,11 @@ class LongspanModel(LongspanPreTrainedModel):
 
         They are on `device`, by default that of the weights. Raises UserError if they belong to another model.
         """
-        return self.init_states(1, device=device).filled(tensors)
+        context = None
+        if any(".cross." in name for name in tensors):
+            # Any context has the states' structure.
+            context = torch.zeros(1, 1, self.config.dim, dtype=self.dtype, device=device or self.device)
+        return self.init_states(1, device=device, context=context).filled(tensors)
 
     @can_return_tuple
     def forward(
@@ -308,10 +287,10 @@ class LongspanModel(LongspanPreTrainedModel):
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
-        if context is not None and (self.config.causal or past_key_values is not None or use_cache):
+        if context is not None and past_key_values is not None:
             raise UserError(
-                "expected a model with causal=False and no states for a context, got causal=True or states; leave them "
-                "or the context out."
+                "expected either a context or states (past_key_values), which hold the one that they were made with, "
+                "got both; leave one of them out."
             )
         streaming = past_key_values is not None or use_cache
         if streaming and mask is not None and not torch.compiler.is_compiling() and mask.all():
@@ -319,7 +298,8 @@ class LongspanModel(LongspanPreTrainedModel):
             mask = None
         before = None if past_key_values is None else past_key_values.recent
         embedded = self.embeddings(streams, vectors=inputs_embeds, mask=mask, document_ids=document_ids, before=before)
-        states = self._states(past_key_values, use_cache, embedded, document_ids)
+        read = None if context_mask is None else context_mask.bool()
+        states = self._states(past_key_values, use_cache, embedded, document_ids, context, read)
         if states is not None and edges is not None:
             raise UserError(
                 "expected either edges of a graph or states (past_key_values, use_cache), got both; leave one of them "
@@ -345,8 +325,7 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            seen = None if context_mask is None else context_mask.bool()
-            x = self.backbone(x, mask, document_ids, hidden_states, context, seen, edges)
+            x = self.backbone(x, mask, document_ids, hidden_states, context, read, edges)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after
@@ -371,7 +350,13 @@ class LongspanModel(LongspanPreTrainedModel):
         return found
 
     def _states(
-        self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
+        self,
+        past: MixerStates | None,
+        use_cache: bool | None,
+        embedded: Tensor,
+        document_ids: Tensor | None,
+        context: Tensor | None,
+        context_mask: Tensor | None,
     ) -> MixerStates | None:
         """Return the states to continue from, or None to run whole sequences."""
         if past is None and not use_cache:
@@ -382,7 +367,11 @@ class LongspanModel(LongspanPreTrainedModel):
                 "give each document its own row."
             )
         batch_size = embedded.shape[0]
-        states = self.init_states(batch_size, embedded.dtype, embedded.device) if past is None else past
+        states = past
+        if states is None:
+            states = self.init_states(
+                batch_size, embedded.dtype, embedded.device, context=context, context_mask=context_mask
+            )
         if states.batch_size != batch_size:
             raise UserError(
                 f"expected past_key_values of {batch_size} sequences, got {states.batch_size}; use the states of this "

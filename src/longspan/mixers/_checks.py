@@ -36,7 +36,7 @@ def check_documents(name: str, able: bool, x: Tensor, document_ids: Tensor | Non
 def check_contexts(
     name: str,
     able: bool,
-    sizes: tuple[int, int],
+    sizes: tuple[int | torch.SymInt, int],
     document_ids: Tensor | None,
     context: Tensor | None,
     context_mask: Tensor | None,

@@ -378,7 +378,7 @@ class Mixer(nn.Module, ABC):
             )
 
     def _check_context(
-        self, rows: int, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+        self, rows: int | torch.SymInt, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
     ) -> None:
         able = self.capabilities.context
         check_contexts(self._name, able, (rows, self.dim), document_ids, context, context_mask)

@@ -50,14 +50,12 @@ def test_rows_without_keys_are_zero_and_have_finite_gradients(dtype: torch.dtype
 def test_a_context_stands_alone() -> None:
     """Known failure elsewhere: a mask silently ignored."""
     x, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool)
-    check_context(False, None, x, mask)
-    check_context(True, mask.long(), None, None)
+    check_context(None, x, mask)
+    check_context(mask.long(), None, None)
     with pytest.raises(UserError, match="the mask alone"):
-        check_context(False, None, None, mask)
-    with pytest.raises(UserError, match="causal=False"):
-        check_context(True, None, x, None)
+        check_context(None, None, mask)
     with pytest.raises(UserError, match="document_ids"):
-        check_context(False, mask.long(), x, None)
+        check_context(mask.long(), x, None)
 
 
 def test_outputs_are_due_at_real_positions_of_rows_with_a_context() -> None:

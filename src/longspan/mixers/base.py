@@ -7,7 +7,10 @@ A mixer is a `Mixer` that implements
 
 and, where its `capabilities` say so,
 
-    mix_context(x, mask, context, context_mask)     cross attention                             (context)
+    read_context(context, context_mask)             cross attention: what is kept of a context  (context)
+    advance_context(x, mask, state)                 and what x makes of it                      (context)
+    mix_context(x, mask, context, context_mask)     where whole rows take another way           (context)
+    context_operations(length, context_length)      its cost                                    (context)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
@@ -19,7 +22,7 @@ packing. `longspan.testing.check_mixer` checks a mixer against the whole contrac
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,10 +30,27 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.ops.attention import check_context, served
+from longspan.mixers._checks import check_contexts, check_documents, check_length, check_rows
+from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
 State = Any
+
+
+class ContextState(NamedTuple):
+    """The state of a mixer that attends to a context: tensors, the batch first in each.
+
+    Attributes:
+        context: what was read of the context. Steps do not change it.
+        prefix: what has been seen of x: no tensors where each output depends on one position of x alone.
+        served: (b,) bool, which rows have a real position in their context; the others give zeros.
+    """
+
+    context: Any
+    prefix: Any = ()
+    served: Any = ()
+
+
 # A length at which the fastest-growing term outweighs all others.
 LONG = 1 << 20
 
@@ -106,18 +126,22 @@ class Mixer(nn.Module, ABC):
             context: sequences that x attends to instead of itself.
             context_mask: True at the context's real tokens. Rows without any give zeros.
             state: continue from it, as `step` does, and also return the new state; only x and mask may be given with
-                it. (`step` calls the module itself, so that hooks run, such as those that fetch offloaded weights.)
+                it. Together with a context it must be `()`, and x follows on nothing. (`step` and `init_state` call
+                the module itself, so that hooks run, such as those that fetch offloaded weights.)
 
         Raises:
             UserError: for a wrong shape or type, a row longer than `max_length`, a context or packed documents that
                 this mixer does not support, or both at once; ValueError when a document's tokens are not contiguous.
         """
-        self._check(x, mask)
+        check_rows(self._name, self.dim, x, mask)
         if state is not None:
+            if context is not None and isinstance(state, tuple) and not state:
+                state = self._read(x, document_ids, context, context_mask)
+                document_ids = context = None
             self._check_state(x, state)
             return self._advance(x, mask, state, document_ids, context)
-        self._check_documents(x, document_ids)
-        self._check_context(x, document_ids, context, context_mask)
+        check_documents(self._name, self.capabilities.packing, x, document_ids)
+        self._check_context(x.shape[0], document_ids, context, context_mask)
         if not x.shape[0] or not x.shape[1]:
             return x
         x = zero_padding(x, mask)
@@ -146,19 +170,36 @@ class Mixer(nn.Module, ABC):
         return y, state
 
     def init_state(
-        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+        self,
+        batch_size: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        *,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
     ) -> State:
         """Return the state before the first position: tensors in a NamedTuple, the batch first in each.
 
+        A context is read here, once, and the state is then a `ContextState`: all steps from it attend to the context.
+
         Args:
             batch_size: number of rows.
-            dtype: what the mixer computes in, by default its parameters' type. Sums are kept in at least float32.
-            device: by default where the parameters are.
+            dtype: what the mixer computes in, by default its parameters' type, or that of the context. Sums are kept
+                in at least float32.
+            device: by default where the parameters are, or the context.
+            context: sequences that x will attend to instead of itself.
+            context_mask: True at the context's real tokens.
 
         Raises:
-            UserError: when the mixer is not causal or cannot stream.
+            UserError: when the mixer is not causal or cannot stream, for a context that it does not support, and for
+                wrong shapes or types.
         """
         self._check_streaming()
+        self._check_context(batch_size, None, context, context_mask)
+        if context is not None:
+            context = context.to(device or context.device, dtype or context.dtype)
+            state: State = self(context[:, :0], context=context, context_mask=context_mask, state=())[1]
+            return state
         placed = next((tensor for tensor in self.parameters() if tensor.is_floating_point()), None)
         if dtype is None:
             dtype = torch.get_default_dtype() if placed is None else placed.dtype
@@ -171,8 +212,15 @@ class Mixer(nn.Module, ABC):
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         """Return `state` with the rows where `rows` is True as `init_state` gives them: another document begins there.
 
-        Mixers whose states grow override it.
+        With a context, what has been seen of x starts over, and the context stays. Mixers whose states grow override
+        it, and those whose `ContextState` has a prefix.
         """
+        if isinstance(state, ContextState):
+            if tree_leaves(state.prefix):
+                raise NotImplementedError(
+                    f"{self._name} keeps what it saw of x with a context, and must implement reset"
+                )
+            return state
 
         def renewed(old: Tensor, new: Tensor) -> Tensor:
             if old.shape != new.shape:
@@ -193,6 +241,13 @@ class Mixer(nn.Module, ABC):
         """Return how many operations (multiplications and additions each count) the matrix products of a forward pass
         over one row of `length` positions take."""
 
+    def context_operations(self, length: int, context_length: int) -> int:
+        """Return how many such operations a forward pass over one row of `length` positions takes that attends to a
+        context of `context_length`; without any positions, those that it takes to read the context."""
+        raise NotImplementedError(
+            f"{self._name} declares that it takes a context, and must implement context_operations"
+        )
+
     @property
     def exact_length(self) -> int | None:
         """How many positions `step` reads before its outputs depend on where segments end; None if they never do."""
@@ -202,6 +257,12 @@ class Mixer(nn.Module, ABC):
     def linear(self) -> bool:
         """Whether the cost grows linearly with the length."""
         return self.operations(2 * LONG) < 3 * self.operations(LONG)
+
+    @property
+    def bounded_context(self) -> bool:
+        """Whether what is kept of a context, and the cost of a step that attends to it, do not grow with its length."""
+        short, long = (self.context_operations(1, m) - self.context_operations(0, m) for m in (LONG, 2 * LONG))
+        return short == long
 
     def set_memory(self, positions: int) -> None:
         """Let `step` remember the last `positions` positions, in states created from now on.
@@ -220,9 +281,24 @@ class Mixer(nn.Module, ABC):
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         """Return the outputs of x (b, n, dim) attending to `context` (b, m, dim), both zero at their padding; m >= 1.
 
-        What is returned at padding, and in rows without any real context, does not matter unless `zeroes_padding`.
+        By default the context is read, and x is one step from there. What is returned at padding, and in rows without
+        any real context, does not matter unless `zeroes_padding`.
         """
-        raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement mix_context")
+        return self.advance_context(x, mask, self.read_context(context, context_mask))[0]
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        """Return the state that holds what is to be known of `context` (b, m, dim), zero where `context_mask` is False,
+        and that nothing of x has been seen; m >= 1. The caller sets `served`.
+        """
+        raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement read_context")
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        """Return the outputs of `step` with a context and the state after it, x (b, n, dim) being zero where `mask` is
+        False; n >= 1.
+
+        What is returned there, and in rows without any real context, does not matter.
+        """
+        raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement advance_context")
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         """Return the outputs of packed rows; by default each document temporarily becomes a separate row."""
@@ -244,7 +320,7 @@ class Mixer(nn.Module, ABC):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        self._check_length(x, mask)
+        check_length(self._name, self.max_length, x, mask)
         y = self.mix(x, mask)
         return y if self.zeroes_padding else zero_padding(y, mask)
 
@@ -259,16 +335,25 @@ class Mixer(nn.Module, ABC):
             )
         if not x.shape[0] or not x.shape[1]:
             return x, state
+        if isinstance(state, ContextState):
+            y, state = self.advance_context(zero_padding(x, mask), mask, state)
+            return zero_padding(y, served(x, mask, state.served.unsqueeze(1))), state
         y, state = self.advance(zero_padding(x, mask), mask, state)
         return zero_padding(y, mask), state
 
-    def _check(self, x: Tensor, mask: Tensor | None) -> None:
-        if x.ndim != 3 or x.shape[2] != self.dim:
-            raise UserError(
-                f"{self._name} expected x of (batch, positions, {self.dim}), got {_shape(x)}; reshape it, or build the "
-                "mixer with another dim."
-            )
-        _check_mask("mask", mask, x)
+    def _read(
+        self, x: Tensor, document_ids: Tensor | None, context: Tensor, context_mask: Tensor | None
+    ) -> ContextState:
+        self._check_streaming()
+        self._check_context(x.shape[0], document_ids, context, context_mask)
+        if not context.shape[1]:
+            # One position of padding stands for none.
+            context = context.new_zeros(context.shape[0], 1, self.dim)
+            context_mask = context.new_zeros(context.shape[0], 1, dtype=torch.bool)
+        state = self.read_context(zero_padding(context, context_mask), context_mask)
+        if context_mask is None:
+            return state._replace(served=context.new_ones(context.shape[0], dtype=torch.bool))
+        return state._replace(served=context_mask.any(1))
 
     def _check_streaming(self) -> None:
         if not self.capabilities.streaming:
@@ -287,60 +372,8 @@ class Mixer(nn.Module, ABC):
                 f"init_state({x.shape[0]})."
             )
 
-    def _check_documents(self, x: Tensor, document_ids: Tensor | None) -> None:
-        if document_ids is None:
-            return
-        if not self.capabilities.packing:
-            raise UserError(
-                f"{self._name} expected one document per row, got packed documents in document_ids; pad each document "
-                "to its own row."
-            )
-        if document_ids.shape != x.shape[:2] or document_ids.dtype.is_floating_point:
-            raise UserError(
-                f"expected document_ids to be integers of shape (batch, positions) = {_shape(x[..., 0])}, got "
-                f"{_shape(document_ids)} of {document_ids.dtype}; number each token's document."
-            )
-
     def _check_context(
-        self, x: Tensor, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+        self, rows: int, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
     ) -> None:
-        if context is not None and not self.capabilities.context:
-            raise UserError(
-                f"{self._name} expected no context, as it has no cross attention, got one; choose another mixer or "
-                "leave it out."
-            )
-        check_context(self.causal, document_ids, context, context_mask)
-        if context is None:
-            return
-        if context.ndim != 3 or context.shape[::2] != x.shape[::2]:
-            raise UserError(
-                f"expected a context of ({x.shape[0]}, positions, {self.dim}), as x has as many rows and this width, "
-                f"got {_shape(context)}; give each row of x its context."
-            )
-        _check_mask("context_mask", context_mask, context)
-
-    def _check_length(self, x: Tensor, mask: Tensor | None) -> None:
-        """Raise UserError when a row has more real positions than `max_length`."""
-        longest = x.shape[1]
-        if self.max_length is None or longest <= self.max_length:
-            return
-        if mask is not None:
-            # A batch may be padded beyond what its documents need.
-            longest = int(mask.sum(1).max())
-        if longest > self.max_length:
-            raise UserError(
-                f"{self._name} expected rows of at most {self.max_length} positions, got {longest}; shorten them or "
-                "build it with a larger max_length."
-            )
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(tuple(tensor.shape))
-
-
-def _check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
-        raise UserError(
-            f"expected {name} to be bool of (batch, positions) = {_shape(x[..., 0])}, True at real tokens, got "
-            f"{_shape(mask)} of {mask.dtype}; convert it with {name}.bool(), or pass the mask of these rows."
-        )
+        able = self.capabilities.context
+        check_contexts(self._name, able, (rows, self.dim), document_ids, context, context_mask)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers._checks import check_documents, check_rows
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.edges import chain, chain_of_any_length, edge_attention, first_of_each
 from longspan.ops.execution import by_hand, exporting
@@ -66,8 +67,8 @@ class Graph(Mixer):
         """
         if edges is None or not x.shape[0] or not x.shape[1]:
             return super().forward(x, mask, document_ids=document_ids, **others)
-        self._check(x, mask)
-        self._check_documents(x, document_ids)
+        check_rows("graph", self.dim, x, mask)
+        check_documents("graph", self.capabilities.packing, x, document_ids)
         if others:
             raise TypeError(f"graph takes no {', '.join(others)} together with edges")
         b, t, _ = x.shape

@@ -3,12 +3,22 @@
 import torch
 from torch import Tensor, nn
 
+from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.linear import CHUNK, TINY, LinearSums, causal_linear_attention, empty_sums, linear_attention
+from longspan.ops.linear import (
+    CHUNK,
+    TINY,
+    LinearSums,
+    causal_linear_attention,
+    empty_sums,
+    linear_attention,
+    read_sums,
+    sum_up,
+)
 from longspan.ops.rotary import real_numbers
 
 
@@ -21,7 +31,8 @@ class Linear(Mixer):
             forgetting: the weight of position j at i is exp(-Σ_{j<l<=i} f_l) of φ(q_i)·φ(k_j)
             rotary (Su et al. 2021, section 3.3): φ(q_i) and φ(k_j) are rotated by their position in the numerator, as
             those of `softmax` are, and not in the denominator, so that it stays positive
-        cross attention: q from x, k and v from the context, neither rotated
+        cross attention: q from x, k and v from the context, neither rotated. Each position of x reads the sums by
+            itself, so both forms give the same, and steps keep nothing of x.
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
     with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
@@ -45,7 +56,7 @@ class Linear(Mixer):
         rotary: whether features are rotated by their position, so that weights know the distance.
 
     Raises:
-        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents; for
+        UserError: when `heads` does not divide `dim`; when a context meets packed documents or forgetting; for
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
@@ -75,10 +86,22 @@ class Linear(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
-        return self._read(x, x, mask, real_numbers(x, mask) if self.rotary else None)
+        numbers = real_numbers(x, mask) if self.rotary else None
+        query = split_heads(self.query(x), self.heads)
+        y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
+        return y
 
-    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        return self._read(x, context, context_mask, None)
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        if self.forgetting.kind != "none":
+            raise UserError(
+                f"linear expected no context with forget={self.forgetting.kind!r}, as positions of a context have no "
+                "distance, got one; leave either out."
+            )
+        return ContextState(sum_up(*self._sources(context), context_mask))
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        query = split_heads(self.query(x), self.heads)
+        return self.output(merge_heads(read_sums(query, state.context).to(query.dtype))), state
 
     def operations(self, length: int) -> int:
         projections = 8 * length * self.dim**2
@@ -88,6 +111,9 @@ class Linear(Mixer):
         chunk = min(CHUNK, length)
         sums = 2 * chunk * -(-length // chunk) * self.dim * (2 * self.width + (2 + self.rotary) * chunk)
         return projections + sums + self.forgetting.operations(length)
+
+    def context_operations(self, length: int, context_length: int) -> int:
+        return 2 * (length + context_length) * self.dim * (2 * self.dim + self.width)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> LinearSums | Numbered:
         sums = empty_sums(batch_size, self.heads, self.width, dtype, device)
@@ -107,11 +133,8 @@ class Linear(Mixer):
         mixed, sums = causal_linear_attention(query, key, value, mask, sums, rates, numbers)
         return self.output(merge_heads(mixed)), sums
 
-    def _read(self, x: Tensor, source: Tensor, source_mask: Tensor | None, numbers: Tensor | None) -> Tensor:
-        query = split_heads(self.query(x), self.heads)
-        key, value = (split_heads(projection(source), self.heads) for projection in (self.key, self.value))
-        y: Tensor = self.output(merge_heads(linear_attention(query, key, value, source_mask, numbers)))
-        return y
+    def _sources(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        return split_heads(self.key(source), self.heads), split_heads(self.value(source), self.heads)
 
 
 def naive(
@@ -132,7 +155,7 @@ def naive(
     for row in range(x.shape[0]):
         for i in range(x.shape[1]) if mask is None else mask[row].nonzero().flatten().tolist():
             seen = torch.ones(source.shape[1], dtype=torch.bool) if source_mask is None else source_mask[row].clone()
-            if mixer.causal:
+            if mixer.causal and context is None:
                 seen[i + 1 :] = False
             if not seen.any():
                 continue

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer, State
 from longspan.ops.alibi import alibi_attention
 from longspan.ops.attention import attention
-from longspan.ops.cache import as_mask
+from longspan.ops.cache import all_visible, as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.rotary import real_numbers, rotated
 
@@ -23,9 +23,10 @@ class Softmax(Mixer):
         y_t = W_o concat_h( Σ_j softmax_j(q_t·k_j / √e) v_j );  causal: j <= t
         rotary: channels 2l and 2l+1 of each head's q_t and k_t are turned by t·10000^(-2l/e)
         alibi: -2^(-8h/heads)·|i - j| is added to the scores of head h = 1 ... heads
-        cross attention: q from x, k and v from the context, without either
+        cross attention: q from x, k and v from the context, without either. Each position of x reads the context by
+            itself, so both forms give the same, and steps keep nothing of x.
 
-    Cost: t²·dim + 4·t·dim² time, t·dim memory (scores are never stored whole)
+    Cost: t²·dim + 4·t·dim² time, t·dim memory (scores are never stored whole); with a context of m, m·dim per step
     Source: Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762
     Deviations: none. A row without real positions, or without a real context, gives zeros. Positions and distances
         count real positions only. Rotary positions: Su et al. 2021; linear biases: Press et al. 2021, who have other
@@ -41,8 +42,8 @@ class Softmax(Mixer):
         alibi: whether scores fall with the distance.
 
     Raises:
-        UserError: when `heads` does not divide `dim`; when a context meets causal=True or packed documents; for rotary
-            positions of heads of an odd width.
+        UserError: when `heads` does not divide `dim`; when a context meets packed documents; for rotary positions of
+            heads of an odd width.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
@@ -76,15 +77,24 @@ class Softmax(Mixer):
         y: Tensor = self.output(merge_heads(self._attend(query, key, value, mask, self.causal)))
         return y
 
-    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        query = split_heads(self.query(x), self.heads)
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
         key, value = (split_heads(projection(context), self.heads) for projection in (self.key, self.value))
-        y: Tensor = self.output(merge_heads(attention(query, key, value, context_mask)))
-        return y
+        visible = all_visible(context.shape[0], context.device) if context_mask is None else context_mask
+        return ContextState(KeyValueCache(key, value, visible))
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        key, value, visible = state.context
+        query = split_heads(self.query(x), self.heads)
+        return self.output(merge_heads(attention(query, key, value, as_mask(visible)))), state
 
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         return 2 * projections * length * self.dim**2 + 4 * length**2 * self.dim
+
+    def context_operations(self, length: int, context_length: int) -> int:
+        own = 2 if not isinstance(self.output, nn.Identity) else 1
+        projections = own * length + 2 * context_length
+        return 2 * projections * self.dim**2 + 4 * length * context_length * self.dim
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> KeyValueCache | Numbered:
         cache = empty_cache(batch_size, self.heads, self.width, dtype, device)
@@ -93,8 +103,8 @@ class Softmax(Mixer):
     def state_size(self, positions: int) -> int:
         return 2 * positions * self.dim + self.rotary
 
-    def reset(self, state: KeyValueCache | Numbered, rows: Bool[Tensor, " b"]) -> KeyValueCache | Numbered:
-        return forgotten(state, rows)
+    def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
+        return super().reset(state, rows) if isinstance(state, ContextState) else forgotten(state, rows)
 
     def advance(
         self, x: Tensor, mask: Tensor | None, state: KeyValueCache | Numbered
@@ -129,7 +139,7 @@ def naive(
     for row in range(x.shape[0]):
         for i in range(x.shape[1]) if mask is None else mask[row].nonzero().flatten().tolist():
             seen = torch.ones(source.shape[1], dtype=torch.bool) if source_mask is None else source_mask[row].clone()
-            if mixer.causal:
+            if mixer.causal and context is None:
                 seen[i + 1 :] = False
             if seen.any():
                 query, keys, values = (

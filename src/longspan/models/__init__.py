@@ -6,6 +6,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
@@ -17,6 +18,7 @@ from longspan.models.heads.evidence import LongspanForEvidence
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
+from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
 from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
@@ -26,6 +28,7 @@ AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
+AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForSeq2SeqLM)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 
@@ -36,6 +39,7 @@ __all__ = [
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForRecommendation",
+    "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",

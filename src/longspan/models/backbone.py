@@ -39,6 +39,13 @@ class ConvolvedState(NamedTuple):
     mixer: Any
 
 
+class CrossedState(NamedTuple):
+    """The state of a layer that attends to a context: the layer's `own` without it, and that of its `cross` mixer."""
+
+    own: Any
+    cross: Any
+
+
 class Block(nn.Module):
     """A mixer and a feed-forward network, each with norm, dropout and residual.
 
@@ -108,24 +115,24 @@ class Block(nn.Module):
         """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
-        Without a `context` a cross mixer does nothing; `edges` are for mixers that take them. Raises UserError for a
-        context without a cross mixer, or together with packed documents.
+        Without a `context` a cross mixer does nothing; a state holds the one it was made with. `edges` are for mixers
+        that take them. Raises UserError for a context without a cross mixer, or together with packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:
-            mixed, state = self._step(entered, state, mask)
-            return self._fed_forward(self._leave(self.mixer_norm, x, mixed)), state
+            own, crossed = (state.own, True) if isinstance(state, CrossedState) else (state, False)
+            mixed, own = self._step(entered, own, mask)
+            x = self._leave(self.mixer_norm, x, mixed)
+            if not crossed:
+                return self._fed_forward(x), own
+            read, cross = self._reader().step(self._enter(self.cross_norm, x), state.cross, mask)
+            return self._fed_forward(self._leave(self.cross_norm, x, read)), CrossedState(own, cross)
         if self.convolution is not None:
             entered, _ = self.convolution(entered, mask, document_ids)
         along = {"edges": edges} if edges is not None and self.mixer.capabilities.edges else {}
         x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids, **along))
         if context is not None:
-            if self.cross_mixer is None:
-                raise UserError(
-                    "expected no context, as this model has no cross attention, got one; build it with cross_mixers, "
-                    "such as ['linear'], or leave it out."
-                )
-            read = self.cross_mixer(
+            read = self._reader()(
                 self._enter(self.cross_norm, x),
                 mask,
                 document_ids=document_ids,
@@ -135,21 +142,43 @@ class Block(nn.Module):
             x = self._leave(self.cross_norm, x, read)
         return self._fed_forward(x)
 
-    def init_state(self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Any:
+    def init_state(
+        self,
+        batch_size: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
+    ) -> Any:
         """Return the state before the first position: the mixer's, in a `ConvolvedState` if there is a convolution.
 
-        Raises UserError if the mixer cannot continue from a state.
+        With a `context`, which the cross mixer reads here and only here, all of it is in a `CrossedState`.
+
+        Raises UserError if the mixer cannot continue from a state, and for a context without a cross mixer.
         """
         state = self.mixer.init_state(batch_size, dtype, device)
-        if self.convolution is None:
+        if self.convolution is not None:
+            state = ConvolvedState(self.convolution.init_state(batch_size, dtype, device), state)
+        if context is None:
             return state
-        return ConvolvedState(self.convolution.init_state(batch_size, dtype, device), state)
+        read = self._reader().init_state(batch_size, dtype, device, context=context, context_mask=context_mask)
+        return CrossedState(state, read)
 
     def reset(self, state: Any, rows: Bool[Tensor, " b"]) -> Any:
-        """Return `state` with the rows where `rows` is True as `init_state` gives them."""
+        """Return `state` with the rows where `rows` is True as `init_state` gives them, with the same context."""
+        if isinstance(state, CrossedState):
+            return CrossedState(self.reset(state.own, rows), self._reader().reset(state.cross, rows))
         if self.convolution is None:
             return self.mixer.reset(state, rows)
         return ConvolvedState(state.inputs.masked_fill(rows.view(-1, 1, 1), 0), self.mixer.reset(state.mixer, rows))
+
+    def _reader(self) -> Mixer:
+        if self.cross_mixer is None:
+            raise UserError(
+                "expected no context, as this model has no cross attention, got one; build it with cross_mixers, "
+                "such as ['linear'], or leave it out."
+            )
+        return self.cross_mixer
 
     def _step(self, x: Tensor, state: Any, mask: Tensor | None) -> tuple[Tensor, Any]:
         if self.convolution is None:
@@ -185,12 +214,13 @@ class Backbone(nn.Module):
         feed_forward_dim, norm, residual, dropout, activation, feed_forward_dropout, short_convolution: see `Block`.
         share_layers: whether layers share their weights (each position of the mixer list keeps its own).
         cross_mixer_names: names of mixers with cross attention, repeated over the depth like `mixer_names`, through
-            which layers attend to a context; they have `mixer_options` too. None or an empty list means none.
+            which layers attend to a context; they have `mixer_options` too. None or an empty list means none. In a
+            causal model they are causal, too: no position depends on what a later one reads.
         block: the class of the layers.
 
     Raises:
         UserError: for an unknown norm, activation, mixer or option, options for a mixer that is not used, and an option
-            of WANTED that no mixer has. Also for cross mixers in a causal model, or without cross attention.
+            of WANTED that no mixer has. Also for cross mixers without cross attention.
     """
 
     def __init__(
@@ -218,7 +248,7 @@ class Backbone(nn.Module):
         if not mixer_names:
             raise UserError("expected at least one mixer, got an empty list; name one in model.mixers.")
         cross_names = list(cross_mixer_names or [])
-        _check_cross(cross_names, bool(shared_options.get("causal")))
+        _check_cross(cross_names)
         used = [*mixer_names, *cross_names]
         for name in mixer_options:
             if name not in used:
@@ -233,7 +263,7 @@ class Backbone(nn.Module):
                 )
         self.depth = depth
         # Decay and rotary positions depend on distances, which two sequences do not have.
-        heads = {key: value for key, value in shared_options.items() if key not in {"causal", *WANTED}}
+        heads = {key: value for key, value in shared_options.items() if key not in WANTED}
         different = depth
         if share_layers:
             different = min(depth, math.lcm(len(mixer_names), len(cross_names) or 1))
@@ -290,13 +320,20 @@ class Backbone(nn.Module):
         return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
 
     def init_states(
-        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self,
+        batch_size: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Any, ...]:
         """Return each layer's state before the first position, by default with the weights' dtype and device.
 
-        Raises UserError if a mixer cannot continue from a state.
+        With a `context`, every layer reads it once, where `context_mask` is True, and keeps what it needs of it.
+
+        Raises UserError if a mixer cannot continue from a state, and for a context without cross attention.
         """
-        return tuple(block.init_state(batch_size, dtype, device) for block in self.layers)
+        return tuple(block.init_state(batch_size, dtype, device, context, context_mask) for block in self.layers)
 
     def step(
         self,
@@ -320,7 +357,7 @@ def _tile(names: Sequence[str], depth: int) -> list[str]:
     return list(itertools.islice(itertools.cycle(names), depth))
 
 
-def _check_cross(names: Sequence[str], causal: bool) -> None:
+def _check_cross(names: Sequence[str]) -> None:
     for name in names:
         if not mixers.load(name).capabilities.context:
             able = [each for each in mixers.names() if mixers.load(each).capabilities.context]
@@ -328,11 +365,6 @@ def _check_cross(names: Sequence[str], causal: bool) -> None:
                 f"expected mixers with cross attention in model.cross_mixers, got {name!r}; choose among "
                 f"{', '.join(able)}."
             )
-    if names and causal:
-        raise UserError(
-            f"expected causal=False with cross attention, got causal=True and cross_mixers={list(names)}; leave one of "
-            "them out."
-        )
 
 
 def _build_mixer(name: str, dim: int, chosen: Mapping[str, Any], shared: Mapping[str, Any]) -> Mixer:

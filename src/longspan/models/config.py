@@ -156,6 +156,7 @@ class LongspanConfig(PreTrainedConfig):
         _refuse_settings_of_parts(kwargs)
         self.embeddings = settings.parsed("embeddings", self.embeddings or {"kind": "tokens"})
         self.head = None if self.head is None else settings.parsed("head", self.head)
+        self.is_encoder_decoder = self.head is not None and self.head.encoder_decoder
         for part in self._parts():
             part.settle(self)
         self.mixers = ["additive"] if self.mixers is None else self.mixers
@@ -185,7 +186,7 @@ class LongspanConfig(PreTrainedConfig):
         if kind is None or isinstance(self.head, kind):
             return self
         found = copy.deepcopy(self)
-        found.head = kind()
+        found.head, found.is_encoder_decoder = kind(), kind.encoder_decoder
         found.head.settle(found)
         found.head.check(found)
         return found

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.errors import UserError
-from longspan.ops.affine import is_plain
+from longspan.ops.affine import is_plain, weight_and_bias
 from longspan.ops.execution import by_hand, on_cpu
 from longspan.ops.linear_cross_entropy import linear_cross_entropy
 from longspan.ops.pooling import accumulation_dtype
@@ -107,6 +107,24 @@ def output_losses(layer: nn.Module, hidden: Tensor, targets: Tensor, columns: in
         return cross_entropies(layer(part), targets_of_part)
 
     return in_chunks(losses, hidden, targets, columns)
+
+
+def uniform_losses(layer: nn.Module, hidden: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return the mean over all outputs v of -log p_v in nats (*n), 0 where the target is IGNORED: label smoothing.
+
+    `losses` are those of `output_losses` for the same layer, which must be affine, `hidden` (*n, d) and `targets` (*n).
+    As they are log Σ exp s - s_target, only the target's score and the mean score are missing. Both are scores of one
+    vector each, the mean score that of the mean weights, so that no other score is computed.
+    """
+    weight, bias = weight_and_bias(layer)
+    known = targets != IGNORED
+    wanted = targets.where(known, 0)
+    exact = accumulation_dtype(weight.dtype)
+    more = nn.functional.embedding(wanted, weight).to(exact) - weight.to(exact).mean(0)
+    scores = (hidden.to(exact) * more).sum(-1)
+    if bias is not None:
+        scores = scores + (bias.to(exact)[wanted] - bias.to(exact).mean())
+    return (losses + scores).masked_fill(~known, 0)
 
 
 def cross_entropies(scores: Tensor, targets: Tensor) -> Tensor:

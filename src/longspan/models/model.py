@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -199,11 +199,12 @@ class LongspanModel(LongspanPreTrainedModel):
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence.
     It returns the states after these tokens as `past_key_values` unless `use_cache` is False. The attention mask may
-    then be that of the whole sequence: its last t columns count.
+    then be that of the whole sequence: its last t columns count. Its states hold what its layers keep of a `context`,
+    which is given with the first tokens, or to `init_states`, and never again.
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams or characters
-    of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers`, and
-    `output_attentions=True`: mixers return no attention maps, and most never form one.
+    of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers` or with states
+    that hold one, and `output_attentions=True`: mixers return no attention maps, and most never form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -232,11 +233,18 @@ class LongspanModel(LongspanPreTrainedModel):
         self.embeddings.set_input_embeddings(value)
 
     def init_states(
-        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self,
+        batch_size: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        *,
+        context: Float[Tensor, "b m d"] | None = None,
+        context_mask: Tensor | None = None,
     ) -> MixerStates:
         """Return the states before the first position of `batch_size` sequences.
 
-        They are those of inputs in `dtype` on `device`, by default those of the weights.
+        They are those of inputs in `dtype` on `device`, by default those of the weights. With `cross_mixers`, each
+        layer reads `context` (b, m, dim), where `context_mask` (b, m) is 1, and keeps what later positions need of it.
 
         Raises UserError for a model that is not causal or has a mixer that cannot stream. So it does for weights that
         are offloaded and therefore on no device, unless `device` is given.
@@ -249,7 +257,8 @@ class LongspanModel(LongspanPreTrainedModel):
             raise UserError(
                 "expected a device for the states of a model with offloaded weights, got none; give init_states one."
             )
-        layers = self.backbone.init_states(batch_size, dtype, device)
+        seen_of_context = None if context_mask is None else context_mask.bool()
+        layers = self.backbone.init_states(batch_size, dtype, device, context, seen_of_context)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
         recent = self.embeddings.first(batch_size, device)
         return MixerStates(layers, seen, 0, self.backbone.layers, recent)
@@ -296,10 +305,10 @@ class LongspanModel(LongspanPreTrainedModel):
         if use_cache is None and self.config.use_cache and self.config.causal:
             # Only where states are possible: a caller who asks for them elsewhere gets an error instead.
             use_cache = True if document_ids is None and not self.training else None
-        if context is not None and (self.config.causal or past_key_values is not None or use_cache):
+        if context is not None and past_key_values is not None:
             raise UserError(
-                "expected a model with causal=False and no states for a context, got causal=True or states; leave them "
-                "or the context out."
+                "expected either a context or states (past_key_values), which hold the one that they were made with, "
+                "got both; leave one of them out."
             )
         streaming = past_key_values is not None or use_cache
         if streaming and mask is not None and not torch.compiler.is_compiling() and mask.all():
@@ -307,7 +316,8 @@ class LongspanModel(LongspanPreTrainedModel):
             mask = None
         before = None if past_key_values is None else past_key_values.recent
         embedded = self.embeddings(streams, vectors=inputs_embeds, mask=mask, document_ids=document_ids, before=before)
-        states = self._states(past_key_values, use_cache, embedded, document_ids)
+        read = None if context_mask is None else context_mask.bool()
+        states = self._states(past_key_values, use_cache, embedded, document_ids, context, read)
         if states is not None and edges is not None:
             raise UserError(
                 "expected either edges of a graph or states (past_key_values, use_cache), got both; leave one of them "
@@ -333,8 +343,7 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            seen = None if context_mask is None else context_mask.bool()
-            x = self.backbone(x, mask, document_ids, hidden_states, context, seen, edges)
+            x = self.backbone(x, mask, document_ids, hidden_states, context, read, edges)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after
@@ -359,7 +368,13 @@ class LongspanModel(LongspanPreTrainedModel):
         return found
 
     def _states(
-        self, past: MixerStates | None, use_cache: bool | None, embedded: Tensor, document_ids: Tensor | None
+        self,
+        past: MixerStates | None,
+        use_cache: bool | None,
+        embedded: Tensor,
+        document_ids: Tensor | None,
+        context: Tensor | None,
+        context_mask: Tensor | None,
     ) -> MixerStates | None:
         """Return the states to continue from, or None to run whole sequences."""
         if past is None and not use_cache:
@@ -370,7 +385,11 @@ class LongspanModel(LongspanPreTrainedModel):
                 "give each document its own row."
             )
         batch_size = embedded.shape[0]
-        states = self.init_states(batch_size, embedded.dtype, embedded.device) if past is None else past
+        states = past
+        if states is None:
+            states = self.init_states(
+                batch_size, embedded.dtype, embedded.device, context=context, context_mask=context_mask
+            )
         if states.batch_size != batch_size:
             raise UserError(
                 f"expected past_key_values of {batch_size} sequences, got {states.batch_size}; use the states of this "

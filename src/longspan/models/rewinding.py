@@ -55,7 +55,9 @@ class RewindableStates(MixerStates):
     _layers: tuple[Any, ...] | None
 
     def __init__(self, states: MixerStates, backbone: Backbone, pieces: Sequence[Piece] = ()) -> None:
-        super().__init__(states.layers, states.seen, states.length, states._blocks, states.recent, states.history)
+        super().__init__(
+            states.layers, states.seen, states.length, states._blocks, states.recent, states.history, states.context
+        )
         self._backbone = backbone
         self._pieces = tuple(pieces)
 

@@ -102,6 +102,8 @@ class HeadSettings(PartSettings):
     """Settings of one kind of head."""
 
     part = "head"
+    #: Whether its model is an encoder with a decoder, which transformers reads as `config.is_encoder_decoder`.
+    encoder_decoder: ClassVar[bool] = False
 
 
 _PACKAGES = {"embeddings": "longspan.models.embeddings", "head": "longspan.models.heads"}

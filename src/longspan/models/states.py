@@ -15,6 +15,8 @@ from longspan.models.ngrams import NOTHING
 
 #: What the names of tensors of `MixerStates.history` begin with where they are saved.
 _HISTORY = "history."
+#: Likewise of `MixerStates.context`.
+_CONTEXT = "context."
 
 
 class Resettable(Protocol):
@@ -39,6 +41,8 @@ class MixerStates:
         recent: (b, w) int64, the last token ids, as `NgramEmbedding` sees them, newest last; None without n-grams.
         history: what the head of the model remembers of the last positions, by name, (b, m, ...), newest last; empty
             before the first one, and for heads that remember nothing.
+        context: what the head of the model keeps of a context, by name, (b, m, ...), the same at all positions; empty
+            for heads that keep nothing. What layers keep is in their states.
     """
 
     # What transformers asks a cache before it compiles a step or takes one back in place.
@@ -53,8 +57,10 @@ class MixerStates:
         blocks: Sequence[Resettable],
         recent: Int[Tensor, "b w"] | None = None,
         history: Mapping[str, Tensor] | None = None,
+        context: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.history = dict(history or {})
+        self.context = dict(context or {})
         self.layers = tuple(layers)
         self.seen = seen
         self.length = length
@@ -96,7 +102,7 @@ class MixerStates:
         recent = self.recent
         if recent is not None and ids is not None:
             recent = followed(recent, ids)
-        return MixerStates(layers, self.seen + real, self.length + length, self._blocks, recent)
+        return MixerStates(layers, self.seen + real, self.length + length, self._blocks, recent, context=self.context)
 
     def lengthened(self, history: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the `history` of these states, positions before them followed by `new` ones, as long as before."""
@@ -107,11 +113,15 @@ class MixerStates:
         return self._mapped(Tensor.detach)
 
     def reset(self, rows: Tensor) -> "MixerStates":
-        """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue."""
+        """Return states in which the rows where `rows` (b,) is True start from scratch, and the others continue.
+
+        All keep their context.
+        """
         layers = [block.reset(state, rows) for block, state in zip(self._blocks, self.layers, strict=True)]
         recent = None if self.recent is None else _forgotten(self.recent, rows)
         history = {name: _forgotten(tensor, rows) for name, tensor in self.history.items()}
-        return MixerStates(layers, self.seen.masked_fill(rows, 0), self.length, self._blocks, recent, history)
+        seen = self.seen.masked_fill(rows, 0)
+        return MixerStates(layers, seen, self.length, self._blocks, recent, history, self.context)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Replace row i by row `beam_idx[i]`."""
@@ -124,19 +134,19 @@ class MixerStates:
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, for safetensors; `LongspanModel.states_from` reads them back."""
         named = {name: leaf.detach().clone(memory_format=torch.contiguous_format) for name, leaf in _named(self.layers)}
-        rows, history = ({name: tensor.clone() for name, tensor in each.items()} for each in self._by_row())
-        return {**named, **rows, **{_HISTORY + name: tensor for name, tensor in history.items()}} | {
-            "length": torch.tensor(self.length)
-        }
+        rows, *others = ({name: tensor.clone() for name, tensor in each.items()} for each in self._by_row())
+        for prefix, tensors in zip((_HISTORY, _CONTEXT), others, strict=True):
+            rows |= {prefix + name: tensor for name, tensor in tensors.items()}
+        return {**named, **rows, "length": torch.tensor(self.length)}
 
     def filled(self, tensors: Mapping[str, Tensor]) -> "MixerStates":
         """Return states of this structure with the values of `tensors`, on this object's device.
 
         Raises UserError if the names are not those of this structure.
         """
-        own, _ = self._by_row()
+        own, *_ = self._by_row()
         expected = {*(name for name, _ in _named(self.layers)), *own, "length"}
-        remembered = {name for name in tensors if name.startswith(_HISTORY)}
+        remembered = {name for name in tensors if name.startswith((_HISTORY, _CONTEXT))}
         if other := (tensors.keys() - remembered) ^ expected:
             raise UserError(
                 f"expected the states of a model with {len(self.layers)} layers of these mixers, got other tensors "
@@ -146,24 +156,36 @@ class MixerStates:
         leaves = [tensors[name].to(leaf.device, copy=True) for name, leaf in _named(self.layers)]
         layers = pytree.tree_unflatten(leaves, pytree.tree_structure(self.layers))
         rows = {name: tensors[name].to(self.seen.device) for name in own}
-        history = {name.removeprefix(_HISTORY): tensors[name].to(self.seen.device) for name in sorted(remembered)}
-        return MixerStates(layers, length=int(tensors["length"]), blocks=self._blocks, history=history, **rows)
+        history, context = (
+            {
+                name.removeprefix(prefix): tensors[name].to(self.seen.device)
+                for name in sorted(remembered)
+                if name.startswith(prefix)
+            }
+            for prefix in (_HISTORY, _CONTEXT)
+        )
+        length = int(tensors["length"])
+        return MixerStates(layers, length=length, blocks=self._blocks, history=history, context=context, **rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MixerStates":
         # Copies the states, but not the layers of the model.
-        layers, (rows, history) = copy.deepcopy((self.layers, self._by_row()), memo)
-        return MixerStates(layers, length=self.length, blocks=self._blocks, history=history, **rows)
+        return self._like(copy.deepcopy((self.layers, self._by_row()), memo))
 
     def _mapped(self, change: Any) -> "MixerStates":
-        layers, (rows, history) = pytree.tree_map(change, (self.layers, self._by_row()))
-        return MixerStates(layers, length=self.length, blocks=self._blocks, history=history, **rows)
+        return self._like(pytree.tree_map(change, (self.layers, self._by_row())))
+
+    def _like(self, found: Any) -> "MixerStates":
+        layers, (rows, history, context) = found
+        return MixerStates(layers, length=self.length, blocks=self._blocks, history=history, context=context, **rows)
 
     def _become(self, other: "MixerStates") -> None:
-        self.layers, self.seen, self.recent, self.history = other.layers, other.seen, other.recent, other.history
+        self.layers, self.seen, self.recent = other.layers, other.seen, other.recent
+        self.history, self.context = other.history, other.context
 
-    def _by_row(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return what there is besides the layers' states by name, and the `history`."""
-        return {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent}), self.history
+    def _by_row(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        """Return what there is besides the layers' states by name, the `history` and the `context`."""
+        own = {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent})
+        return own, self.history, self.context
 
 
 def followed(earlier: Tensor, later: Tensor) -> Tensor:

@@ -62,19 +62,12 @@ def attention_naive(
     return out
 
 
-def check_context(
-    causal: bool, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
-) -> None:
-    """Raise UserError unless the request for cross attention is possible: a context, neither causal nor packed."""
+def check_context(document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
+    """Raise UserError unless the request for cross attention is possible: a context, and one document per row."""
     if context is None:
         if context_mask is not None:
             raise UserError("expected a context with context_mask, got the mask alone; also pass context=...")
         return
-    if causal:
-        raise UserError(
-            "expected causal=False with a context, as positions of two sequences are neither before nor after each "
-            "other, got causal=True; build the mixer with causal=False."
-        )
     if document_ids is not None:
         raise UserError(
             "expected one document per row with a context, got packed documents in document_ids; call once per "

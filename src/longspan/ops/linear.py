@@ -59,14 +59,32 @@ def linear_attention(
     values, but not in the normaliser. A query that sees no key gives zeros. Cost: (n + m)·e·v, with sums in at least
     float32.
     """
+    return read_sums(query, sum_up(key, value, mask, numbers), numbers).to(value.dtype)
+
+
+def sum_up(
+    key: Float[Tensor, "b h m e"],
+    value: Float[Tensor, "b h m v"],
+    mask: Bool[Tensor, "b m"] | None = None,
+    numbers: Int[Tensor, "c 1 m"] | None = None,
+) -> LinearSums:
+    """Return the sums over the keys where `mask` is True, all that `read_sums` needs of them. Cost: m·e·v."""
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast(key.device.type, enabled=False):
         numbers = None if numbers is None else numbers.unsqueeze(-1)
         parts = block_by_block(_sums, 2, key, value, real, numbers)
-        sums, weights = (functools.reduce(torch.add, each) for each in zip(*parts, strict=True))
-        out = block_by_block(functools.partial(_answers, sums, weights), 2, query, numbers)
-    return (out[0] if len(out) == 1 else torch.cat(out, 2)).to(value.dtype)
+        return LinearSums(*(functools.reduce(torch.add, each) for each in zip(*parts, strict=True)))
+
+
+def read_sums(
+    query: Float[Tensor, "b h n e"], sums: LinearSums, numbers: Int[Tensor, "c 1 n"] | None = None
+) -> Float[Tensor, "b h n v"]:
+    """Return what each query reads from the sums of `sum_up`, in their type. Cost: n·e·v."""
+    with torch.autocast(query.device.type, enabled=False):
+        numbers = None if numbers is None else numbers.unsqueeze(-1)
+        out = block_by_block(functools.partial(_answers, *sums), 2, query, numbers)
+    return out[0] if len(out) == 1 else torch.cat(out, 2)
 
 
 def _sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -124,9 +124,9 @@ def states_need_a_causal_mixer(subject: Subject) -> None:
 
 
 def contexts_are_refused_where_unsupported(subject: Subject) -> None:
-    """A context is refused by causal mixers, by those without cross attention, and with packed documents."""
+    """A context is refused by mixers without cross attention, and with packed documents."""
     mixer, x = subject.build(), subject.inputs(1, 4)
-    if subject.causal or not subject.kind.capabilities.context:
+    if not subject.kind.capabilities.context:
         refused(UserError, "context", lambda: mixer(x, context=x))
         return
     refused(UserError, "context", lambda: mixer(x, document_ids=subject.full(1, 4).long(), context=x))

@@ -1,0 +1,85 @@
+"""What every mixer asks of its inputs, in sentences of one form: expected, got, what to do."""
+
+import torch
+from torch import Tensor
+
+from longspan.errors import UserError
+from longspan.ops.attention import check_context
+
+
+def check_rows(name: str, dim: int, x: Tensor, mask: Tensor | None) -> None:
+    """Raise UserError unless x is (b, t, dim) and its mask fits."""
+    if x.ndim != 3 or x.shape[2] != dim:
+        raise UserError(
+            f"{name} expected x of (batch, positions, {dim}), got {_shape(x)}; reshape it, or build the mixer with "
+            "another dim."
+        )
+    _check_mask("mask", mask, x)
+
+
+def check_documents(name: str, able: bool, x: Tensor, document_ids: Tensor | None) -> None:
+    """Raise UserError for packed documents that a mixer is not `able` to take, or ids of another shape or type."""
+    if document_ids is None:
+        return
+    if not able:
+        raise UserError(
+            f"{name} expected one document per row, got packed documents in document_ids; pad each document to its own "
+            "row."
+        )
+    if document_ids.shape != x.shape[:2] or document_ids.dtype.is_floating_point:
+        raise UserError(
+            f"expected document_ids to be integers of shape (batch, positions) = {_shape(x[..., 0])}, got "
+            f"{_shape(document_ids)} of {document_ids.dtype}; number each token's document."
+        )
+
+
+def check_contexts(
+    name: str,
+    able: bool,
+    sizes: tuple[int, int],
+    document_ids: Tensor | None,
+    context: Tensor | None,
+    context_mask: Tensor | None,
+) -> None:
+    """Raise UserError for a context that a mixer is not `able` to take, or not of `sizes`: rows and width of x."""
+    if context is not None and not able:
+        raise UserError(
+            f"{name} expected no context, as it has no cross attention, got one; choose another mixer or leave it out."
+        )
+    check_context(document_ids, context, context_mask)
+    if context is None:
+        return
+    rows, dim = sizes
+    if context.ndim != 3 or (context.shape[0], context.shape[2]) != sizes:
+        raise UserError(
+            f"expected a context of ({rows}, positions, {dim}), as x has as many rows and this width, got "
+            f"{_shape(context)}; give each row of x its context."
+        )
+    _check_mask("context_mask", context_mask, context)
+
+
+def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | None) -> None:
+    """Raise UserError when a row has more real positions than `max_length`."""
+    longest = x.shape[1]
+    if max_length is None or longest <= max_length:
+        return
+    if mask is not None:
+        # A batch may be padded beyond what its documents need.
+        longest = int(mask.sum(1).max())
+    if longest > max_length:
+        raise UserError(
+            f"{name} expected rows of at most {max_length} positions, got {longest}; shorten them or build it with a "
+            "larger max_length."
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(tuple(tensor.shape))
+
+
+def _check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
+        raise UserError(
+            f"expected {name} to be bool of (batch, positions) = {_shape(x[..., 0])}, True at real tokens, got "
+            f"{_shape(mask)} of {mask.dtype}; convert it with {name}.bool(), or pass the mask of these rows."
+        )

@@ -1,0 +1,355 @@
+"""An encoder and a decoder: the source is read as a whole, the target is predicted token after token."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError
+from longspan.models.config import LongspanConfig
+from longspan.models.copying import CopyAttention, Source
+from longspan.models.decoder import decoder_config, target_size
+from longspan.models.embeddings.tokens import TokenSettings
+from longspan.models.generation import SourceGenerationMixin
+from longspan.models.losses import (
+    IGNORED,
+    check_token_labels,
+    cross_entropies,
+    in_chunks,
+    kept,
+    mean_loss,
+    output_losses,
+    uniform_losses,
+)
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel, check_attentions
+from longspan.models.settings import DEEPEST, HeadSettings, check_shares, check_sizes, from_data
+from longspan.models.states import MixerStates
+
+
+@strict
+@dataclass
+class Seq2SeqSettings(HeadSettings):
+    """Settings of an encoder-decoder model. Those of the backbone are the encoder's.
+
+    The decoder has the same width, heads, feed-forward networks, norm, positions and n-grams; the settings here are
+    those in which it may differ.
+
+    Args:
+        decoder_mixers: names of the decoder's mixers, repeated over its depth, which must have a causal form; None
+            means `mixers`.
+        decoder_depth: number of layers of the decoder; None means `depth`.
+        decoder_mixer_options: options per mixer of the decoder, cross attention included; None means those in
+            `mixer_options` of mixers that it has, too.
+        cross_attention: names of the mixers through which the decoder reads the source (additive, linear, messages,
+            softmax), repeated over its depth; None means ["softmax"].
+        decoder_forget: decay of each head of the decoder's mixers that have it, as `forget` of a causal model.
+        decoder_short_convolution: width of the convolution before every mixer of the decoder; None means
+            `short_convolution`.
+        shared_vocabulary: whether source and target have the same tokens, and one table of vectors.
+        copy: whether the decoder can copy tokens of the source (pointer-generator), such as names; needs a shared
+            vocabulary.
+        label_smoothing: share of each target that is spread evenly over all tokens, in training.
+        classifier_dropout: dropout before the softmax; None means `dropout`.
+        target_vocab_size: number of tokens of the target; None with a shared vocabulary.
+    """
+
+    encoder_decoder: ClassVar[bool] = True
+
+    decoder_mixers: list[str] | None = None
+    decoder_depth: int | None = None
+    decoder_mixer_options: dict[str, dict[str, Any]] | None = None
+    cross_attention: list[str] | None = None
+    decoder_forget: str = "none"
+    decoder_short_convolution: int | None = None
+    shared_vocabulary: bool = True
+    copy: bool = False
+    label_smoothing: float | int = 0.0
+    classifier_dropout: float | int | None = None
+    target_vocab_size: int | None = from_data(None)
+
+    def check(self, config: Any) -> None:
+        check_shares(self, "label_smoothing", "classifier_dropout")
+        check_sizes(
+            self,
+            {"decoder_depth": 0, "decoder_short_convolution": 0, "target_vocab_size": 1},
+            {"decoder_depth": DEEPEST, "decoder_short_convolution": 128},
+        )
+        if config.causal:
+            raise UserError(
+                "expected causal=False with an encoder and a decoder, of which only the decoder is causal, got "
+                "causal=True; leave it out."
+            )
+        if config.cross_mixers:
+            raise UserError(
+                f"expected the decoder's cross attention in cross_attention, got cross_mixers={config.cross_mixers}, "
+                "which would be the encoder's; move them."
+            )
+        self._check_vocabulary(config)
+
+    def _check_vocabulary(self, config: Any) -> None:
+        tokens = config.embeddings
+        own = isinstance(tokens, TokenSettings)
+        if own and tokens.cutoffs is not None:
+            raise UserError(
+                f"expected no cutoffs with an encoder and a decoder, which have one softmax, got {tokens.cutoffs}; "
+                "leave them out."
+            )
+        if self.shared_vocabulary:
+            if not own:
+                raise UserError(
+                    f"expected shared_vocabulary=False with embeddings {tokens.kind()!r}, whose tokens are not the "
+                    "decoder's, got True; set it to false."
+                )
+            if self.target_vocab_size not in (None, config.vocab_size):
+                raise UserError(
+                    f"expected no target_vocab_size with a shared vocabulary of {config.vocab_size} tokens, got "
+                    f"{self.target_vocab_size}; leave it out, or set shared_vocabulary=False."
+                )
+            return
+        if self.target_vocab_size is None:
+            raise UserError(
+                "expected target_vocab_size, the number of tokens of the target, with shared_vocabulary=False, got "
+                "None; give it."
+            )
+        if self.copy:
+            raise UserError(
+                "expected shared_vocabulary=True to copy tokens of the source, got copy=True and False; set one or "
+                "the other."
+            )
+        if config.pad_token_id is not None and config.pad_token_id >= self.target_vocab_size:
+            raise UserError(
+                f"pad_token_id must be one of the target's {self.target_vocab_size} tokens, too, got "
+                f"{config.pad_token_id}; choose another or None."
+            )
+
+
+@dataclass
+class LongspanSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """What transformers' encoder-decoder models return, and more.
+
+    Attributes:
+        losses: (b, t) nats of each label, without smoothing.
+        plain_loss: the loss without smoothing and without a gradient; None where `loss` is that.
+    """
+
+    losses: Tensor | None = None
+    plain_loss: Tensor | None = None
+
+
+class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
+    """Predict a target from a source, as in translation; `generate` is transformers'.
+
+    The encoder, `longspan`, reads the source, `input_ids` (b, m) with `attention_mask` (b, m) or `inputs_embeds`. The
+    decoder, a causal model with cross attention to it, reads `decoder_input_ids` (b, t) with `decoder_attention_mask`
+    or `decoder_inputs_embeds`, and predicts the next token at each position. Padding may be on either side of both.
+
+    `labels` (b, t) are the targets, not shifted by anything: position i of the decoder predicts labels[i], and -100
+    marks positions without a target. Without decoder inputs, these are the labels one position later behind
+    `config.decoder_start_token_id` (by default `bos_token_id`), padded where there is no label.
+
+    `encoder_outputs`, what the encoder returned, take the place of the source. `forward` returns
+
+    - `loss`: mean nats over the labels, or their sum divided by `num_items_in_batch` if given; in training with label
+      smoothing;
+
+    - `losses` (b, t): nats of each label without smoothing, 0 without a label, and `plain_loss`, their mean, if `loss`
+      is another;
+
+    - `logits` (b, t, target vocabulary), or those of the last `logits_to_keep` positions (all for 0; a tensor gives
+      positions). With `copy` they are log probabilities. With labels in training, there are none unless
+      `logits_to_keep` is given, and then only a part of them is ever in memory;
+
+    - `past_key_values`: the states after these tokens, if requested as in `LongspanModel`. They hold what the decoder
+      keeps of the source, so that later steps read neither the source nor `encoder_outputs` again.
+
+    With `copy`, tokens of the source can be copied (`CopyAttention`), so `input_ids` are needed with `encoder_outputs`,
+    too. The output weights are the decoder's word vectors unless `tie_word_embeddings` is False, and those are the
+    encoder's with a shared vocabulary.
+
+    Raises:
+        UserError: for settings that do not fit, neither decoder inputs nor labels, labels of another shape, and
+            states together with another source.
+    """
+
+    head_settings = Seq2SeqSettings
+    smooths_labels: ClassVar[bool] = True
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        config = self.config
+        assert config.embedding_dim is not None
+        decoder = decoder_config(config)
+        self.longspan = LongspanModel(config)
+        self.decoder = LongspanModel(decoder)
+        self.dropout = self.head_dropout()
+        self.transform: nn.Module = nn.Identity()
+        if config.embedding_dim != config.dim:
+            self.transform = nn.Linear(config.dim, config.embedding_dim)
+        self.lm_head = nn.Linear(config.embedding_dim, decoder.vocab_size)
+        self.copying = CopyAttention(config.dim) if config.head.copy else None
+        table, own = "longspan.embeddings.table.weight", "decoder.embeddings.table.weight"
+        shared = config.head.shared_vocabulary
+        self._tied_weights_keys = {own: table} if shared else {}
+        if config.tie_word_embeddings:
+            self._tied_weights_keys["lm_head.weight"] = table if shared else own
+        self.post_init()
+
+    def get_encoder(self, modality: str | None = None) -> LongspanModel:
+        return self.longspan
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""
+        if all_submodels:
+            expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
+            return expanded
+        return dict(self._tied_weights_keys)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Return what the decoder reads to predict `labels` (b, t), as collators of transformers ask for it."""
+        return self._behind_start(labels)[0]
+
+    def read_source(self, encoded: Tensor, mask: Tensor | None = None, source_ids: Tensor | None = None) -> MixerStates:
+        """Return the decoder's states before the first token of a target.
+
+        Args:
+            encoded: (b, m, dim), the encoder's outputs.
+            mask: (b, m), 1 at real positions of the source.
+            source_ids: (b, m), its tokens, for `copy`.
+        """
+        states = self.decoder.init_states(
+            len(encoded), encoded.dtype, encoded.device, context=encoded, context_mask=mask
+        )
+        source = self._source(encoded, mask, source_ids)
+        states.context = {} if source is None else source._asdict()
+        return states
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: MixerStates | None = None,
+        use_cache: bool | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        logits_to_keep: int | Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> LongspanSeq2SeqLMOutput:
+        check_attentions(self.config, output_attentions)
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            if labels is None:
+                raise UserError(
+                    "expected decoder_input_ids, decoder_inputs_embeds or labels, got none of them; give what is known "
+                    "of the target, such as its first token."
+                )
+            decoder_input_ids, derived = self._behind_start(labels)
+            decoder_attention_mask = derived if decoder_attention_mask is None else decoder_attention_mask
+        if encoder_outputs is None and past_key_values is None:
+            encoder_outputs = self.longspan(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_hidden_states=output_hidden_states,
+            )
+        encoded = None if encoder_outputs is None else encoder_outputs[0]
+        source, context = None, {}
+        if past_key_values is None:
+            source = self._source(encoded, attention_mask, input_ids)
+            context = {"context": encoded, "context_mask": attention_mask}
+        elif past_key_values.context:
+            source = Source(**past_key_values.context)
+        body = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            inputs_embeds=decoder_inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
+            **context,
+        )
+        if body.past_key_values is not None and source is not None:
+            body.past_key_values.context = source._asdict()
+        found = self._predict(self.dropout(body.last_hidden_state), source, labels, logits_to_keep, num_items_in_batch)
+        found.past_key_values = body.past_key_values
+        found.decoder_hidden_states = body.hidden_states
+        found.encoder_last_hidden_state = encoded
+        found.encoder_hidden_states = getattr(encoder_outputs, "hidden_states", None)
+        return found
+
+    def _predict(
+        self,
+        output: Tensor,
+        source: Source | None,
+        labels: Tensor | None,
+        logits_to_keep: int | Tensor | None,
+        num_items_in_batch: int | Tensor | None,
+    ) -> LongspanSeq2SeqLMOutput:
+        """Return logits, losses and loss of the decoder's outputs (b, t, dim)."""
+        hidden = self.transform(output)
+        if labels is not None:
+            check_token_labels("labels", labels, output.shape[:2])
+        if logits_to_keep is None and (labels is None or not self.training):
+            logits_to_keep = 0
+        logits, scores = None, None
+        if logits_to_keep is not None:
+            scores = logits = self.lm_head(kept(hidden, logits_to_keep))
+            if source is not None:
+                assert self.copying is not None
+                logits = self.copying.log_probabilities(kept(output, logits_to_keep), scores, source)
+        if labels is None:
+            return LongspanSeq2SeqLMOutput(logits=logits)
+        size = target_size(self.config)
+        if scores is not None and scores.shape[1] == labels.shape[1]:
+            losses = in_chunks(cross_entropies, scores, labels, size)
+        else:
+            losses = output_losses(self.lm_head, hidden, labels, size)
+        uniform, smoothing = None, self.config.head.label_smoothing
+        if self.training and smoothing:
+            uniform = uniform_losses(self.lm_head, hidden, labels, losses)
+        if source is not None:
+            assert self.copying is not None
+            losses = self.copying.losses(output, losses, labels, source).masked_fill(labels == IGNORED, 0)
+        items = (labels != IGNORED).sum()
+        loss, plain = mean_loss(losses, items, num_items_in_batch), None
+        if uniform is not None:
+            plain = loss.detach()
+            loss = mean_loss((1 - smoothing) * losses + smoothing * uniform, items, num_items_in_batch)
+        return LongspanSeq2SeqLMOutput(loss=loss, logits=logits, losses=losses, plain_loss=plain)
+
+    def _source(self, encoded: Any, mask: Tensor | None, ids: Tensor | None) -> Source | None:
+        """Return what is needed of a source to copy from it; None without `copy`."""
+        if self.copying is None:
+            return None
+        if ids is None:
+            raise UserError(
+                "expected input_ids of the source for a model with copy=True, got only its vectors; give the tokens."
+            )
+        return self.copying.read(encoded, ids, None if mask is None else mask.bool())
+
+    def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what the decoder reads to predict `labels` (b, t), and where; None means everywhere."""
+        start = getattr(self.config, "decoder_start_token_id", None)
+        start = getattr(self.config, "bos_token_id", None) if start is None else start
+        if start is None:
+            raise UserError(
+                "expected decoder_start_token_id in the configuration to begin targets with, got None; set it, or give "
+                "decoder_input_ids."
+            )
+        known = labels != IGNORED
+        before = nn.functional.pad(labels[:, :-1], (1, 0), value=IGNORED)
+        first = known & (known.cumsum(1) == 1)
+        ids = before.masked_fill(first, start)
+        mask = ids != IGNORED
+        if not torch.compiler.is_compiling() and mask.all():
+            return ids, None
+        return ids.masked_fill(~mask, self.config.pad_token_id or 0), mask

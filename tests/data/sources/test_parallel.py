@@ -60,7 +60,7 @@ def test_a_folder_has_files_for_each_split(tmp_path: Path) -> None:
     assert {name: len(rows) for name, rows in found.items()} == {"train": 3, "validation": 1, "test": 2}
     assert found["test"][1] == {"source": "test en 1", "target": "test de 1", "where": "test.en, line 2"}
     with pytest.raises(
-        UserError, match=r"parallel files such as train\.en and train\.fr, got only 'train\.en'; add 'train\.fr'"
+        UserError, match=r"parallel files train\.en and train\.fr, got only 'train\.en'; add 'train\.fr'"
     ):
         load(Pairs(path=str(tmp_path), target_column="fr"), COLUMNS)
     with pytest.raises(UserError, match=r"such as train\.xx and train\.yy in the folder .* got none; .*source_column"):
@@ -130,7 +130,7 @@ def test_translation_memories_are_read(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "memory.tmx"
     path.write_bytes(TMX.replace('encoding="UTF-8"', f'encoding="{encoding.upper()}"').encode(encoding))
     assert pairs(path=str(path)) == [("A red dog & a cat.", "Ein roter Hund."), ("Two.", "Zwei.")]
-    with pytest.raises(UserError, match="a column 'nl' in memory.tmx, got 'EN-us', 'de', 'en', 'fr'"):
+    with pytest.raises(UserError, match=r"a column 'nl' in memory\.tmx, got 'EN-us', 'de', 'en', 'fr'"):
         pairs(path=str(path), target_column="nl")
     with pytest.raises(UserError, match="no target in 1 row"):
         pairs(path=str(path), target_column="fr")
@@ -142,7 +142,7 @@ def test_the_whole_of_a_memory_is_never_in_memory(tmp_path: Path) -> None:
     path.write_text(f"<tmx><body>{unit * 5000}</body><broken", encoding="utf-8")
     rows = read_paths([path], COLUMNS, Pairs())
     assert next(rows).values == {"source": "a", "target": "b"}
-    with pytest.raises(UserError, match="which is XML, in memory.tmx, got an error at line 1"):
+    with pytest.raises(UserError, match=r"which is XML, in memory\.tmx, got an error at line 1"):
         list(rows)
 
 

@@ -103,9 +103,7 @@ class LengthBatches(Sampler[list[int]]):
     def _cut(self) -> list[tuple[list[int], int]]:
         """Return, for each bucket, where its batches start in the sorted order and where the last one ends."""
         lengths = self.lengths[self._order].reshape(-1, *self.lengths.shape[1:] or (1,))
-        first = (
-            lengths[:, 0] if self.lengths.ndim == 1 else np.array([padded_length(int(one)) for one in lengths[:, 0]])
-        )
+        first = lengths[:, 0] if self.lengths.ndim == 1 else _padded(lengths[:, 0])
         buckets, start = [], 0
         while start < len(lengths):
             # At least two batches, so that there is something to shuffle; none that begins far below the longest,
@@ -138,10 +136,14 @@ def _in_two(lengths: np.ndarray) -> np.ndarray:
 
     The second one rises and falls in turns, so that neighbours are similar where the first one changes.
     """
-    first = np.array([padded_length(int(one)) for one in lengths[:, 0]], dtype=np.int64)
+    first = _padded(lengths[:, 0])
     turn = np.unique(first, return_inverse=True)[1] % 2
     order: np.ndarray = np.lexsort((np.where(turn == 0, -lengths[:, 1], lengths[:, 1]), -first))
     return order
+
+
+def _padded(lengths: np.ndarray) -> np.ndarray:
+    return np.array([padded_length(int(one)) for one in lengths], dtype=np.int64)
 
 
 def padded_positions(lengths: np.ndarray, rows: int | None = None) -> int:

@@ -64,8 +64,8 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
         if len(schema.lines) > 1:
             raise UserError(
-                f"expected a csv, tsv, jsonl, parquet or tmx file, or parallel files, got {name!r} alone; name one file "
-                f"for each of {', '.join(schema.lines)}, separated by commas."
+                f"expected a csv, tsv, jsonl, parquet or tmx file, or parallel files, got {name!r} alone; name one "
+                f"file for each of {', '.join(schema.lines)}, separated by commas."
             )
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {name!r}; "

@@ -10,14 +10,10 @@ COLOURS = {"red": "rot", "blue": "blau", "old": "alt", "small": "klein"}
 
 
 def phrase(drawn: random.Random) -> tuple[str, str]:
-    """Return a sentence and its translation, in which colours follow nouns and the verb comes last."""
-    source, target = [], []
-    for _ in range(2):
-        noun, colour = drawn.choice([*NOUNS]), drawn.choice([*COLOURS, ""])
-        source.append(f"the {colour} {noun}" if colour else f"the {noun}")
-        target.append(f"{NOUNS[noun]} {COLOURS[colour]}" if colour else NOUNS[noun])
-    verb = drawn.choice([*VERBS])
-    return f"{source[0]} {verb} {source[1]}.", f"{target[0]} {target[1]} {VERBS[verb]}."
+    """Return a sentence and its translation, in which the verb comes first and the colour follows the noun."""
+    noun, colour, verb = (drawn.choice([*words]) for words in (NOUNS, COLOURS, VERBS))
+    number = drawn.randrange(10)
+    return f"{colour} {noun} {verb} {number}.", f"{VERBS[verb]} {NOUNS[noun]} {COLOURS[colour]} {number}."
 
 
 def phrases(count: int, seed: int = 0) -> list[tuple[str, str]]:

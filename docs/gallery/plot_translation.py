@@ -2,8 +2,7 @@
 Translate and read n-best lists
 ===============================
 
-The recipe ``translation`` trains an encoder and a decoder. Here it learns dates: the source is written in words, the
-target in digits.
+The recipe ``translation`` trains an encoder and a decoder. Here it learns the words of another language, and their order.
 """
 
 # %%
@@ -19,19 +18,22 @@ import matplotlib.pyplot as plt
 
 import longspan
 
-MONTHS = ["January", "February", "March", "April", "May", "June"]
-MONTHS += ["July", "August", "September", "October", "November", "December"]
-DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+NOUNS = {"dog": "chien", "cat": "chat", "bird": "oiseau", "horse": "cheval", "bear": "ours", "wolf": "loup"}
+COLOURS = {"red": "rouge", "black": "noir", "grey": "gris", "white": "blanc", "blue": "bleu"}
+VERBS = {"eats": "mange", "sleeps": "dort", "sings": "chante", "runs": "court"}
 
 
 def pair(choose: random.Random) -> tuple[str, str]:
-    """Return a date in words and in digits."""
-    day, month, year = choose.randint(1, 28), choose.randint(1, 12), choose.randint(20, 29)
-    return f"{choose.choice(DAYS)}, {MONTHS[month - 1]} {day}, 20{year}", f"20{year}-{month:02}-{day:02}"
+    """Return a sentence and its translation, in which the colour follows the noun."""
+    noun, colour, verb = (choose.choice([*words]) for words in (NOUNS, COLOURS, VERBS))
+    times = choose.randint(2, 9)
+    source = f"The {colour} {noun} {verb} {times} times."
+    return source, f"Le {NOUNS[noun]} {COLOURS[colour]} {VERBS[verb]} {times} fois."
 
 
 choose = random.Random(0)
-pairs = [pair(choose) for _ in range(1500)]
+every = sorted({pair(choose) for _ in range(5000)})
+pairs = choose.sample(every, 600)
 print(*pairs[0], sep=" -> ")
 
 # %%
@@ -43,16 +45,17 @@ run = longspan.train(
     "translation",
     data=pairs,
     run=Path(folder.name, "run"),
-    dim=64,
+    dim=48,
     depth=1,
-    feed_forward_dim=128,
+    heads=2,
+    feed_forward_dim=96,
     short_convolution=3,
     dropout=0.0,
-    vocab_size=400,
+    vocab_size=340,
     learning_rate=1e-2,
-    warmup_steps=50,
-    batch_tokens=2048,
-    num_train_epochs=15,
+    warmup_steps=40,
+    batch_tokens=1024,
+    num_train_epochs=30,
     min_steps=0,
     progress=False,
 )
@@ -65,7 +68,8 @@ print(scores.signatures["bleu"])
 # ---------
 # ``beams`` sets the width of the search, ``best`` the number of translations. A score is a mean log probability.
 
-for found in run.predict(["Sunday, May 3, 2026", "Friday, June 21, 2024"], beams=4, best=2):
+unseen = [source for source, _ in every if source not in dict(pairs)][:2]
+for found in run.predict(unseen, beams=4, best=2):
     for one in found.alternatives:
         print(f"{one['translation']}  {one['score']:.3f}")
 

@@ -2,7 +2,8 @@
 Translate and read n-best lists
 ===============================
 
-The recipe ``translation`` trains an encoder and a decoder. Here it learns the words of another language, and their order.
+The recipe ``translation`` trains an encoder and a decoder. Here it learns the words of another language,
+and their order.
 """
 
 # %%

@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from longspan import UserError, compare, evaluate, predict, recipes, train
 from longspan.cli import main
+from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
 from longspan.tasks.translation import translating
 from longspan.tasks.translation.scores import TranslationScores
@@ -83,7 +84,7 @@ def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
     assert len({one["translation"] for one in alternatives}) == 3
     assert (found["translation"], found["score"]) == (alternatives[0]["translation"], alternatives[0]["score"])
     assert [one["score"] for one in alternatives] == sorted((one["score"] for one in alternatives), reverse=True)
-    tokenizer = run.processor.tokenizer
+    tokenizer = tokenizer_of(run.processor)
     for one in alternatives:
         read = tokenizer(source, return_tensors="pt", return_token_type_ids=False)
         labels = tokenizer(one["translation"], return_tensors="pt")["input_ids"]
@@ -111,7 +112,7 @@ def test_transformers_translates_alike(learned: TrainingResult) -> None:
 def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult) -> None:
     run = load(learned.folder)
     source = phrases(1, seed=5)[0][0]
-    whole = run.predict([source])[0].to_dict()
+    (whole,) = (one.to_dict() for one in run.predict([source]))
     (cut,) = (one.to_dict() for one in run.predict([source], max_new_tokens=2))
     assert cut["cut"] is True
     assert whole["translation"].startswith(cut["translation"])
@@ -122,8 +123,8 @@ def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult)
     for beams in (1, 3):
         (endless,) = run.predict([source], beams=beams)
         assert endless.to_dict()["cut"] is True
-        tokens = run.processor.tokenizer(endless.to_dict()["translation"])["input_ids"]
-        read = run.processor.tokenizer(source)["input_ids"]
+        tokens = tokenizer_of(run.processor)(endless.to_dict()["translation"])["input_ids"]
+        read = tokenizer_of(run.processor)(source)["input_ids"]
         # Text that is put together and taken apart may have fewer tokens, and never more.
         assert len(tokens) - 1 <= translating.RATIO * len(read) + translating.MORE
 

@@ -35,7 +35,12 @@ extensions = [
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "gallery/README.rst", "gallery/*.py", "_templates", "reference/generated/crossovers.md"]
+# Tables that pages include.
+TABLES = ("crossovers", "decoders", "cross_attention")
+exclude_patterns = [
+    *("_build", "gallery/README.rst", "gallery/*.py", "_templates"),
+    *(f"reference/generated/{name}.md" for name in TABLES),
+]
 templates_path = ["_templates"]
 
 nitpicky = True

@@ -1,6 +1,7 @@
 """The benchmark scripts still run; what they measure is for RESULTS.md, not for tests."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,37 @@ def test_document_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Call
 def test_pooling_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     run_benchmark("pooling_speed.py", "--short", "64", "--long", "256", "--repeats", "1", "--mixers", "messages,linear")
     assert "messages, causal" in capsys.readouterr().out
+
+
+def test_cross_attention(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
+) -> None:
+    tiny = "--only none,softmax,bounded_memory:slots=2 --lengths 3,9 --dim 16 --batch 2 --minutes 0.002"
+    written = tmp_path / "rows.jsonl"
+    run_benchmark("cross_attention.py", *tiny.split(), "--out", str(written))
+    assert "| bounded_memory:slots=2 |" in capsys.readouterr().out
+    rows = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [row["name"] for row in rows] == ["none", "softmax", "bounded_memory:slots=2"]
+    assert all(row["steps"] > 0 and 0 <= row["accuracy"] <= 1 and set(row) >= {"3-4", "5-7", "8-9"} for row in rows)
+
+
+def test_sentences_to_translate() -> None:
+    """Phrases reversed, token by token through one dictionary; other seeds give other sentences."""
+    sentences = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "cross_attention.py"))["sentences"]
+    source, target = sentences(50, 3, 20, 1)
+    assert not source.equal(sentences(50, 3, 20, 2)[0])
+    known: dict[int, int] = {}
+    for read, written in zip(source.tolist(), target.tolist(), strict=True):
+        words = [word for word in read if word]
+        assert written[0] == 1
+        assert written[len(words) + 1 :] == [2] + [0] * (20 - len(words))
+        phrases: list[list[int]] = []
+        for word in words:
+            # Heads have the first eight numbers.
+            phrases = [*phrases, [word]] if word < 11 else [*phrases[:-1], [*phrases[-1], word]]
+        back = [word for phrase in phrases for word in reversed(phrase)]
+        assert all(known.setdefault(word, told) == told for word, told in zip(back, written[1:], strict=False))
+    assert len({*known.values()}) == len(known)
 
 
 def test_local_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:

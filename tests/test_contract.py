@@ -9,7 +9,7 @@ from torch import Tensor
 
 from longspan import mixers
 from longspan.errors import UserError
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.testing import check_mixer, mixer_checks
 
 
@@ -183,6 +183,113 @@ class Vast(RunningMean):
 
     def state_size(self, positions: int) -> int:
         return self.dim
+
+
+class Tells(RunningMean):
+    """Each position is told the mean of a context, and the sum of x so far."""
+
+    capabilities = Capabilities(causal=True, streaming=True, context=True)
+
+    def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        if self.causal:
+            return super().mix_context(x, mask, context, context_mask)
+        return self.project(x) + self.read_context(context, context_mask).context.unsqueeze(1)
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        total, count = self.sums(context, context_mask)
+        mean = (total[:, -1] / count[:, -1].clamp_min(1)).to(context.dtype)
+        exact = torch.promote_types(context.dtype, torch.float32)
+        return ContextState(mean, torch.zeros_like(mean, dtype=exact))
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        seen = x.to(state.prefix.dtype).cumsum(1) + state.prefix.unsqueeze(1)
+        return self.project(seen.to(x.dtype)) + state.context.unsqueeze(1), state._replace(prefix=seen[:, -1].clone())
+
+    def reset(self, state: Any, rows: Tensor) -> Any:
+        if isinstance(state, ContextState):
+            return state._replace(prefix=state.prefix.masked_fill(rows.unsqueeze(1), 0))
+        return super().reset(state, rows)
+
+    def context_operations(self, length: int, context_length: int) -> int:
+        return 2 * length * self.dim**2
+
+
+def told(
+    mixer: Tells, x: Tensor, mask: Tensor | None, context: Tensor | None = None, context_mask: Tensor | None = None
+) -> Tensor:
+    if context is None:
+        return running_means(mixer, x, mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        known = context[row] if context_mask is None else context[row, context_mask[row]]
+        for i in range(x.shape[1]) if mask is None else mask[row].nonzero().flatten().tolist():
+            seen = x[row, : i + 1] if mask is None else x[row, : i + 1][mask[row, : i + 1]]
+            if len(known):
+                y[row, i] = mixer.project(seen.sum(0) if mixer.causal else x[row, i]) + known.mean(0)
+    return y
+
+
+def test_one_from_outside_that_takes_a_context_passes() -> None:
+    check_mixer(Tells, naive=told)
+
+
+class CountsPaddingOfContexts(Tells):
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        return super().read_context(context, None)
+
+
+class KnowsTheEnd(Tells):
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        y, after = super().advance_context(x, mask, state)
+        return y + after.prefix.unsqueeze(1).to(y.dtype), after
+
+
+class ForgetsContexts(Tells):
+    def reset(self, state: Any, rows: Tensor) -> Any:
+        if isinstance(state, ContextState):
+            state = state._replace(context=state.context.masked_fill(rows.unsqueeze(1), 0))
+        return super().reset(state, rows)
+
+
+class UsesUpContexts(Tells):
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        y, after = super().advance_context(x, mask, state)
+        return y, after._replace(context=after.context / 2)
+
+
+class CheapContexts(Tells):
+    def context_operations(self, length: int, context_length: int) -> int:
+        return super().context_operations(length, context_length) // 2
+
+
+class CutsContextsOff(Tells):
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        return super().read_context(context.detach(), context_mask)
+
+
+@pytest.mark.parametrize(
+    ("broken", "told_of"),
+    [
+        (CountsPaddingOfContexts, "Padding of a context changes nothing"),
+        (KnowsTheEnd, "outputs and their gradients depend on nothing of x that comes later"),
+        (ForgetsContexts, "`reset` lets some rows start over with the context that they have"),
+        (UsesUpContexts, "A state with a context is tensors, batch first, which steps do not change"),
+        (CheapContexts, "Cross attention takes the claimed `context_operations`"),
+        (CutsContextsOff, "Gradients of cross attention are right"),
+    ],
+)
+def test_a_broken_context_is_told_what_it_breaks(broken: type[Mixer], told_of: str) -> None:
+    others = []
+    for name, check in mixer_checks(broken, naive=told, options={"causal": True}):
+        if "context" not in name and "cross" not in name:
+            continue
+        try:
+            check()
+        except AssertionError as error:
+            if told_of in str(error):
+                return
+            others.append(str(error))
+    pytest.fail(f"it was told of other promises alone: {others}")
 
 
 @pytest.mark.parametrize(

@@ -338,8 +338,65 @@ def _crossovers() -> list[str]:
     return ["| mixer | both directions, tokens | causal, tokens |", "|---|---|---|", *lines]
 
 
+def _decoders() -> list[str]:
+    """Return a table of what mixers can be in an encoder-decoder model, and how their cost grows."""
+    from longspan import mixers
+
+    def state(name: str) -> str:
+        able = mixers.describe(name)
+        if not (able.causal and able.streaming):
+            return "no"
+        one = mixers.build(name, WIDTH, causal=True)
+        short, long, longest = (one.state_size(t) for t in (100, 10_000, 100_000))
+        return "constant" if short == longest else "a window" if long == longest else "grows"
+
+    def cross(name: str) -> str:
+        if not mixers.describe(name).context:
+            return "no"
+        return "constant" if mixers.build(name, WIDTH, causal=True).bounded_context else "grows"
+
+    def grows(name: str) -> str:
+        more = {"max_length": 1 << 22} if "max_length" in mixers.options(name) else {}
+        return "linear" if mixers.build(name, WIDTH, **more).linear else "quadratic"
+
+    lines = [f"| `{name}` | {grows(name)} | {state(name)} | {cross(name)} |" for name in mixers.names()]
+    return [
+        "| mixer | encoder: cost of a source | decoder: state | cross attention: what is kept of the source |",
+        "|---|---|---|---|",
+        *lines,
+    ]
+
+
+def _cross_attention() -> list[str]:
+    """Return a table of what mixers with cross attention keep of a source, and what a step takes."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    from longspan import mixers
+
+    def figures(name: str) -> str:
+        one, cells = mixers.build(name, WIDTH, causal=True), []
+        for length in (LENGTHS[0], LENGTHS[-1]):
+            state = one.init_state(1, context=torch.zeros(1, length, WIDTH))
+            kept = sum(leaf.numel() for leaf in tree_leaves(state) if leaf.is_floating_point())
+            step = one.context_operations(1, length) - one.context_operations(0, length)
+            cells += [f"{kept:,}", f"{step:,}"]
+        return " | ".join(cells)
+
+    names = [name for name in mixers.names() if mixers.describe(name).context]
+    short, long = f"{LENGTHS[0]:,}", f"{LENGTHS[-1]:,}"
+    return [
+        f"| mixer | {short} tokens: numbers kept | operations per step | {long} tokens: numbers kept | "
+        "operations per step |",
+        "|---|---|---|---|---|",
+        *(f"| `{name}` | {figures(name)} |" for name in names),
+    ]
+
+
 def _mechanisms() -> None:
     _write(GENERATED / "crossovers.md", _crossovers())
+    _write(GENERATED / "decoders.md", _decoders())
+    _write(GENERATED / "cross_attention.md", _cross_attention())
     from longspan import mixers
 
     runpy.run_path(str(DOCS / "dependence.py"))["draw_all"](GENERATED / "figures")

@@ -47,10 +47,13 @@ def test_every_option_agrees_with_the_paper(
         torch.testing.assert_close(torch.cat(parts, 1), mixer(x))
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @every_option
-def test_cross_attention_agrees_with_the_equations(interaction: str, sharing: str, output: str, scoring: str) -> None:
+def test_cross_attention_agrees_with_the_equations(
+    causal: bool, interaction: str, sharing: str, output: str, scoring: str
+) -> None:
     options: dict[str, Any] = {"interaction": interaction, "sharing": sharing, "output": output, "scoring": scoring}
-    mixer = additive.Additive(12, heads=3, **options).double()
+    mixer = additive.Additive(12, heads=3, causal=causal, **options).double()
     # Both orders of computation: fewer positions than dim, and more.
     for n, m in ((5, 9), (40, 1)):
         x = torch.randn(4, n, 12, dtype=torch.float64, requires_grad=True)
@@ -64,7 +67,22 @@ def test_cross_attention_agrees_with_the_equations(interaction: str, sharing: st
         assert (y[[1, 2]] == 0).all()
         same_gradients(y, expected, [x, context, *mixer.parameters()])
         torch.testing.assert_close(mixer(x, context=context), additive.naive(mixer, x, None, context))
-        torch.testing.assert_close(mixer(x, mask, context=x, context_mask=mask), mixer(x, mask))
+        if not causal:
+            torch.testing.assert_close(mixer(x, mask, context=x, context_mask=mask), mixer(x, mask))
+
+
+def test_a_decoder_is_told_one_vector_per_head() -> None:
+    """What the causal form makes of a context is a map of each position alone, the same at all of them."""
+    mixer = additive.Additive(8, heads=2, causal=True, bias=False).double()
+    x, context = torch.randn(1, 6, 8, dtype=torch.float64), torch.randn(1, 5, 8, dtype=torch.float64)
+    state = mixer.init_state(1, context=context)
+    assert state.context.shape == (1, 8)
+    matrix = mixer.step(torch.eye(8, dtype=torch.float64).unsqueeze(0), state)[0][0]
+    torch.testing.assert_close(mixer(x, context=context), x @ matrix)
+    # Its global vectors are those that the context itself has in the other form.
+    other = additive.Additive(8, heads=2, bias=False).double()
+    other.load_state_dict(mixer.state_dict())
+    torch.testing.assert_close(mixer(context, context=context), other(context))
 
 
 def test_the_context_is_summed_up_and_its_padding_is_not() -> None:
@@ -79,10 +97,8 @@ def test_the_context_is_summed_up_and_its_padding_is_not() -> None:
     assert not torch.allclose(mixer(x, context=context + 1), y)
 
 
-def test_a_context_is_neither_causal_nor_packed() -> None:
+def test_a_context_is_not_packed() -> None:
     x = torch.randn(1, 3, 8)
-    with pytest.raises(UserError, match="causal=False"):
-        additive.Additive(8, causal=True)(x, context=x)
     with pytest.raises(UserError, match="packed documents"):
         additive.Additive(8)(x, document_ids=torch.zeros(1, 3, dtype=torch.long), context=x)
 

@@ -108,15 +108,20 @@ def test_additive_forgets_what_is_far_on_either_side() -> None:
 
 def test_additive_forgets_both_ways_under_the_contract() -> None:
     for case, check in mixer_checks("additive", options={"causal": False, "forget": "input"}):
-        # It refuses a context; what is slow shows nothing that the causal form, of the same parts, does not.
-        if not case.startswith(("cross", "what_the_padding_of_a_context", "contexts", *SLOW)):
+        # What is slow shows nothing that the causal form, of the same parts, does not.
+        if not case.startswith(SLOW):
             check()
 
 
-def test_a_context_is_neither_near_nor_far() -> None:
+@pytest.mark.parametrize("name", ["additive", "linear"])
+def test_a_context_is_neither_near_nor_far(name: str) -> None:
     x = torch.randn(1, 4, 8)
-    with pytest.raises(UserError, match=r"additive expected no context with forget='fixed'"):
-        mixers.build("additive", 8, forget="fixed")(x, context=x)
+    mixer = mixers.build(name, 8, causal=True, forget="fixed")
+    for read in (lambda: mixer(x, context=x), lambda: mixer.init_state(1, context=x)):
+        with pytest.raises(UserError, match=rf"{name} expected no context with forget='fixed'"):
+            read()
+    assert not mixer.takes_context
+    assert mixers.build(name, 8, causal=True).takes_context
 
 
 @every_mixer

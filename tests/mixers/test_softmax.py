@@ -34,9 +34,10 @@ def test_agrees_with_nn_multihead_attention(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(9, 4), (4, 9), (1, 9), (9, 1)])
-def test_cross_attention_agrees_with_nn_multihead_attention(lengths: tuple[int, int]) -> None:
+@pytest.mark.parametrize("causal", [False, True])
+def test_cross_attention_agrees_with_nn_multihead_attention(lengths: tuple[int, int], causal: bool) -> None:
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
-    ours = with_weights_of(theirs)
+    ours = with_weights_of(theirs, causal=causal)
     x, context = (torch.randn(2, length, 12, dtype=torch.float64) for length in lengths)
     mask, context_mask = (torch.rand(2, length) > 0.3 for length in lengths)
     context_mask[:, 0] = True

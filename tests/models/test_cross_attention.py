@@ -103,8 +103,6 @@ def test_shared_layers_share_their_cross_attention(tmp_path: Any) -> None:
 def test_what_cannot_be_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"cross attention in model.cross_mixers, got 'local'; choose among additive, "):
         build(cross_mixers=["local"])
-    with pytest.raises(UserError, match="causal=False with cross attention"):
-        build(mixers=["additive"], causal=True)
     with pytest.raises(UserError, match="one document per row with a context"):
         read(build(), context=torch.randn(2, 3, 8), document_ids=torch.zeros(2, 5, dtype=torch.long))
     with pytest.raises(UserError, match="question"):

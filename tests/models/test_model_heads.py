@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
     LongspanForRecommendation,
+    LongspanForSeq2SeqLM,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanModel,
@@ -41,6 +42,7 @@ def build(head: Any, **changes: Any) -> Any:
     torch.manual_seed(2)
     settings: dict[str, Any] = {"vocab_size": 30, "dim": 8, "heads": 2, "depth": 1, "dropout": 0.0}
     settings |= {"num_labels": LABELS, "causal": head is LongspanForCausalLM, "initializer_range": 0.3}
+    settings |= {"bos_token_id": 1} if head is LongspanForSeq2SeqLM else {}
     return head(head.configured(**settings | changes))
 
 
@@ -101,6 +103,7 @@ CASES = [
     *((head, None, 0.0) for head in HEADS),
     *((LongspanForSequenceClassification, problem, 0.0) for problem in PROBLEMS),
     (LongspanForSequenceClassification, None, 0.2),
+    (LongspanForSeq2SeqLM, None, 0.2),
 ]
 
 
@@ -145,7 +148,8 @@ def test_arguments_without_effect_are_refused(head: Any) -> None:
     with pytest.raises(UserError, match="return no attention maps"):
         model(ids)
     model.config.output_attentions = False
-    model(ids, output_attentions=None, output_hidden_states=None, return_dict=None)
+    target = {"decoder_input_ids": ids} if head is LongspanForSeq2SeqLM else {}
+    model(ids, output_attentions=None, output_hidden_states=None, return_dict=None, **target)
 
 
 def test_a_classifier_refuses_packed_documents() -> None:
@@ -154,12 +158,13 @@ def test_a_classifier_refuses_packed_documents() -> None:
         build(LongspanForSequenceClassification)(ids, document_ids=torch.zeros_like(ids))
 
 
-@pytest.mark.parametrize("head", [LongspanForMaskedLM, LongspanForCausalLM])
+@pytest.mark.parametrize("head", [LongspanForMaskedLM, LongspanForCausalLM, LongspanForSeq2SeqLM])
 def test_labels_that_are_no_tokens_are_refused(head: Any) -> None:
     model, ids = build(head), torch.randint(1, 30, (2, LENGTH))
+    target = {"decoder_input_ids": ids} if head is LongspanForSeq2SeqLM else {}
     for labels in (ids[:, 1:], ids[0], ids.float(), ids > 3):
         with pytest.raises(UserError, match="expected labels as integers of shape"):
-            model(ids, labels=labels)
+            model(ids, labels=labels, **target)
     if head is LongspanForCausalLM:
         with pytest.raises(UserError, match="expected shift_labels as integers of shape"):
             model(ids, shift_labels=ids[:, 1:])

@@ -94,6 +94,15 @@ class Forgetting(nn.Module):
         return first_rates(self.channels, device).repeat(self.heads)
 
 
+def refuse_context(mixer: str, forgetting: Forgetting) -> None:
+    """Raise UserError for a context if the mixer forgets."""
+    if forgetting.kind != "none":
+        raise UserError(
+            f"{mixer} expected no context with forget={forgetting.kind!r}, as positions of a context have no distance, "
+            "got one; leave either out."
+        )
+
+
 def first_rates(heads: int, device: torch.device | None = None) -> Tensor:
     """Return 1/τ of each head, in float64; a single head has the mean of the logarithms."""
     ends = (0.0, 1.0) if heads > 1 else (0.5, 0.5)

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._folding import scaled_between
+from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool, window_softmax_mean
@@ -43,6 +44,7 @@ class Additive(Mixer):
             forgetting: position j weighs exp(-Σ_{j<i<=t} f_i) of what it weighed when new, in both means
             both ways: means over all j, at exp(-|F_i - F_j|) of their weight, F_i = Σ_{j<=i} f_j: windows of soft reach
         cross attention: q̄ pools over x, p_j = q̄ ⊙ k_j and k̄ over the context; u_t and y_t as above, of x
+            causal: q̄ pools over the context too, as x is not known yet: k̄ is the same at each position of x
 
     Order of computation: pooling is linear in the values and the logits are linear in x, so the projections fold
     through both, exactly. w_q·(W_q x_t) = (W_qᵀ w_q)·x_t and Σ α_t W_q x_t = W_q Σ α_t x_t: neither queries nor keys
@@ -53,7 +55,8 @@ class Additive(Mixer):
     Source: Wu et al. 2021, "Fastformer: Additive Attention Can Be All You Need", https://arxiv.org/abs/2108.09084
     Deviations: the causal form is this project's (the paper has none; its exact form per prefix would be quadratic).
         So is cross attention: x asks (q̄) and the context is summed up (k̄), but the values are those of x, as the output
-        has one position for each of x. The context thus acts through k̄ alone, one vector per head.
+        has one position for each of x. The context thus acts through k̄ alone, one vector per head: it can tell x what
+        the context is about, and no position of x can look up one of the context. Use another mixer to translate.
         `interaction="concat"` is the plain concatenation: p_t = [q̄; k_t] and u_t = [k̄; v_t], with w_k and W_r wider
         to match. `sharing="head-wise"` gives all heads one e x dim matrix per projection; heads then differ by their
         score vectors. A row without real positions, or without a real context, gives zeros.
@@ -75,8 +78,8 @@ class Additive(Mixer):
             form and another scan.
 
     Raises:
-        UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets
-            causal=True, packed documents or forgetting; for forgetting with output="q".
+        UserError: when `heads` does not divide `dim` or an option has an unknown value; when a context meets packed
+            documents or forgetting; for forgetting with output="q".
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
@@ -106,8 +109,7 @@ class Additive(Mixer):
         self.heads = heads
         self.interaction = interaction
         self.adds_query = output != "r"
-        rows = width if sharing == "head-wise" else dim
-        self.projected = rows
+        self.projected = rows = width if sharing == "head-wise" else dim
         self.query = nn.Linear(dim, rows, bias=bias)
         self.attends = output != "q"
         self.forgetting = Forgetting("additive", dim, heads, forget, causal=True)
@@ -134,17 +136,24 @@ class Additive(Mixer):
             return self._projected(self.query, x)
         if self._differs_by_position:
             return self._at_each_position(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
-        return self._bidirectional(x, mask, x, mask)
+        return self._told(x, self._global_key(x, mask, x, mask))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        if not self.attends:
-            return self._projected(self.query, x)
-        if self.forgetting.kind != "none":
-            raise UserError(
-                f"additive expected no context with forget={self.forgetting.kind!r}, as positions of a context have no "
-                "distance, got one; leave either out."
-            )
-        return self._bidirectional(x, mask, context, context_mask)
+        if self.causal or not self.attends:
+            return super().mix_context(x, mask, context, context_mask)
+        refuse_context("additive", self.forgetting)
+        return self._told(x, self._global_key(x, mask, context, context_mask))
+
+    @property
+    def takes_context(self) -> bool:
+        return self.forgetting.kind == "none"
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        refuse_context("additive", self.forgetting)
+        return ContextState(self._global_key(context, context_mask, context, context_mask) if self.attends else ())
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        return (self._told(x, state.context) if self.attends else self._projected(self.query, x)), state
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         if not (self.causal and self.attends):
@@ -163,10 +172,12 @@ class Additive(Mixer):
             projections = projection * (2 if self.value is None else 3)
             output *= 3 if self.interaction == "concat" else 1
             return projections + logits + output + self.forgetting.operations(length)
-        pooling = 2 * (4 * length * dim * self.heads + 2 * self.heads * dim**2 + 2 * dim**2)
-        if self.interaction == "product" and length <= dim:
-            return pooling + output * (3 if self.adds_query and self.value is not None else 2)
-        return pooling + output + 2 * dim**3
+        return self._pooling(length, length) + self._telling(length)
+
+    def context_operations(self, length: int, context_length: int) -> int:
+        if not self.attends:
+            return 2 * length * self.dim * self.projected
+        return self._pooling(context_length if self.causal else length, context_length) + self._telling(length)
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> AdditiveState:
         width = self.dim // self.heads
@@ -180,6 +191,17 @@ class Additive(Mixer):
         if not self.attends:
             return self._projected(self.query, x), state
         return self._at_each_position(x, mask, state)
+
+    def _pooling(self, asking: int, asked: int) -> int:
+        """Return how many operations `_global_key` takes."""
+        return 4 * (asking + asked) * self.dim * self.heads + 4 * self.heads * self.dim**2 + 4 * self.dim**2
+
+    def _telling(self, length: int) -> int:
+        """Return how many operations `_told` takes."""
+        output = 2 * length * self.dim**2
+        if self.interaction == "product" and length <= self.dim:
+            return output * (3 if self.adds_query and self.value is not None else 2)
+        return output + 2 * self.dim**3
 
     def _projection(self, projection: nn.Module) -> tuple[Tensor, Tensor | None]:
         """Return a projection's full matrix (dim, dim) and bias, repeating one that all heads share."""
@@ -197,16 +219,7 @@ class Additive(Mixer):
     def _score_matrix(self, score: Tensor) -> Tensor:
         """Return score vectors as (heads, dim), scaled by 1/√e: zero outside a vector's head when scoring per head."""
         width = self.dim // self.heads
-        if score.shape[1] == width:
-            score = torch.block_diag(*score.unsqueeze(1)) if self.heads > 1 else score
-        return score / width**0.5
-
-    def _key_scores(self) -> tuple[Tensor | None, Tensor]:
-        """Return the score matrices that meet the global query (concat only) and the keys."""
-        if self.interaction != "concat":
-            return None, self._score_matrix(self.key_score)
-        for_query, for_key = self.key_score.chunk(2, 1)
-        return self._score_matrix(for_query), self._score_matrix(for_key)
+        return (torch.block_diag(*score.unsqueeze(1)) if score.shape[1] == width else score) / width**0.5
 
     def _pool(self, x: Tensor, logits: Tensor, mask: Tensor | None, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return Σ_t softmax(logits)_t (W x_t + b) as (b, dim), projecting the h pooled rows instead of t positions."""
@@ -214,49 +227,33 @@ class Additive(Mixer):
         mean = torch.einsum("bhd,hed->bhe", pooled, weight.unflatten(0, (self.heads, -1))).flatten(1)
         return mean if bias is None else mean + bias
 
-    def _bidirectional(self, x: Tensor, mask: Tensor | None, source: Tensor, source_mask: Tensor | None) -> Tensor:
-        """Mix x by the global query of x and the global key of `source`: x itself, or its context."""
+    def _global_key(self, x: Tensor, mask: Tensor | None, source: Tensor, source_mask: Tensor | None) -> Tensor:
+        """Return the global key (b, dim) of `source` that x asks for; with "concat" both global vectors (b, 2·dim)."""
         w_q, b_q = self._projection(self.query)
         w_k, b_k = self._projection(self.key)
         # A bias shifts all of a row's logits equally, so softmax ignores it.
         global_query = self._pool(x, x @ (self._score_matrix(self.query_score) @ w_q).T, mask, w_q, b_q)
-        _, score = self._key_scores()
+        # Of "concat", the scores of keys alone: those of the global query shift all logits equally, too.
+        score = self._score_matrix(self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)[-1])
         if self.interaction == "product":
             key_logits = source @ ((score * global_query.unsqueeze(1)) @ w_k).transpose(1, 2)
         else:
             key_logits = source @ (score @ w_k).T
         key_mean = self._pool(source, key_logits, source_mask, w_k, b_k)
+        if self.interaction == "concat":
+            return torch.cat((global_query, key_mean), 1)
+        return global_query * key_mean if self.interaction == "product" else global_query + key_mean
 
-        # u_t = scale ⊙ v_t + shift, so y_t = W_r (scale ⊙ v_t) + (W_r shift + b_r) + q_t.
+    def _told(self, x: Tensor, global_key: Tensor) -> Tensor:
+        """Return the outputs of x that is told a global key: u_t = k̄ ⊙ v_t, k̄ + v_t or [k̄; v_t]."""
         w_r, b_r = weight_and_bias(self.output)
-        scale, shift = None, None
-        if self.interaction == "product":
-            scale = global_query * key_mean
-        elif self.interaction == "add":
-            shift = (global_query + key_mean) @ w_r.T
-        else:
-            before, w_r = w_r.split((2 * self.dim, self.dim), 1)
-            shift = torch.cat((global_query, key_mean), 1) @ before.T
-        w_v, b_v = (w_q, b_q) if self.value is None else self._projection(self.value)
-        constant = w_r.new_zeros(1, self.dim) if b_r is None else b_r.unsqueeze(0)
-        if shift is not None:
-            constant = constant + shift
-        if scale is not None and (exporting() or x.shape[1] <= self.dim):
-            # A matrix per row of the batch costs dim³; with fewer positions than dim, two products cost less. Where the
-            # length is not known they are chosen too: they never cost twice as much, the matrix many times as much.
-            value = nn.functional.linear(x, w_v, b_v)
-            y = nn.functional.linear(value * scale.unsqueeze(1), w_r) + constant.unsqueeze(1)
-            if self.adds_query:
-                y = y + (value if self.value is None else nn.functional.linear(x, w_q, b_q))
-            return y
-        scaled = w_r if scale is None else w_r * scale.unsqueeze(1)
-        matrix = scaled @ w_v
-        if b_v is not None:
-            constant = constant + scaled @ b_v
-        if self.adds_query:
-            matrix = matrix + w_q
-            constant = constant if b_q is None else constant + b_q
-        return x @ matrix.mT + constant.unsqueeze(1)
+        query = self._projection(self.query)
+        value = query if self.value is None else self._projection(self.value)
+        constant, scale = b_r, global_key if self.interaction == "product" else None
+        if scale is None:
+            before, w_r = w_r.split((2 * self.dim, self.dim), 1) if self.interaction == "concat" else (w_r, w_r)
+            constant = linear(global_key, before, b_r).unsqueeze(1)
+        return scaled_between(x, scale, w_r, value, query if self.adds_query else None, constant)
 
     def _at_each_position(
         self, x: Tensor, mask: Tensor | None, state: AdditiveState, starts: Tensor | None = None
@@ -267,7 +264,7 @@ class Additive(Mixer):
         if x.shape[1] > 1:
             # Blocks are computed again in the backward pass, without what an adapter's dropout drew.
             weight, bias = weight_and_bias(self.output)
-            output = functools.partial(nn.functional.linear, weight=weight, bias=bias)
+            output = functools.partial(linear, weight=weight, bias=bias)
         meet = functools.partial(self._meet, output)
         tensors = (query, key, value, mask, starts, self.forgetting(x, mask))
         return carried_through_blocks(meet, 1, state, *tensors) if self.causal else meet(state, *tensors)
@@ -342,12 +339,13 @@ def naive(
         real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
         known = source[row] if source_mask is None else source[row, source_mask[row]]
         if len(real) and len(known):
-            y[row, real] = _naive_row(mixer, x[row, real], known)
+            y[row, real] = _naive_row(mixer, x[row, real], known, context is not None)
     return y
 
 
-def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
-    """Compute one document (n, d) from the equations, its keys from `source` (m, d)."""
+def _naive_row(mixer: Additive, x: Tensor, source: Tensor, across: bool) -> Tensor:
+    """Compute one document (n, d) from the equations, its keys from `source` (m, d), another sequence if `across`."""
+    prefixes = mixer.causal and not across
 
     def heads(tensor: Tensor) -> list[Tensor]:
         return list(tensor.chunk(mixer.heads, -1))
@@ -360,12 +358,12 @@ def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
         for value, score, fade in zip(values, scores, fades, strict=True):
             scored = value if score.shape[0] == value.shape[1] else whole
             logits = (scored * score).sum(-1) / scale
-            if not mixer.causal and mixer.forgetting.kind != "none":
+            if not prefixes and mixer.forgetting.kind != "none":
                 # What lies between, in either order.
                 means.append((logits - fade - fade.T).softmax(1) @ value)
-            elif mixer.causal:
-                prefixes = range(1, len(value) + 1)
-                means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in prefixes]))
+            elif prefixes:
+                ends = range(1, len(value) + 1)
+                means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in ends]))
             else:
                 means.append(logits.softmax(0).unsqueeze(0) @ value)
         return means
@@ -386,7 +384,8 @@ def _naive_row(mixer: Additive, x: Tensor, source: Tensor) -> Tensor:
         return query
     scale = (mixer.dim / mixer.heads) ** 0.5
     key, value = project(mixer.key, source), query if mixer.value is None else project(mixer.value, x)
-    global_query = mean(heads(query), list(mixer.query_score), query, scale)
+    asking = project(mixer.query, source) if across and mixer.causal else query
+    global_query = mean(heads(asking), list(mixer.query_score), asking, scale)
     met = interact(global_query, heads(key))
     # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).
     whole = join(torch.cat(global_query, -1), key) if mixer.interaction == "concat" else torch.cat(met, -1)

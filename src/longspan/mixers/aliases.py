@@ -24,6 +24,7 @@ ALIASES: Mapping[str, Alias] = {
 
 #: What else people call a mixer, for suggestions only: these words do not name one.
 MEANT: Mapping[str, str] = {
+    "abc": "bounded_memory",
     "attention": "softmax",
     "bidirectional_lstm": "lstm",
     "bilstm": "lstm",
@@ -35,6 +36,7 @@ MEANT: Mapping[str, str] = {
     "gated_delta": "delta",
     "gated_deltanet": "delta",
     "gated_linear_attention": "gated_linear",
+    "gated_slot_attention": "bounded_memory",
     "gat": "graph",
     "gla": "gated_linear",
     "gnn": "graph",

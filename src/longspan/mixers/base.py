@@ -136,7 +136,7 @@ class Mixer(nn.Module, ABC):
         check_rows(self._name, self.dim, x, mask)
         if state is not None:
             if context is not None and isinstance(state, tuple) and not state:
-                state = self._read(x, document_ids, context, context_mask)
+                state = self._reading(x, document_ids, context, context_mask)
                 document_ids = context = None
             self._check_state(x, state)
             return self._advance(x, mask, state, document_ids, context)
@@ -259,6 +259,11 @@ class Mixer(nn.Module, ABC):
         return self.operations(2 * LONG) < 3 * self.operations(LONG)
 
     @property
+    def takes_context(self) -> bool:
+        """Whether x may attend to another sequence, with the options that this mixer was built with."""
+        return self.capabilities.context
+
+    @property
     def bounded_context(self) -> bool:
         """Whether what is kept of a context, and the cost of a step that attends to it, do not grow with its length."""
         short, long = (self.context_operations(1, m) - self.context_operations(0, m) for m in (LONG, 2 * LONG))
@@ -341,7 +346,7 @@ class Mixer(nn.Module, ABC):
         y, state = self.advance(zero_padding(x, mask), mask, state)
         return zero_padding(y, mask), state
 
-    def _read(
+    def _reading(
         self, x: Tensor, document_ids: Tensor | None, context: Tensor, context_mask: Tensor | None
     ) -> ContextState:
         self._check_streaming()

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from longspan.errors import UserError
-from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, ContextState, Mixer
@@ -91,12 +90,12 @@ class Linear(Mixer):
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
 
+    @property
+    def takes_context(self) -> bool:
+        return self.forgetting.kind == "none"
+
     def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
-        if self.forgetting.kind != "none":
-            raise UserError(
-                f"linear expected no context with forget={self.forgetting.kind!r}, as positions of a context have no "
-                "distance, got one; leave either out."
-            )
+        refuse_context("linear", self.forgetting)
         return ContextState(sum_up(*self._sources(context), context_mask))
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:

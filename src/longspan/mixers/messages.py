@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
 from longspan.mixers._naive import faded
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer, State
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
@@ -41,7 +42,8 @@ class Messages(Mixer):
             forgetting: position j weighs exp(-Σ_{j<i<=t} f_ik) of what it weighed when new, in the mean and in the sum
             of s_tk. So a position competes for what a slot hands out with its recent past, and its share no longer
             shrinks as 1/t.
-        cross attention: the slots gather from the context (m, Q) and distribute to x (s)
+        cross attention: the slots gather from the context (m, Q) and distribute to x (s). Causal, they gather once,
+            and s_tk is as above, forgetting too: only what is handed out depends on what came before in x.
 
     Order of computation: Q is linear and the weights of a slot add up to one, so slot_k = Q (Σ_t m_tk x_t): Q acts on
     slots, not on positions, and no product of size t x dim x dim is left. The causal form has to apply Q once per
@@ -65,8 +67,8 @@ class Messages(Mixer):
             positions.
 
     Raises:
-        UserError: when `slots` is less than one; when a context meets causal=True or packed documents; for forgetting
-            without causal=True.
+        UserError: when `slots` is less than one; when a context meets packed documents; for forgetting without
+            causal=True.
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True)
@@ -96,14 +98,40 @@ class Messages(Mixer):
         return _handed(handing, self.message(pool(reads, gathering)))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        reads = thin_reads(context, self.slots, self.slots)
-        gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
+        if self.causal:
+            return super().mix_context(x, mask, context, context_mask)
         handing = position_softmax(self.hand_out(x).mT, mask)
-        slots = self.message(pool(reads, gathering))
+        slots = self._filled(context, context_mask)
         if context_mask is not None:
             # An empty context would still send the bias.
             slots = slots * context_mask.any(1)[:, None, None]
         return _handed(handing, slots)
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
+        dtype, device = context.dtype, context.device
+        handed = empty_prefix(context.shape[0], self.slots, 0, dtype, device).normaliser
+        return ContextState(self._filled(context, context_mask), handed)
+
+    def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
+        logits = self._wide(x @ _matrix(self.hand_out).T, mask)
+        rates, passed = self.forgetting(x, mask), None
+        if rates is not None:
+            passed = rates.to(logits.dtype).cumsum(1)
+            logits = logits + passed
+        handed = logaddexp(logcumsumexp(logits), state.prefix.unsqueeze(1))
+        weights = (logits - handed).exp()
+        after = handed[:, -1] if passed is None else handed[:, -1] - passed[:, -1]
+        # A copy: a state that is a view would keep all positions alive.
+        return weights.to(state.context.dtype) @ state.context, state._replace(prefix=after.to(state.prefix, copy=True))
+
+    def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
+        if isinstance(state, ContextState):
+            return state._replace(prefix=state.prefix.masked_fill(rows.unsqueeze(1), FLOOR))
+        return super().reset(state, rows)
+
+    def context_operations(self, length: int, context_length: int) -> int:
+        products = 4 * (length + context_length) * self.slots * self.dim + 2 * self.slots * self.dim**2
+        return products + (self.forgetting.operations(length) if self.causal else 0)
 
     def operations(self, length: int) -> int:
         if not self.causal:
@@ -118,10 +146,7 @@ class Messages(Mixer):
     def advance(self, x: Tensor, mask: Tensor | None, state: MessagesState) -> tuple[Tensor, MessagesState]:
         values = self.message(x)
         logits = x @ torch.cat((_matrix(self.gather), _matrix(self.hand_out))).T
-        # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
-        logits = logits.to(torch.float32 if x.device.type == "mps" else torch.float64)
-        if mask is not None:
-            logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        logits = self._wide(logits, mask)
         rates, passed = self.forgetting(x, mask), None
         if rates is not None:
             # n_t + Σ_{i<=t} f_i is an ordinary sum, of logits to which the same is added: weights are as they were.
@@ -151,6 +176,19 @@ class Messages(Mixer):
             gathered_after, handed_after = gathered_after - passed[:, -1], handed_after - passed[:, -1]
         gathered_after, handed_after = gathered_after.to(state.handed.dtype), handed_after.to(state.handed.dtype)
         return y.to(values.dtype), MessagesState(PrefixMean(gathered_after, slots.mean), handed_after)
+
+    def _filled(self, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        """Return the slots (b, slots, dim) that have gathered from a context."""
+        reads = thin_reads(context, self.slots, self.slots)
+        gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
+        slots: Tensor = self.message(pool(reads, gathering))
+        return slots
+
+    def _wide(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return logits of prefixes in a type in which they can be added up; those of padding are FLOOR."""
+        # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
+        logits = logits.to(torch.float32 if logits.device.type == "mps" else torch.float64)
+        return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
 
 
 def _matrix(scores: nn.Module) -> Tensor:
@@ -209,14 +247,15 @@ def naive(
             y[row, real] = _naive_row(mixer, x[row, real], known)
             continue
         for i in range(len(real)):
-            y[row, real[i]] = _naive_row(mixer, known[: i + 1], known[: i + 1])[-1]
+            seen = x[row, real[: i + 1]]
+            y[row, real[i]] = _naive_row(mixer, seen, seen if context is None else known, context is not None)[-1]
     return y
 
 
-def _naive_row(mixer: Messages, x: Tensor, source: Tensor) -> Tensor:
-    """Compute one document (t, d) from the formula, in the formula's order."""
+def _naive_row(mixer: Messages, x: Tensor, source: Tensor, across: bool = False) -> Tensor:
+    """Compute one document (t, d) from the formula, in the formula's order; `across` if `source` is another."""
     # Of the causal form, only what the last position receives is used.
-    fade = faded(mixer.forgetting, source)[:, -1].T if mixer.causal else 0
-    handing, gathering = (mixer.hand_out(x) - fade).softmax(0), (mixer.gather(source) - fade).softmax(0)
-    y: Tensor = handing @ (gathering.T @ mixer.message(source))
+    fade = faded(mixer.forgetting, x)[:, -1].T if mixer.causal else 0
+    handing, gathering = (mixer.hand_out(x) - fade).softmax(0), mixer.gather(source) - (0 if across else fade)
+    y: Tensor = handing @ (gathering.softmax(0).T @ mixer.message(source))
     return y

@@ -56,9 +56,9 @@ class LongspanConfig(PreTrainedConfig):
         mixers: names of the mixers, repeated over the depth, such as ["additive", "softmax"] for a hybrid; None means
             ["additive"].
         mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
-        cross_mixers: names of mixers with cross attention (additive, linear, messages, softmax), repeated over the
-            depth. Through them each layer attends to another sequence, the context, after its own mixer; None or an
-            empty list means none. `mixer_options` counts for them too.
+        cross_mixers: names of mixers with cross attention (additive, bounded_memory, linear, messages, softmax),
+            repeated over the depth. Through them each layer attends to another sequence, the context, after its own
+            mixer; None or an empty list means none. `mixer_options` counts for them too.
         causal: whether positions see only themselves and earlier positions.
         forget: decay of each head of a causal mixer that has it: "none", "fixed", "learned" or "input" (see `longspan
             show additive`). Other mixers ignore it, but one of the model must have it.

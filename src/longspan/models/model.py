@@ -9,17 +9,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.machine.imports import named_in
-from longspan.models.backbone import Backbone, Block
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.encoder import EncoderEmbeddings, EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings, token_settings, without_tokens
+from longspan.models.layers import build_backbone
 from longspan.models.ngrams import HashedEmbedding
 from longspan.models.positions import Positions, count_positions
 from longspan.models.publishing import put_card
@@ -29,10 +28,6 @@ from longspan.models.states import MixerStates
 from longspan.models.window_encoder import WindowEncoder
 from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
-
-
-class LongspanLayer(GradientCheckpointingLayer, Block):
-    """A block that transformers, accelerate and FSDP treat as a layer: checkpointed, placed and sharded as a whole."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -150,35 +145,6 @@ def check_attentions(config: LongspanConfig, wanted: bool | None) -> None:
         raise UserError("expected output_attentions=False, as mixers return no attention maps, got True; leave it out.")
 
 
-def build_backbone(config: LongspanConfig, depth: int, cross_mixers: list[str] | None) -> Backbone:
-    """Return a stack of `depth` layers of a configuration's shape, with cross attention through `cross_mixers`."""
-    assert config.feed_forward_dim is not None
-    assert config.mixers is not None
-    assert config.mixer_options is not None
-    return Backbone(
-        config.dim,
-        depth,
-        mixer_names=config.mixers,
-        mixer_options=config.mixer_options,
-        shared_options={
-            "heads": config.heads,
-            "causal": config.causal,
-            "forget": config.forget,
-            "rotary": config.rotary,
-        },
-        feed_forward_dim=config.feed_forward_dim,
-        norm=config.norm,
-        residual=config.residual,
-        dropout=config.dropout,
-        activation=config.activation,
-        feed_forward_dropout=config.feed_forward_dropout,
-        short_convolution=config.short_convolution,
-        share_layers=config.share_layers,
-        cross_mixer_names=cross_mixers,
-        block=LongspanLayer,
-    )
-
-
 #: Arguments of `save_pretrained` that are `push_to_hub`'s.
 _OF_THE_HUB = ("repo_id", "commit_message", "commit_description", "private", "create_pr", "revision", "tags")
 
@@ -268,7 +234,11 @@ class LongspanModel(LongspanPreTrainedModel):
 
         They are on `device`, by default that of the weights. Raises UserError if they belong to another model.
         """
-        return self.init_states(1, device=device).filled(tensors)
+        context = None
+        if any(".cross." in name for name in tensors):
+            # Any context has the states' structure.
+            context = torch.zeros(1, 1, self.config.dim, dtype=self.dtype, device=device or self.device)
+        return self.init_states(1, device=device, context=context).filled(tensors)
 
     @can_return_tuple
     def forward(

@@ -44,8 +44,8 @@ class Seq2SeqSettings(HeadSettings):
         decoder_depth: number of layers of the decoder; None means `depth`.
         decoder_mixer_options: options per mixer of the decoder, cross attention included; None means those in
             `mixer_options` of mixers that it has, too.
-        cross_attention: names of the mixers through which the decoder reads the source (additive, linear, messages,
-            softmax), repeated over its depth; None means ["softmax"].
+        cross_attention: names of the mixers through which the decoder reads the source (additive, bounded_memory,
+            linear, messages, softmax), repeated over its depth; None means ["softmax"].
         decoder_forget: decay of each head of the decoder's mixers that have it, as `forget` of a causal model.
         decoder_short_convolution: width of the convolution before every mixer of the decoder; None means
             `short_convolution`.
@@ -208,6 +208,20 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             return expanded
         return dict(self._tied_weights_keys)
 
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
+        """Change the number of tokens of source and target; see transformers. Raises UserError if these differ."""
+        if not self.config.head.shared_vocabulary:
+            raise UserError(
+                "expected one vocabulary for source and target to resize, got shared_vocabulary=False; build a new "
+                "model with another vocab_size and target_vocab_size."
+            )
+        resized = super().resize_token_embeddings(*arguments, **options)
+        size, table = self.config.vocab_size, self.decoder.get_input_embeddings()
+        assert isinstance(table, nn.Embedding)
+        table.num_embeddings = size
+        self.config.head.target_vocab_size, self.decoder.config.vocab_size = None, size
+        return resized
+
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return what the decoder reads to predict `labels` (b, t), as collators of transformers ask for it."""
         return self._behind_start(labels)[0]
@@ -295,36 +309,43 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         num_items_in_batch: int | Tensor | None,
     ) -> LongspanSeq2SeqLMOutput:
         """Return logits, losses and loss of the decoder's outputs (b, t, dim)."""
-        hidden = self.transform(output)
         if labels is not None:
             check_token_labels("labels", labels, output.shape[:2])
         if logits_to_keep is None and (labels is None or not self.training):
             logits_to_keep = 0
-        logits, scores = None, None
+        logits = None
         if logits_to_keep is not None:
-            scores = logits = self.lm_head(kept(hidden, logits_to_keep))
+            logits = self.lm_head(self.transform(kept(output, logits_to_keep)))
             if source is not None:
                 assert self.copying is not None
-                logits = self.copying.log_probabilities(kept(output, logits_to_keep), scores, source)
+                logits = self.copying.log_probabilities(kept(output, logits_to_keep), logits, source)
         if labels is None:
             return LongspanSeq2SeqLMOutput(logits=logits)
-        size = target_size(self.config)
-        if scores is not None and scores.shape[1] == labels.shape[1]:
-            losses = in_chunks(cross_entropies, scores, labels, size)
-        else:
-            losses = output_losses(self.lm_head, hidden, labels, size)
-        uniform, smoothing = None, self.config.head.label_smoothing
-        if self.training and smoothing:
-            uniform = uniform_losses(self.lm_head, hidden, labels, losses)
-        if source is not None:
-            assert self.copying is not None
-            losses = self.copying.losses(output, losses, labels, source).masked_fill(labels == IGNORED, 0)
+        every = logits if isinstance(logits_to_keep, int) and logits_to_keep == 0 else None
+        smoothing = self.config.head.label_smoothing if self.training else 0.0
+        losses, uniform = self._losses(output, every, labels, source, smoothed=smoothing > 0)
         items = (labels != IGNORED).sum()
         loss, plain = mean_loss(losses, items, num_items_in_batch), None
         if uniform is not None:
             plain = loss.detach()
             loss = mean_loss((1 - smoothing) * losses + smoothing * uniform, items, num_items_in_batch)
         return LongspanSeq2SeqLMOutput(loss=loss, logits=logits, losses=losses, plain_loss=plain)
+
+    def _losses(
+        self, output: Tensor, logits: Tensor | None, labels: Tensor, source: Source | None, *, smoothed: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the nats of each label (b, t), and if `smoothed` the mean nats of all tokens, likewise."""
+        size = target_size(self.config)
+        if logits is not None and not (smoothed and source is not None):
+            losses = alone = in_chunks(cross_entropies, logits, labels, size)
+        else:
+            losses = alone = output_losses(self.lm_head, self.transform(output), labels, size)
+            if source is not None:
+                assert self.copying is not None
+                losses = self.copying.losses(output, losses, labels, source).masked_fill(labels == IGNORED, 0)
+        # With `copy`, this share is spread by the vocabulary's probabilities alone: few tokens can be copied at all.
+        uniform = uniform_losses(self.lm_head, self.transform(output), labels, alone) if smoothed else None
+        return losses, uniform
 
     def _source(self, encoded: Any, mask: Tensor | None, ids: Tensor | None) -> Source | None:
         """Return what is needed of a source to copy from it; None without `copy`."""
@@ -338,6 +359,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
 
     def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the decoder reads to predict `labels` (b, t), and where; None means everywhere."""
+        check_token_labels("labels", labels, (labels.shape[0], labels.shape[-1]))
         start = getattr(self.config, "decoder_start_token_id", None)
         start = getattr(self.config, "bos_token_id", None) if start is None else start
         if start is None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.models.backbone import known_to
-from longspan.models.model import build_backbone
+from longspan.models.layers import build_backbone
 from longspan.models.positions import Positions
 from longspan.models.recommenders._parts import AdditivePooling
 from longspan.models.recommenders.base import ClickState, Recommender, renewed

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers import claims, programs, rows, streams
+from longspan.testing.mixers import claims, contexts, programs, rows, streams
 from longspan.testing.mixers.subject import Subject
 
 Check = Callable[..., None]
@@ -112,7 +112,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         rows.blocks_agree_with_the_whole,
         claims.operations_are_as_many_as_claimed,
         claims.rows_longer_than_max_length_are_refused,
-        streams.contexts_are_refused_where_unsupported,
+        contexts.contexts_are_refused_where_unsupported,
         programs.a_deep_copy_is_independent,
         programs.runs_under_autocast,
         programs.forward_mode_is_right_or_refused,
@@ -132,10 +132,19 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
     if subject.naive is not None:
         plain.insert(0, rows.agrees_with_the_naive_form)
         yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))
-    if able.context and not subject.causal:
-        precise.append(streams.what_the_padding_of_a_context_holds_is_never_seen)
+    if subject.takes_context:
+        plain += [contexts.gradients_reach_the_context, contexts.cross_attention_costs_as_much_as_claimed]
+        plain.append(contexts.programs_read_a_context)
+        precise += [
+            contexts.what_the_padding_of_a_context_holds_is_never_seen,
+            contexts.padding_beside_a_context_changes_nothing,
+            contexts.cross_attention_in_low_precision_is_near_float64,
+        ]
         if subject.naive is not None:
-            plain.append(streams.cross_attention_agrees_with_the_naive_form)
+            plain.append(contexts.cross_attention_agrees_with_the_naive_form)
+        if subject.causal and able.streaming:
+            plain += [contexts.a_state_with_a_context_is_a_state, contexts.reset_rows_keep_their_context]
+            precise += [contexts.a_context_is_read_once, contexts.the_future_of_x_is_not_seen_with_a_context]
     if subject.causal:
         precise.append(rows.outputs_and_gradients_ignore_the_future)
     if subject.causal and able.streaming:

@@ -1,4 +1,4 @@
-"""What holds for mixers that continue from a state, and for those that attend to another sequence."""
+"""What holds for mixers that continue from a state."""
 
 import functools
 import io
@@ -121,49 +121,3 @@ def states_need_a_causal_mixer(subject: Subject) -> None:
     word = "causal=True" if subject.kind.capabilities.streaming else "state"
     refused(UserError, word, lambda: subject.build().init_state(1))
     refused(UserError, word, lambda: subject.build().step(subject.inputs(1, 1), ()))
-
-
-def contexts_are_refused_where_unsupported(subject: Subject) -> None:
-    """A context is refused by mixers without cross attention, and with packed documents."""
-    mixer, x = subject.build(), subject.inputs(1, 4)
-    if not subject.kind.capabilities.context:
-        refused(UserError, "context", lambda: mixer(x, context=x))
-        return
-    refused(UserError, "context", lambda: mixer(x, document_ids=subject.full(1, 4).long(), context=x))
-    refused(UserError, "context", lambda: mixer(x, context_mask=subject.full(1, 4)))
-
-
-def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
-    """Cross attention equals the formula written out, in float64."""
-    mixer = subject.build(torch.float64)
-    for seed, mask in enumerate(subject.masks()):
-        b, n = mask.shape
-        m = 1 + 17 * seed
-        x, context = subject.inputs(b, n, torch.float64), subject.inputs(b, m, torch.float64)
-        context_mask = subject.mask(b, m, seed=seed, hidden=0.5)
-        expected = subject.expected(mixer, x, mask, context, context_mask)
-        close(mixer(x, mask, context=context, context_mask=context_mask), expected)
-        close(mixer(x, context=context), subject.expected(mixer, x, None, context, None))
-
-
-def what_the_padding_of_a_context_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
-    """Padding of a context changes nothing, whatever it holds; rows whose context is empty give zeros."""
-    mixer, x, context = subject.build(dtype), subject.inputs(2, 9, dtype), subject.inputs(2, 30, dtype)
-    real = torch.zeros(2, 38, dtype=torch.bool, device=subject.device)
-    real[:, 5:35] = True
-    for what in (1e3, float("nan")):
-        padded = torch.full((2, 38, subject.dim), what, dtype=dtype, device=subject.device)
-        padded[:, 5:35] = context
-        close(mixer(x, context=padded, context_mask=real), mixer(x, context=context))
-        some = real.clone()
-        some[0] = False
-        given, padded = x.clone().requires_grad_(), padded.requires_grad_()
-        y = mixer(given, context=padded, context_mask=some)
-        need((y[0] == 0).all(), "a row with an empty context gives something other than zeros")
-        y.sum().backward()
-        for found in (given.grad, padded.grad):
-            need(found is not None and bool(found.isfinite().all()), "gradients are not finite")
-        assert padded.grad is not None
-        need((padded.grad[~some] == 0).all(), "padding of the context has a gradient")
-    y = mixer(x, context=context[:, :0])
-    need(y.shape == x.shape and bool((y == 0).all()), "a context of no positions gives something other than zeros")

@@ -59,6 +59,11 @@ class Subject:
             torch.default_generator.manual_seed(0)
             return self.kind(self.dim, **{**self.options, **more, **causal}).to(self.device, dtype)
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether it attends to another sequence, as built."""
+        return self.build().takes_context
+
     def expected(self, mixer: Mixer, *inputs: Tensor | None) -> Tensor:
         """Return what the formula gives for the mixer."""
         assert self.naive is not None

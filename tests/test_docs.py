@@ -25,7 +25,13 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [("labels.md", 7), ("encoder.md", 5), ("question-answering.md", 3), ("recommendation.md", 12)],
+    [
+        ("labels.md", 7),
+        ("encoder.md", 5),
+        ("question-answering.md", 3),
+        ("recommendation.md", 12),
+        ("translation.md", 5),
+    ],
 )
 def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from longspan.errors import UserError
+from longspan.report import scores_table
 from longspan.results.scores import Scores, score
 
 
@@ -87,3 +88,18 @@ def test_importing_scores_is_light() -> None:
     code = "import sys, longspan.results.scores; print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numpy", "transformers"} & set(ran.stdout.split())
+
+
+@dataclass(frozen=True)
+class Guessed(Errors):
+    loss: float | None = score("loss", higher_is_better=False, optional=True)
+
+
+def test_an_optional_score_may_be_missing() -> None:
+    found = Guessed(by_speaker={}, words=1.0, right=0.5, loss=None)
+    assert found.numbers() == {"words": 1.0, "right": 0.5}
+    assert Guessed.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    with pytest.raises(UserError, match="None for words"):
+        Guessed.from_dict({**found.to_dict(), "words": None})
+    shown = scores_table({"one": found, "other": dataclasses.replace(found, loss=2.0)})
+    assert shown.splitlines()[2].split()[-1] == "-"

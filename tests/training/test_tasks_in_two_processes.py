@@ -27,6 +27,7 @@ KEYS: dict[str, list[str]] = {
     "question_answering": [],
     "recommendation": ["model.wide=true"],
     "token_classification": ["model.wide=true"],
+    "translation": ['model.mixers=["softmax"]', "training.beams=2"],
 }
 #: Tasks of others, with streams of other kinds.
 OUTSIDE = ("sensors", "digits")
@@ -52,6 +53,7 @@ def rows(task: str) -> list[dict[str, Any]]:
         else:
             found.append({"text": text, "label": "ab"[number % 2], "stars": number / 4, "cat": number % 2,
                           "dog": number % 3 == 0, "context": text, "question": "Which?",
+                          "source": text, "target": " ".join(words[::-1][number % 3 :]),
                           "answers": [{"text": words[1], "answer_start": len(words[0]) + 1}]})  # fmt: skip
     return found
 

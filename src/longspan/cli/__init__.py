@@ -150,6 +150,9 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     told = "json (default), or another of the run's task, such as conll: a word with its label per line"
     verb.add_argument("--format", metavar="NAME", default="json", help=told)
     add_flags(verb, ReadingOptions)
+    for task in tasks.names() if used in ("", "predict") else ():
+        if names(options := tasks.prediction_options(task)):
+            add_flags(verb.add_argument_group(f"task {task}"), options)
 
     verb = add("generate", _generate, "generate text with a language model")
     flags.add_run(verb)
@@ -291,7 +294,9 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
-    given = {name: value for name, value in vars(args).items() if name in {"format", *names(ReadingOptions)}}
+    known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
+    known |= {"format", *names(ReadingOptions)}
+    given = {name: value for name, value in vars(args).items() if name in known}
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides]
     given["overrides"] = overrides

@@ -122,7 +122,7 @@ def stopped(result: TrainingResult) -> str:
 def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
     """Return one row per split of the scores that tables show."""
     kind = type(next(iter(splits.values())))
-    rows = ([name, *map(number, scores.numbers().values())] for name, scores in splits.items())
+    rows = ([name, *(number(scores.numbers().get(one)) for one in kind.shown())] for name, scores in splits.items())
     return table(["split", *kind.shown().values()], rows, style)
 
 

@@ -116,8 +116,8 @@ def _results(result: TrainingResult, parts: CardParts, dataset: str) -> list[Eva
             metric_value=value,
         )
         for split, scores in result.scores.items()
-        for (score, words), value in zip(type(scores).shown().items(), scores.numbers().values(), strict=True)
-        if math.isfinite(value)
+        for score, words in type(scores).shown().items()
+        if (value := scores.numbers().get(score)) is not None and math.isfinite(value)
     ]
 
 

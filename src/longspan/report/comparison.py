@@ -33,7 +33,10 @@ def comparison_summary(result: Comparison, style: str = "simple") -> str:
     rows += [
         [
             f"{row.baseline} (baseline)",
-            *(number(row.scores[split].numbers()[name] if split in row.scores else None) for split, name, _ in keys),
+            *(
+                number(row.scores[split].numbers().get(name) if split in row.scores else None)
+                for split, name, _ in keys
+            ),
             count(None),
             duration(row.seconds),
             count(None),

@@ -19,9 +19,12 @@ class _Shown:
     higher_is_better: bool
     share: bool
     headline: bool
+    optional: bool
 
 
-def score(words: str, *, higher_is_better: bool, share: bool = False, headline: bool = False) -> Any:
+def score(
+    words: str, *, higher_is_better: bool, share: bool = False, headline: bool = False, optional: bool = False
+) -> Any:
     """Declare a numeric field of `Scores` that tables show.
 
     Args:
@@ -29,8 +32,9 @@ def score(words: str, *, higher_is_better: bool, share: bool = False, headline: 
         higher_is_better: Whether higher is better.
         share: Whether it is a share from 0 to 1, which tables may show in percent.
         headline: Whether it is the score that is plotted and selects the best epoch; by default, the first one is.
+        optional: Whether it may be None, as the loss of a baseline without probabilities.
     """
-    return dataclasses.field(metadata={_KEY: _Shown(words, higher_is_better, share, headline)})
+    return dataclasses.field(metadata={_KEY: _Shown(words, higher_is_better, share, headline, optional)})
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,9 @@ class Scores:
         return cls._find(name).share
 
     def numbers(self) -> dict[str, float]:
-        """Return the scores that tables show, in the order of `shown`."""
-        return {name: float(getattr(self, name)) for name in self._shown()}
+        """Return the scores that tables show, in the order of `shown`, without optional ones that are None."""
+        found = {name: getattr(self, name) for name in self._shown()}
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name, for JSON."""
@@ -85,7 +90,11 @@ class Scores:
         for name in values:
             check_choice(f"field of {cls.__name__} called", name, known)
         missing = [name for name in known if name not in values]
-        odd = [name for name in cls._shown() if name in values and not _is_number(values[name])]
+        odd = [
+            name
+            for name, shown in cls._shown().items()
+            if name in values and not _is_number(values[name]) and not (shown.optional and values[name] is None)
+        ]
         if missing or odd:
             raise UserError(
                 f"expected {cls.__name__} with a number for each of {', '.join(cls._shown())}, got "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
 from longspan.machine.imports import load_class
+from longspan.tasks.options import PredictionOptions
 
 if TYPE_CHECKING:
     from longspan.tasks.base import Task
@@ -41,6 +42,13 @@ def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
 def evaluation_options(name: str) -> type:
     """Return the evaluation options of the built-in task called `name`, without importing the task itself."""
     options: type = importlib.import_module(f"{__name__}.{name}.options").EvaluationOptions
+    return options
+
+
+def prediction_options(name: str) -> type:
+    """Return the prediction options of the built-in task called `name`, without importing the task itself."""
+    module = importlib.import_module(f"{__name__}.{name}.options")
+    options: type = getattr(module, "PredictionOptions", PredictionOptions)
     return options
 
 

@@ -29,7 +29,7 @@ from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.results.scores import S, Scores
 from longspan.tasks.baselines import Baseline, Fitted
 from longspan.tasks.counts import Counts
-from longspan.tasks.options import EvaluationOptions, GenerationOptions, TrainingOptions
+from longspan.tasks.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.recipe import D, O, Recipe, Run
 from longspan.training.base import LongspanTrainer
@@ -52,6 +52,8 @@ class Task(abc.ABC, Generic[S, D, O]):
     training_options: ClassVar[type[TrainingOptions]] = TrainingOptions
     #: The options of `longspan.evaluate` besides run, data and split.
     evaluation_options: ClassVar[type] = EvaluationOptions
+    #: The options of `longspan.predict` besides what is read.
+    prediction_options: ClassVar[type] = PredictionOptions
     #: What error messages tell users to set when a recipe names no data.
     data_hint: ClassVar[str] = "data.path=FILE (a csv, tsv, jsonl or parquet file), or data.train=FILE"
     #: The column of labels by whose classes splits are made, if there is one.
@@ -206,7 +208,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         """Yield a prediction for each row, in order, or why it is missing; memory must not grow with the rows.
 
         The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
-        was read before.
+        was read before. `run.prediction` has the task's `prediction_options`, if any were given.
         """
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:

@@ -140,6 +140,11 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True)
+class PredictionOptions:
+    """Keyword arguments of `longspan.predict`, and flags of the verb, that only one task has; by default none."""
+
+
+@dataclass(frozen=True)
 class GenerationOptions:
     """How a text is continued.
 

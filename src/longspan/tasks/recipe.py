@@ -98,6 +98,7 @@ class Run(Generic[D, O]):
         processor: What turns examples into its inputs.
         recipe: The resolved recipe it was trained with.
         checkpoint: The step after which the model was saved, if it is that of a checkpoint.
+        prediction: How predictions are made, the task's `prediction_options`; None for its defaults.
     """
 
     folder: Path
@@ -105,6 +106,7 @@ class Run(Generic[D, O]):
     processor: Processor
     recipe: Recipe[D, O]
     checkpoint: int | None = None
+    prediction: Any = None
 
     @property
     def task(self) -> "Task":

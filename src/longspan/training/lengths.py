@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longspan.data.batches.by_length import LengthBatches, padded_length, padding_fraction
+from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.streams import Stream, nothing, pad
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
@@ -86,13 +86,17 @@ class LengthTrainer(LongspanTrainer[S]):
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
         batches = [batch for rank in range(self.args.world_size) for batch in self._training_batches(rank) if batch]
-        return padding_fraction(batches, self.train_dataset["length"][:])
+        return padding_fraction(batches, self.lengths(self.train_dataset))
 
     def batch_positions(self, epoch: int) -> list[int]:
         """Return how many positions, padding included, each batch of an epoch has in this process, in order."""
         batches = self._training_batches(self.args.process_index)
         batches.set_epoch(epoch)
-        return [padded_length(int(batches.lengths[batch].max())) * len(batch) if batch else 0 for batch in batches]
+        return [batches.positions(batch) if batch else 0 for batch in batches]
+
+    def lengths(self, dataset: Dataset) -> np.ndarray:
+        """Return the lengths by which rows of a data set are batched, `(n,)`; in a subclass perhaps `(n, 2)`."""
+        return np.asarray(dataset["length"][:])
 
     def score(self, dataset: Dataset) -> S:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
@@ -156,7 +160,7 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def _training_batches(self, rank: int) -> LengthBatches:
         return LengthBatches(
-            self.train_dataset["length"],
+            self.lengths(self.train_dataset),
             self._train_batch_size,
             max_tokens=self.batch_tokens,
             shuffle=True,
@@ -170,11 +174,11 @@ class LengthTrainer(LongspanTrainer[S]):
         self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
 
 
-def scoring_batches(lengths: Sequence[int], batch_size: int, batch_tokens: int) -> list[list[int]]:
+def scoring_batches(lengths: Sequence[int] | np.ndarray, batch_size: int, batch_tokens: int) -> list[list[int]]:
     """Group documents of similar length into batches of row numbers, the longest first.
 
     Args:
-        lengths: (n,) lengths in tokens.
+        lengths: (n,) lengths in tokens, or (n, 2), see `LengthBatches`.
         batch_size: maximum number of rows per batch.
         batch_tokens: maximum number of tokens per batch, padding included (a longer document forms a batch of its own);
             0 for no limit.

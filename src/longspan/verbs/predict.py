@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -16,6 +16,7 @@ from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction
 from longspan.tasks.base import Run
+from longspan.tasks.options import make
 from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.runs import as_run
 
@@ -32,6 +33,7 @@ def predict(
     stdin: BinaryIO | None = None,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
+    **options: Any,
 ) -> Iterator[Prediction]:
     """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
 
@@ -50,6 +52,7 @@ def predict(
         stdin: Standard input as bytes, for "-".
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
+        options: The task's prediction options, such as `beams` of translation.
 
     Yields:
         For each row, in order, its prediction, or the `error` that says why it is missing. Of truncated documents it
@@ -58,7 +61,7 @@ def predict(
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
+    loaded = with_options(with_data_settings(as_run(run, checkpoint, allow_imports), overrides), options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
@@ -68,12 +71,21 @@ def predict(
     return _noting_truncation(loaded, loaded.task.predict(loaded, rows))
 
 
-def predict_given(run: Run, given: Any) -> Iterator[Prediction]:
+def with_options(run: Run, options: Mapping[str, Any]) -> Run:
+    """Return the run with these `prediction_options`. Raises UserError for others than the task has."""
+    if not options:
+        return run
+    made: Any = make(run.task.prediction_options, options, f"predicting with the task {run.task.name!r}")
+    return dataclasses.replace(run, prediction=made)
+
+
+def predict_given(run: Run, given: Any, **options: Any) -> Iterator[Prediction]:
     """Yield what a model says about data in memory: as `predict`, but texts are never paths.
 
     Raises:
         UserError: The data cannot be used.
     """
+    run = with_options(run, options)
     return _noting_truncation(run, run.task.predict(run, _in_memory(run, given, run.recipe.data)))
 
 

@@ -60,13 +60,14 @@ class TrainedRun(TrainingResult[S]):
         """What it was trained with."""
         return self.loaded.recipe
 
-    def predict(self, data: Any) -> Predictions | Iterator[Prediction]:
+    def predict(self, data: Any, **options: Any) -> Predictions | Iterator[Prediction]:
         """Return what the model says about each example.
 
         Args:
             data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, or a dict of columns.
                 Also an iterator of texts or dicts, of which a limited number is read ahead. Texts are never paths: for
                 files, see `longspan.predict`.
+            options: The task's prediction options, such as `beams` of translation.
 
         Returns:
             The predictions in order; an iterator of them where data are one. A row that cannot be read has an `error`.
@@ -74,7 +75,7 @@ class TrainedRun(TrainingResult[S]):
         Raises:
             UserError: The data cannot be used, or lack a column.
         """
-        found = predict.predict_given(self.loaded, data)
+        found = predict.predict_given(self.loaded, data, **options)
         return Predictions(found) if isinstance(data, Sized) else found
 
     def evaluate(self, data: Any = None, split: str | None = None, **options: Any) -> Evaluation[S]:

@@ -194,3 +194,33 @@ def test_padded_lengths_recur_and_add_at_most_an_eighth() -> None:
     assert len(set(lengths[256:512])) == 9
     assert (padded_length(80), padded_length(1000), padded_length(1024)) == (80, 1024, 1024)
     assert pad([{"input_ids": [1] * 300}], TOKENS)["attention_mask"].shape == (1, 320)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=200),
+    st.integers(1, 32),
+    st.integers(0, 2000),
+)
+def test_rows_with_two_lengths_share_the_limit(pairs: list[tuple[int, int]], size: int, most: int) -> None:
+    lengths = np.array(pairs)
+    made = LengthBatches(lengths, size, max_tokens=most, shuffle=True, seed=1)
+    batches = list(made)
+    assert sorted(row for batch in batches for row in batch) == list(range(len(pairs)))
+    assert len(batches) == len(made)
+    for batch in batches:
+        padded = sum(padded_length(int(one)) for one in lengths[batch].max(0)) * len(batch)
+        assert made.positions(batch) == padded
+        assert len(batch) <= size
+        assert len(batch) == 1 or not most or padded <= most
+    made.set_epoch(1)
+    assert sorted(map(len, made)) == sorted(map(len, batches))
+
+
+def test_rows_with_two_lengths_have_little_padding() -> None:
+    """Less than by the first length alone, whose batches mix all second lengths that go with it."""
+    drawn = np.random.default_rng(0)
+    first = drawn.integers(5, 40, 4000)
+    lengths = np.stack([first, np.maximum(1, (first * drawn.lognormal(0, 0.25, 4000)).astype(int))], 1)
+    both = padding_fraction(LengthBatches(lengths, 1000, max_tokens=4096, shuffle=True), lengths)
+    alone = padding_fraction(LengthBatches(lengths[:, 0], 1000, max_tokens=2048, shuffle=True), lengths)
+    assert both < 0.2 < 0.25 < alone

@@ -31,8 +31,11 @@ class LengthBatches(Sampler[list[int]]):
     documents of similar length. All take the same number of steps, and each row is read by one process. When fewer rows
     than processes are left, some processes get an empty batch.
 
+    Rows with two lengths, such as those of a text and its translation, are sorted by the padded first one, and among
+    equals by the second, so that both are similar in a batch. Both count for `max_tokens`.
+
     Args:
-        lengths: `(n,)` lengths in tokens.
+        lengths: `(n,)` lengths in tokens, or `(n, 2)`.
         batch_size: Maximum number of rows per batch and process.
         max_tokens: Maximum number of rows times the padded length, per batch and process; 0 sets no limit. A longer
             document forms a batch of its own.
@@ -73,7 +76,7 @@ class LengthBatches(Sampler[list[int]]):
         self.rank = rank
         self.world = world
         self.epoch = 0
-        self._order = np.argsort(-self.lengths, kind="stable")
+        self._order = np.argsort(-self.lengths, kind="stable") if self.lengths.ndim == 1 else _in_two(self.lengths)
         self._buckets = self._cut()
 
     def set_epoch(self, epoch: int) -> None:
@@ -93,19 +96,24 @@ class LengthBatches(Sampler[list[int]]):
         order = random.permutation(len(batches)) if self.shuffle else range(len(batches))
         return (batches[number][self.rank :: self.world] for number in order)
 
+    def positions(self, batch: Sequence[int]) -> int:
+        """Return how many positions a batch of rows has, padding included."""
+        return padded_positions(self.lengths[np.asarray(batch, dtype=np.int64)])
+
     def _cut(self) -> list[tuple[list[int], int]]:
         """Return, for each bucket, where its batches start in the sorted order and where the last one ends."""
-        buckets, start, lengths = [], 0, self.lengths[self._order]
+        lengths = self.lengths[self._order].reshape(-1, *self.lengths.shape[1:] or (1,))
+        first = lengths[:, 0] if self.lengths.ndim == 1 else _padded(lengths[:, 0])
+        buckets, start = [], 0
         while start < len(lengths):
-            longest = max(1, int(lengths[start]))
-            rows = self.batch_size
-            if self.max_tokens:
-                rows = min(rows, max(1, self.max_tokens // padded_length(longest)))
-            rows *= self.world
             # At least two batches, so that there is something to shuffle; none that begins far below the longest,
             # which would waste memory and time; and full ones, so that only the very last can be small.
-            comparable = int(np.searchsorted(-lengths, -0.9 * longest)) - start
+            comparable = int(np.searchsorted(-first, -0.9 * max(1, first[start]))) - start
+            rows = self._rows(lengths[start : start + 1])
             count = max(1, min(max(2, len(lengths) // BUCKETS // rows), comparable // rows))
+            if lengths.shape[1] > 1:
+                # The second length may grow within a bucket. Fewer rows have no longer ones.
+                rows = self._rows(lengths[start : start + count * rows])
             end = min(len(lengths), start + count * rows)
             starts = list(range(start, end, rows))
             if self.drop_last and end - starts[-1] < rows:
@@ -115,18 +123,51 @@ class LengthBatches(Sampler[list[int]]):
             start = max(end, start + count * rows)
         return buckets
 
+    def _rows(self, lengths: np.ndarray) -> int:
+        """Return how many rows a batch of all processes has, if none is longer than the longest of these."""
+        rows = self.batch_size
+        if self.max_tokens:
+            rows = min(rows, max(1, self.max_tokens // max(1, padded_positions(lengths, 1))))
+        return rows * self.world
+
+
+def _in_two(lengths: np.ndarray) -> np.ndarray:
+    """Return the order of rows with two lengths: by the padded first one, longest first, then by the second.
+
+    The second one rises and falls in turns, so that neighbours are similar where the first one changes.
+    """
+    first = _padded(lengths[:, 0])
+    turn = np.unique(first, return_inverse=True)[1] % 2
+    order: np.ndarray = np.lexsort((np.where(turn == 0, -lengths[:, 1], lengths[:, 1]), -first))
+    return order
+
+
+def _padded(lengths: np.ndarray) -> np.ndarray:
+    return np.array([padded_length(int(one)) for one in lengths], dtype=np.int64)
+
+
+def padded_positions(lengths: np.ndarray, rows: int | None = None) -> int:
+    """Return how many positions a batch has, padding included.
+
+    Args:
+        lengths: `(n,)` or `(n, k)` lengths of its rows.
+        rows: How many rows it has, if not n.
+    """
+    longest = lengths.reshape(len(lengths), -1).max(0)
+    return (len(lengths) if rows is None else rows) * sum(padded_length(int(one)) for one in longest)
+
 
 def padding_fraction(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray) -> float:
     """Return the share of padding, from 0 to 1, when `pad` pads each batch of rows.
 
     Args:
         batches: The row numbers of each batch.
-        lengths: `(n,)` lengths in tokens.
+        lengths: `(n,)` lengths in tokens, or `(n, k)`.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     real = padded = 0
     for batch in batches:
         rows = sizes[np.asarray(batch, dtype=np.int64)]
         real += int(rows.sum())
-        padded += padded_length(int(rows.max())) * len(rows)
+        padded += padded_positions(rows)
     return 1 - real / padded if padded else 0.0

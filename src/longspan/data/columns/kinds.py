@@ -125,9 +125,11 @@ class Text(Column):
     Attributes:
         lines: Whether `load` takes the rows of a table for the lines of one document; only for a column by itself.
         together: Whether rows with the same text stay together where `load` splits them.
+        each_line: Whether each line of a text file is one; with other such columns, files with a line for each.
     """
 
     lines: bool = field(default=False, kw_only=True)
+    each_line: bool = field(default=False, kw_only=True)
     together: bool = field(default=False, kw_only=True)
     kind = "text"
 

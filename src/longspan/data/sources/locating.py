@@ -37,7 +37,8 @@ from longspan.data.sources.formats.folders import (
 )
 from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
 from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
-from longspan.data.sources.formats.rows import is_document
+from longspan.data.sources.formats.parallel import parallel_files, read_parallel
+from longspan.data.sources.formats.rows import is_document, is_lines
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import read_table
 from longspan.errors import UserError
@@ -99,8 +100,10 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
         hub = find_hub(config.path.removeprefix("hub:"), schema)
         return {split: _joined(source, schema) if schema.joined else source for split, source in hub.items()}
     path = expand(config.path)
-    if not stat.S_ISDIR(examine(path, "data.path").st_mode):
+    if parallel_files(path, schema, "data.path") or not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
+    if schema.lines:
+        return _find_parallel(path, schema)
     if schema.of(Words):
         columns = list_columns([Path(entry.path) for entry in visible(path) if not is_folder(entry)], SPLIT_NAMES)
         return {split: _find_file(file, "data.path", schema) for split, file in columns.items()}
@@ -120,7 +123,32 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     return {"train": _classes(path, schema)}
 
 
+def _find_parallel(folder: Path, schema: Schema) -> dict[str, Source]:
+    """Return the parallel files of each split in a folder, such as train.en and train.de."""
+    found = {
+        split: _parallel(files, schema)
+        for name, split in SPLIT_NAMES.items()
+        if (files := parallel_files(folder / name, schema, "data.path"))
+    }
+    if not found:
+        wanted = " and ".join(f"train.{name}" for name in schema.lines)
+        raise UserError(
+            f"expected parallel files such as {wanted} in the folder {str(folder)!r}, got none; name files with "
+            "data.train, data.validation and data.test, or set "
+            f"{' and '.join(f'data.{column.setting}' for column in schema.columns)} to the ends of their names."
+        )
+    return found
+
+
+def _parallel(files: Sequence[Path], schema: Schema) -> Source:
+    facts = [list(document_file(file.resolve(), printable(file.name))) for file in files]
+    name = " and ".join(printable(file.name) for file in files)
+    return Source(name, [facts, schema.facts], partial(read_parallel, files, schema))
+
+
 def _find_file(path: Path, setting: str, schema: Schema) -> Source:
+    if files := parallel_files(path, schema, setting):
+        return _parallel(files, schema)
     facts = examine(path, setting)
     if stat.S_ISDIR(facts.st_mode):
         if objects := list_objects(path, schema):
@@ -134,6 +162,8 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
     if is_object(path, schema):
         return _objects(path, [Listed(str(path.resolve()), printable(path.name))], schema)
+    if is_lines(path, schema):
+        return _parallel([path], schema)
     if is_document(path, schema):
         file = document_file(path.resolve(), printable(path.name))
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
@@ -254,6 +284,9 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
 
 
 def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Source:
+    if any("." in column and column not in dataset.column_names for column in schema.sources):
+        # Such as translation.en of {"translation": {"en": ..., "de": ...}}.
+        dataset = dataset.flatten()
     schema.check_present(name, dataset.column_names)
     used = [column for column in schema.sources if column in dataset.column_names]
     kinds = {column: dataset.features[column] for column in used}

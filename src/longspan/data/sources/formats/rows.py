@@ -13,8 +13,10 @@ from longspan.data.sources.files.opening import encoding_of, examine, expand, pa
 from longspan.data.sources.formats.conll import looks_like_columns
 from longspan.data.sources.formats.folders import document_file, list_classes, list_files, list_texts, read_files
 from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
+from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.schema import Row, Schema, schema_of
-from longspan.data.sources.formats.tables import FORMATS, json_object, read_table
+from longspan.data.sources.formats.tables import FORMATS, NESTED, PLAIN, json_object, read_table
+from longspan.data.sources.formats.tmx import SUFFIX as TMX
 from longspan.machine.printing import printable
 
 __all__ = ["Row", "read_rows"]
@@ -51,6 +53,8 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
     if str(path) == "-" and stdin is not None:
         return _read_lines(stdin, schema)
     path = expand(path)
+    if files := parallel_files(path, schema):
+        return read_parallel(files, schema)
     if stat.S_ISDIR(examine(path).st_mode):
         if objects := list_objects(path, schema):
             return read_objects([document_file(*file) for file in objects], schema)
@@ -68,6 +72,8 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
         encoding = encoding_of(path, schema.encoding)
         if not looks_like_columns(path, encoding):
             return _read_raw(path, schema, words[0])
+    if is_lines(path, schema):
+        return read_parallel([path], schema)
     if is_document(path, schema):
         return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)
@@ -84,10 +90,18 @@ def _read_raw(path: Path, schema: Schema, column: Column) -> Iterator[Row]:
     yield schema.row({schema.names[column.name]: text}, where, path.parent)._replace(encoding=encoding)
 
 
+def is_lines(path: Path, schema: Schema) -> bool:
+    """Return whether each line of a file is a row: its suffix is not that of a table, and one text of it is read."""
+    if len(schema.lines) != 1 or len(schema.columns) != 1:
+        return False
+    kind = packed_suffix(path)
+    return kind not in (*FORMATS, TMX, NESTED) and not (kind == PLAIN and schema.delimiter != "auto")
+
+
 def is_document(path: Path, schema: Schema) -> bool:
     """Return whether a file is one document: its suffix is not that of a table, and only its text is required."""
     needed = [column for column in schema.columns if column.required]
-    return len(needed) == 1 and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
+    return len(needed) == 1 and not schema.lines and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
 
 
 def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:

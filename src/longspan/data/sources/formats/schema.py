@@ -85,6 +85,11 @@ class Schema:
         """Whether the rows of a table are the lines of one document."""
         return any(isinstance(column, Text) and column.lines for column in self.columns)
 
+    @property
+    def lines(self) -> list[str]:
+        """The names in the source of the columns of which each line of a text file is one (`Text.each_line`)."""
+        return [self.names[column.name] for column in self.columns if isinstance(column, Text) and column.each_line]
+
     def of(self, kind: type[Column]) -> list[Column]:
         """Return the columns of one kind."""
         return [column for column in self.columns if isinstance(column, kind)]

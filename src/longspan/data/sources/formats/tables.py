@@ -18,6 +18,8 @@ from longspan.data.sources.formats.conll import RAGGED, read_conll
 from longspan.data.sources.formats.delimited import FIELDS, first_row, read_separated
 from longspan.data.sources.formats.nested_json import read_nested
 from longspan.data.sources.formats.schema import Row, Schema
+from longspan.data.sources.formats.tmx import SUFFIX as TMX
+from longspan.data.sources.formats.tmx import read_tmx
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -36,7 +38,7 @@ MALFORMED = {
 
 
 def read_table(path: Path, schema: Schema) -> Iterator[Row]:
-    """Read a csv, tsv, jsonl (ndjson) or parquet file row by row, in constant memory, or a whole json file.
+    """Read a csv, tsv, jsonl (ndjson), parquet or tmx file row by row, in constant memory, or a whole json file.
 
     If the schema has words, a file with any other suffix is read by `longspan.data.sources.formats.conll.read_conll`.
     So is a .txt file by `longspan.data.sources.formats.delimited.read_separated`, if the schema says what separates its
@@ -53,11 +55,18 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     kind, name = packed_suffix(path), printable(path.name)
     if kind == NESTED:
         return _not_empty(path, _read_text(path, schema, read_nested))
+    if kind == TMX and schema.lines:
+        return _not_empty(path, read_tmx(path, schema))
     if kind not in FORMATS and schema.of(Words):
         return _not_empty(path, _read_text(path, schema, read_conll))
     if kind == PLAIN and schema.delimiter != "auto":
         return _not_empty(path, _read_text(path, schema, read_separated))
     if kind not in FORMATS or (kind == ".parquet" and path.suffix.lower() != kind):
+        if len(schema.lines) > 1:
+            raise UserError(
+                f"expected a csv, tsv, jsonl, parquet or tmx file, or parallel files, got {name!r} alone; name one "
+                f"file for each of {', '.join(schema.lines)}, separated by commas."
+            )
         raise UserError(
             f"expected a file with suffix {', '.join(FORMATS)} (or .csv.gz and the like), got {name!r}; "
             "rename or convert it."

@@ -1,0 +1,1 @@
+"""Translation: a target text for each source text."""

@@ -1,0 +1,79 @@
+"""Options of translation."""
+
+from dataclasses import dataclass
+
+from longspan.data.config import DataConfig
+from longspan.errors import UserError
+from longspan.tasks.options import LengthTrainingOptions, check_at_least, option
+
+__all__ = ["EvaluationOptions", "PredictionOptions", "TrainingOptions", "TranslationData"]
+
+
+@dataclass(frozen=True)
+class TranslationData(DataConfig):
+    """Pairs of texts: a source and its translation, the target.
+
+    Besides tables, `path`, `train`, `validation` and `test` may name parallel text files, one text per line: both as
+    "corpus.en,corpus.de", or their common beginning "corpus", with `source_column` "en" and `target_column` "de". With
+    these columns, a folder may have train.en and train.de, val.en and val.de, and test.en and test.de. In .tmx files,
+    columns are languages.
+
+    Attributes:
+        source_column: The column with the sources; of parallel files, the end of their names; of .tmx files, a
+            language.
+        target_column: The same for the targets.
+        text_column: Instead of `source_column`, as `longspan predict --text-column` sets it.
+        max_length: Maximum number of tokens of a source and of a target, end tokens included; 0 for no limit. Training
+            leaves out longer pairs and counts them. Otherwise sources are cut.
+    """
+
+    source_column: str = "source"
+    target_column: str = "target"
+    text_column: str = ""
+    vocab_size: int = 8000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep != "first":
+            raise UserError(f"data.keep must be 'first' for translation, got {self.keep!r}; leave it out.")
+
+
+@dataclass(frozen=True)
+class TrainingOptions(LengthTrainingOptions):
+    """How translation is trained; `batch_tokens` counts sources and targets, padding included."""
+
+    beams: int = option(4, "beams of the final scores and, unless they are given, of evaluations and predictions")
+    translated_examples: int = option(
+        200, "validation examples translated greedily for BLEU and chrF during training; final scores are of all"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, beams=1, translated_examples=1)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How the translations that are scored are made."""
+
+    beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given")
+    length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
+    max_new_tokens: int | None = option(
+        None, "maximum number of tokens of a translation; twice those of the source and 20 more unless given"
+    )
+
+    def __post_init__(self) -> None:
+        check_at_least(self, beams=1, max_new_tokens=1)
+
+
+@dataclass(frozen=True)
+class PredictionOptions(EvaluationOptions):
+    """How translations are made."""
+
+    best: int = option(1, "translations of each source, from the best; at most as many as there are beams")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, best=1)
+        if self.beams is not None and self.best > self.beams:
+            raise UserError(f"best must be at most beams={self.beams}, got {self.best}; raise beams.")

@@ -1,0 +1,137 @@
+"""Results of translation: tables, samples and the model card."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from longspan.models.publishing import NAME
+from longspan.report import count, scores_table, table
+from longspan.report.card import CardParts
+from longspan.results import Evaluation, TrainingResult
+from longspan.tasks.recipe import Recipe
+from longspan.tasks.translation.scores import TranslationScores, translation_scores
+
+_BINS = 5
+_SAMPLES = 8
+
+
+def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
+    """Return the table of splits: pairs, and the tokens of sources and targets."""
+    sides = ("source", "target")
+    headers = ["split", "pairs", *(f"{side} tokens" for side in sides), *(f"median {side}" for side in sides)]
+    headers += [*(f"longest {side}" for side in sides), "cut sources"]
+    rows = [
+        [
+            name,
+            count(row["pairs"]),
+            *(count(value) for key in ("tokens", "median_length", "longest") for value in row[key]),
+            count(row["cut_sources"]),
+        ]
+        for name, row in data.items()
+        if isinstance(row, Mapping) and "pairs" in row
+    ]
+    return table(headers, rows, style)
+
+
+def by_length(texts: Sequence[str], references: Sequence[str], lengths: Sequence[int]) -> list[dict[str, float]]:
+    """Return BLEU and chrF of about equally many examples each, by the length of the source in tokens."""
+    order = np.argsort(lengths, kind="stable")
+    found = []
+    for rows in np.array_split(order, min(_BINS, len(order))):
+        scores = translation_scores([texts[row] for row in rows], [references[row] for row in rows], intervals=False)
+        found.append(
+            {
+                "from": int(lengths[rows[0]]),
+                "to": int(lengths[rows[-1]]),
+                "examples": len(rows),
+                "bleu": scores.bleu,
+                "chrf": scores.chrf,
+            }
+        )
+    return found
+
+
+def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
+    """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
+    order = np.argsort(losses[:, 0] / losses[:, 1], kind="stable")
+    chosen = order[np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)].tolist()
+    return [
+        {
+            "where": examples[row]["where"],
+            "source": examples[row]["source"],
+            "reference": examples[row]["target"],
+            "translation": texts[row],
+            "loss": float(losses[row, 0] / losses[row, 1]),
+        }
+        for row in chosen
+    ]
+
+
+def evaluation_report(evaluation: Evaluation[TranslationScores]) -> str:
+    """Return what `longspan evaluate` prints."""
+    scores, details, split = evaluation.scores, evaluation.details, evaluation.split
+    kind = type(scores).shown()
+    told = [
+        f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}, {scores.signatures[name]}"
+        for name, (low, high) in scores.intervals.items()
+    ]
+    beams = "greedy search" if details["beams"] == 1 else f"{details['beams']} beams"
+    told.append(f"Length ratio {scores.length_ratio:.3f}, with {beams}.")
+    if details["cut_translations"]:
+        told.append(
+            f"{count(details['cut_translations'])} of {count(scores.examples)} translations never ended, and were cut."
+        )
+    lengths = (
+        [f"{row['from']} to {row['to']}", count(row["examples"]), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"]
+        for row in details["by_length"]
+    )
+    shown = (
+        f"{row['where']} ({row['loss']:.2f} nats per token)\n  source:      {row['source']}\n"
+        f"  reference:   {row['reference']}\n  translation: {row['translation']}"
+        for row in details["samples"]
+    )
+    parts = [
+        data_table({split: details["data_table"]}),
+        scores_table({split: scores}),
+        "\n".join(told),
+        table(["source tokens", "examples", "BLEU", "chrF"], lengths),
+        "From the likeliest reference to the least likely one:\n\n" + "\n".join(shown),
+        f"written to {evaluation.folder} (translations.txt has all translations)",
+    ]
+    return "\n\n".join(parts)
+
+
+def card_parts(recipe: Recipe, result: TrainingResult[TranslationScores]) -> CardParts:
+    """Return what the model card says about a model that translates."""
+    scores = list(result.scores.values())[-1]
+    return CardParts(
+        description=f"A translation model trained with the recipe `{recipe.name}`.",
+        made=f". It translates from `{recipe.data.source_column}` to `{recipe.data.target_column}`.",
+        results="Scores are of whole texts, cased, by sacreBLEU: "
+        + ", ".join(f"`{signature}`" for signature in scores.signatures.values())
+        + f". Translations were made with {recipe.options.beams} beams.",
+        use=_USE.format(name=NAME, beams=recipe.options.beams),
+        limitations="The scores apply to text like its training data. Translations may be wrong, or leave out what the "
+        "source says, however fluent they are. It shares the biases of its training data.",
+        pipeline_tag="translation",
+        tags=("translation",),
+        metrics=("bleu", "chrf"),
+    )
+
+
+_USE = """\
+```python
+import longspan.models  # makes the architecture known to transformers
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+{name}
+model = AutoModelForSeq2SeqLM.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+read = tokenizer(["A text."], return_tensors="pt")
+ids = model.generate(**read, num_beams={beams}, max_new_tokens=200)
+print(tokenizer.batch_decode(ids, skip_special_tokens=True))
+```
+
+`longspan predict FOLDER FILE` translates whole files, line by line."""

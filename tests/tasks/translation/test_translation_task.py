@@ -1,0 +1,226 @@
+"""Translation of a made-up language: training, searches, predictions in order, and what is wrong with data."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from phrases import phrases, write_phrases
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from longspan import UserError, compare, evaluate, predict, recipes, train
+from longspan.cli import main
+from longspan.data.text.processor import tokenizer_of
+from longspan.results import TrainingResult
+from longspan.tasks.translation import translating
+from longspan.tasks.translation.scores import TranslationScores
+from longspan.testing import check_task
+from longspan.verbs.runs import load_run
+from longspan.verbs.trained import load
+
+TINY = ["data.vocab_size=320", "model.dim=32", "model.heads=2", "model.feed_forward_dim=64", "model.depth=1"]
+QUICK = ["training.warmup_steps=10", "training.min_steps=0", "training.num_train_epochs=1"]
+
+
+def recipe(data: Any, *more: str) -> Any:
+    return recipes.load("translation", [f"data.path={data}", *TINY, *QUICK, *more])
+
+
+def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
+    data = write_phrases(tmp_path / "phrases.jsonl", 60)
+    check_task("translation", data, [*TINY, "training.learning_rate=0.01", "training.beams=2"])
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """A run that has learned to translate."""
+    folder = tmp_path_factory.mktemp("learned")
+    data = write_phrases(folder / "phrases.jsonl", 500)
+    more = ["training.max_steps=420", "training.learning_rate=0.01", "model.dropout=0.0", "model.dim=48"]
+    more += ["model.short_convolution=3", "training.batch_tokens=512", "training.warmup_steps=40", "training.beams=2"]
+    more += [f"training.{name}_steps=210" for name in ("eval", "save")]
+    more += [f"training.{name}_strategy=steps" for name in ("eval", "save")]
+    return train(recipe(data, *more), run=folder / "run", progress=False)
+
+
+def test_it_learns_words_and_their_order(learned: TrainingResult) -> None:
+    scores = learned.scores["validation"]
+    assert isinstance(scores, TranslationScores)
+    assert scores.bleu > 90
+    assert scores.examples == 50
+    low, high = scores.intervals["bleu"]
+    assert low <= scores.bleu <= high
+    source, target = phrases(1, seed=5)[0]
+    (found,) = predict(learned.folder, [source])
+    assert found.to_dict()["translation"] == target
+    assert found.to_dict().keys() == {"where", "translation", "score"}
+
+
+def test_a_file_is_translated_line_by_line(
+    learned: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = phrases(5, seed=3)
+    path = tmp_path / "test.en"
+    path.write_text("".join(f"{source}\n" for source, _ in pairs), encoding="utf-8")
+    assert main(["predict", learned.folder, str(path), "--format", "text"]) == 0
+    assert capsys.readouterr().out.splitlines() == [target for _, target in pairs]
+    # A line without text keeps its place.
+    path.write_text(f"\n{pairs[0][0]}\n", encoding="utf-8")
+    assert main(["predict", learned.folder, str(path), "--format", "text", "--beams", "3"]) == 2
+    assert capsys.readouterr().out.splitlines() == ["", pairs[0][1]]
+    found = list(predict(learned.folder, path))
+    assert [one.error for one in found] == ["no source", None]
+    assert [one.where for one in found] == ["test.en, line 1", "test.en, line 2"]
+
+
+def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
+    """Scores are the mean log probabilities that the model gives to the tokens, end included."""
+    run = load(learned.folder)
+    source = phrases(1, seed=5)[0][0]
+    (found,) = (one.to_dict() for one in run.predict([source], beams=4, best=3))
+    alternatives = found["alternatives"]
+    assert len({one["translation"] for one in alternatives}) == 3
+    assert (found["translation"], found["score"]) == (alternatives[0]["translation"], alternatives[0]["score"])
+    assert [one["score"] for one in alternatives] == sorted((one["score"] for one in alternatives), reverse=True)
+    tokenizer = tokenizer_of(run.processor)
+    for one in alternatives:
+        read = tokenizer(source, return_tensors="pt", return_token_type_ids=False)
+        labels = tokenizer(one["translation"], return_tensors="pt")["input_ids"]
+        loss = run.model(**read, labels=labels).loss.item()
+        # Scores have six digits after the point, and float32 sums differ by more.
+        assert one["score"] == pytest.approx(-loss, abs=1e-4)
+    with pytest.raises(UserError, match="best must be at most beams=2, got 3"):
+        run.predict([source], beams=2, best=3)
+    with pytest.raises(UserError, match=r"has no option 'beam'; did you mean 'beams'\?"):
+        run.predict([source], beam=2)
+    with pytest.raises(UserError, match="beams must be at least 1, got 0"):
+        run.predict([source], beams=0)
+
+
+def test_transformers_translates_alike(learned: TrainingResult) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(learned.folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(learned.folder)
+    texts = [source for source, _ in phrases(3, seed=3)]
+    read = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    ids = model.generate(**read, num_beams=2, max_new_tokens=30)
+    ours = [one.to_dict()["translation"] for one in load(learned.folder).predict(texts)]
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ours
+
+
+def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult) -> None:
+    run = load(learned.folder)
+    source = phrases(1, seed=5)[0][0]
+    (whole,) = (one.to_dict() for one in run.predict([source]))
+    (cut,) = (one.to_dict() for one in run.predict([source], max_new_tokens=2))
+    assert cut["cut"] is True
+    assert whole["translation"].startswith(cut["translation"])
+    assert "cut" not in whole
+    with torch.no_grad():
+        # Without an end, it goes on to the length that the page states.
+        run.model.lm_head.bias[run.model.generation_config.eos_token_id] -= 100
+    for beams in (1, 3):
+        (endless,) = run.predict([source], beams=beams)
+        assert endless.to_dict()["cut"] is True
+        tokens = tokenizer_of(run.processor)(endless.to_dict()["translation"])["input_ids"]
+        read = tokenizer_of(run.processor)(source)["input_ids"]
+        # Text that is put together and taken apart may have fewer tokens, and never more.
+        assert len(tokens) - 1 <= translating.RATIO * len(read) + translating.MORE
+
+
+def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult) -> None:
+    read = 0
+
+    def sources() -> Iterator[str]:
+        nonlocal read
+        for source, _ in phrases(100) * 12:
+            read += 1
+            yield source
+
+    found = load(learned.folder).predict(sources(), beams=1)
+    next(iter(found))
+    assert read < 600
+
+
+def test_evaluation_scores_and_shows_translations(learned: TrainingResult, tmp_path: Path) -> None:
+    data = write_phrases(tmp_path / "other.jsonl", 20, seed=9)
+    found = evaluate(learned.folder, data, beams=1)
+    assert found.details["beams"] == 1
+    assert found.scores.numbers()["bleu"] > 80
+    lines = Path(found.folder, "translations.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 20
+    assert Path(found.folder, "bleu_by_length.png").is_file()
+    assert sum(row["examples"] for row in found.details["by_length"]) == 20
+    report = load_run(Path(learned.folder)).task.evaluation_report(found)
+    assert "95 % interval" in report
+    assert "tok:13a" in report
+    assert found.details["samples"][0]["translation"] in report
+
+
+def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_phrases(tmp_path / "phrases.jsonl", 60)
+    long = {"source": " ".join(["dog"] * 60), "target": "Hund"}
+    for name, rows in (("long", [long] * 2), ("test", [long])):
+        lines = data.read_text().splitlines()[: 58 if name == "long" else 3] + [json.dumps(row) for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    more = ["data.max_length=40", f"data.train={tmp_path}/long.jsonl", f"data.validation={data}"]
+    made = recipe("", *more, f"data.test={tmp_path}/test.jsonl")
+    result = train(made, run=tmp_path / "run", progress=False)
+    assert result.data["skipped"] == {"longer than data.max_length": 2}
+    assert "left out 2 training pairs longer than 40 tokens (data.max_length)" in capsys.readouterr().err
+    assert result.data["train"]["pairs"] == 58
+    assert result.data["test"]["cut_sources"] == 1
+    (found,) = predict(tmp_path / "run", [long["source"]])
+    assert (found.tokens_read, found.tokens_total) == (40, 61)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["data.target_column=deutsch"], "expected a column 'deutsch' in phrases.jsonl, got 'source', 'target'"),
+        (["data.tokens=words"], "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),
+        (["data.keep=last"], "data.keep must be 'first' for translation, got 'last'"),
+        (["model.shared_vocabulary=false"], "unknown key"),
+        (["model.position=learned", "model.max_positions=4"], "at most 4 tokens for learned positions, got"),
+        (["training.beams=0"], "beams must be at least 1, got 0"),
+        (["data.max_length=2"], "training pairs of at most data.max_length=2 tokens, got only longer ones"),
+        (['model.decoder_mixers=["longformer"]'], "longformer"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(settings: list[str], problem: str, tmp_path: Path) -> None:
+    data = write_phrases(tmp_path / "phrases.jsonl", 30)
+    with pytest.raises(UserError, match=problem) as caught:
+        train(recipe(data, *settings), run=tmp_path / "run", progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_target_may_be_too_long_where_its_source_is_not(tmp_path: Path) -> None:
+    data = tmp_path / "phrases.jsonl"
+    rows = [{"source": f"{number}", "target": " ".join(["x"] * 30 + [str(number)])} for number in range(30)]
+    data.write_text("\n".join(json.dumps(row) for row in rows))
+    settings = ["model.position=learned", "model.max_positions=16", "data.vocab_size=262"]
+    with pytest.raises(UserError, match=r"at most 16 tokens for learned positions, got \d+ in a target; set model"):
+        train(recipe(data, *settings), run=tmp_path / "run", progress=False)
+
+
+def test_data_in_memory_are_pairs(tmp_path: Path) -> None:
+    pairs = phrases(40)
+    made = recipes.load("translation", [*TINY, *QUICK]).reading(pairs)
+    assert train(made, run=tmp_path / "run", progress=False).data["train"]["pairs"] == 36
+    lists = ([source for source, _ in pairs], [target for _, target in pairs])
+    assert load(tmp_path / "run").evaluate(lists, beams=1).scores.examples == 40
+
+
+@pytest.mark.usefixtures("compared_here")
+def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
+    data = write_phrases(tmp_path / "phrases.jsonl", 60)
+    given = [f"data.path={data}", *TINY, *QUICK, "training.beams=1"]
+    made = compare("translation", ["softmax"], 1, given, tmp_path / "compare", baselines=["copy", "dictionary"])
+    copied, worded = made.baselines
+    assert copied.error is worded.error is None
+    assert copied.scores["validation"].numbers().keys() == {"bleu", "chrf"}
+    assert worded.scores["validation"].numbers()["chrf"] > copied.scores["validation"].numbers()["chrf"] > 0
+    assert worded.chosen["steps"] in (1, 3, 5, 10)
+    table = (tmp_path / "compare" / "comparison.md").read_text()
+    assert "dictionary (baseline)" in table

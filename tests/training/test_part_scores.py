@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from transformers.utils import logging
 
 from longspan import recipes, train
 
@@ -44,3 +45,14 @@ def test_a_run_resumed_after_the_checkpoint_that_it_keeps_tells_of_its_parts(
     resumed = train(made, run=tmp_path / "run", resume=True, progress=False)
     for name in ("parts", "test_parts"):
         assert resumed.details[name] == whole.details[name], name
+
+
+def test_tied_weights_are_not_said_to_be_missing(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are saved once; transformers' Trainer misses the other name when it loads the best checkpoint."""
+    made = recipes.load("model-text", [f"data.path={text}", *SETTINGS, "model.wide=false"])
+    logging.enable_propagation()
+    try:
+        train(made, run=tmp_path / "run", progress=False)
+    finally:
+        logging.disable_propagation()
+    assert "missing keys" not in caplog.text

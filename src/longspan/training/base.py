@@ -226,6 +226,11 @@ class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
         with self.not_training():
             super()._load_best_model()
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # Tied weights are saved once.
+        missing = [name for name in load_result.missing_keys if name not in self.model.all_tied_weights_keys]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
         if self.finishing or self.control.should_training_stop:
             # A callback has decided so when training began; the Trainer asks only after its first step.
@@ -311,8 +316,7 @@ class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
                 if before == step:
                     # What subclasses know of this step is that of the mean.
                     self.scored[step] = self.score(self.eval_dataset)
-        steps = [checkpoints.step(checkpoint) for checkpoint in found]
-        self.averaged = averaging.Averaged(steps, metric, value, best, better)
+        self.averaged = averaging.Averaged([*map(checkpoints.step, found)], metric, value, best, better)
 
     def kept_step(self) -> int:
         """Return the step after which the model was saved that training kept; the last one for a mean of several."""

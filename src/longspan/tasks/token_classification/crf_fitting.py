@@ -63,8 +63,7 @@ def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float, dr
         dropout: The probability that a word lacks a feature in a pass. All count after fitting, with the same weights.
     """
     labels = len(allowed)
-    pairs = words.features.astype(np.int64) * labels + words.labels[:, None]
-    pairs, times = np.unique(pairs[words.features >= 0], return_counts=True)
+    pairs, times = _pairs(words, labels)
     owner, label = pairs // labels, (pairs % labels).astype(np.int16)
     first = np.searchsorted(owner, np.arange(size + 1)).astype(np.int64)
     having = np.bincount(owner, times, size).astype(np.float32)
@@ -92,6 +91,18 @@ def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float, dr
     table = np.zeros((size, labels), np.float32)
     table[owner, label] = weights
     return Weights(table, transitions.astype(np.float32))
+
+
+def _pairs(words: LabelledWords, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of a feature and a label that occur, in increasing order, and how often each does."""
+    # Column by column, which takes less memory.
+    every = [
+        np.unique((column.astype(np.int64) * labels + words.labels)[column >= 0], return_counts=True)
+        for column in words.features.T
+    ]
+    pairs, times = (np.concatenate(each) for each in zip(*every, strict=True))
+    pairs, place = np.unique(pairs, return_inverse=True)
+    return pairs, np.bincount(place, times, len(pairs))
 
 
 @compiled

@@ -25,7 +25,14 @@ from longspan.models.words import LETTERS
 from longspan.ops.crf import naive_paths
 
 NAMES = ["O", "B-A", "I-A"]
-SENTENCES = [["Straße", "in", "Berlin-Mitte", ",", "20.000"], ["Ωmega"], ["in", "北京", "a" * 300, "Ba"], ["Ba"]]
+SENTENCES = [
+    ["Straße", "in", "Berlin-Mitte", ",", "20.000"],
+    ["Ωmega"],
+    ["in", "北京", "a" * 300, "Ba"],
+    ["Ba"],
+    ["Ba", "Ba"],
+    ["न", "Ba", "Straße", "Ωmega", "Ba", "In", "in", *"aaaaaaa", "Ba"],
+]
 #: Tokens: 0 pads; those from 6 on continue words.
 PIECES = ["", "Ber", "in", "Ωm", "北", "Ba", "lin", "ega", "京"]
 
@@ -40,6 +47,7 @@ def hashed(sentences: list[list[str]], values: list[list[int]] | None = None) ->
 
 def shape_of(word: str) -> str:
     kinds = ("X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in word)
+    kinds = ("o" if kind not in "Xxd" and kind.isalpha() else kind for kind in kinds)
     return "".join(kind for kind, _ in itertools.groupby(kinds))
 
 
@@ -49,24 +57,49 @@ def written_out(words: list[str], place: int, values: list[int] | None = None) -
     def at(offset: int) -> str | None:
         return words[place + offset] if 0 <= place + offset < len(words) else None
 
-    def lower(word: str | None) -> str | None:
-        return None if word is None else word[:100].lower()
+    def lower(offset: int) -> str | None:
+        near = at(offset)
+        return None if near is None else near[:100].lower()
+
+    def ending(offset: int) -> str | None:
+        near = at(offset)
+        return None if near is None else near[-3:].lower()
+
+    def shape(offset: int) -> str | None:
+        near = at(offset)
+        return None if near is None else shape_of(near)
 
     own = words[place]
-    found: list[object] = ["bias", own[:100], lower(own), shape_of(own)]
+    found: list[object] = ["bias", own[:100], lower(0), shape(0)]
     found += [own[:size].lower() if len(own) >= size else None for size in range(1, 5)]
     found += [own[-size:].lower() if len(own) >= size else None for size in range(1, 5)]
-    for offset in (-2, -1, 1, 2):
-        near = at(offset)
-        found.append((lower(near),))
-        if abs(offset) == 1:
-            found += [None, None] if near is None else [near[-3:].lower(), shape_of(near)]
-    found += [(lower(at(-1)), lower(own)), (lower(own), lower(at(1)))]
+    found += [each(offset) for offset in (-1, 1) for each in (ending, shape)]
+    found += [(lower(offset),) for offset in (-3, -2, -1, 1, 2, 3)]
+    found += [(lower(a), lower(b)) for a, b in ((-1, 0), (0, 1), (-1, 1), (-2, -1), (1, 2))]
+    found += [(each(a), each(b)) for each in (ending, shape) for a, b in ((-1, 0), (0, 1))]
+    found += [(lower(-1), shape(0)), (shape(0), lower(1)), (shape(-1), shape(0), shape(1))]
+    found += of_run(words, place)
+    known = (lower(-place), lower(len(words) - 1 - place), len(words), (len(words), shape(0)), (len(words), place))
+    found += known if len(words) <= 12 else [None] * 5
     if values is not None:
         around = {o: values[place + o] if 0 <= place + o < len(words) else None for o in range(-2, 3)}
         for size in (1, 2, 3):
             found += [tuple(around[start + k] for k in range(size)) for start in range(-2, 4 - size)]
     return found
+
+
+def of_run(words: list[str], place: int) -> list[object]:
+    if not words[place][0].isupper():
+        return [None] * 6
+    first, last = place, place
+    while first and words[first - 1][0].isupper():
+        first -= 1
+    while last + 1 < len(words) and words[last + 1][0].isupper():
+        last += 1
+    before = words[first - 1].lower()[:100] if first else "beyond"
+    after = words[last + 1].lower()[:100] if last + 1 < len(words) else "beyond"
+    size = (min(last - first, 5), min(place - first, 3))
+    return [words[first].lower(), words[last].lower(), before, after, (before, after), size]
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -93,7 +126,7 @@ def test_other_words_of_a_batch_change_nothing() -> None:
 
 
 def test_a_word_without_characters_has_neighbours() -> None:
-    assert hashed([["", "Rome"], [""]])[0].shape == (2, 22)
+    assert hashed([["", "Rome"], [""]])[0].shape == (2, 45)
 
 
 def test_bytes_are_characters() -> None:

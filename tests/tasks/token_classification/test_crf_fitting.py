@@ -16,11 +16,12 @@ from longspan import evaluate, predict, recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.models.losses import IGNORED
 from longspan.models.wide.chain import FOLDS, WideChain
+from longspan.models.wide.word_features import NOTHING
 from longspan.ops.crf import naive_paths
 from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts
 from longspan.tasks.token_classification import combining, crf_fitting
 from longspan.tasks.token_classification.baselines import crf
-from longspan.tasks.token_classification.fitted_chain import chosen, cross_fitted
+from longspan.tasks.token_classification.fitted_chain import _renumbered, chosen, cross_fitted
 
 NAMES = ["O", "B-A", "I-A"]
 ALLOWED = np.array([[True, True, False], [True, True, True], [True, True, True]])
@@ -75,7 +76,7 @@ def test_a_step_follows_the_gradient() -> None:
     found = crf_fitting._descend(
         np.array([0]), once.starts, once.features, once.labels, np.arange(7) * 3,
         np.array([label for _, label in pairs], np.int16), np.ones(6, np.float32), decay,
-        after, squares, after_between, between_squares, ALLOWED,
+        after, squares, after_between, between_squares, ALLOWED, 0.0, 0,
     )  # fmt: skip
     assert found == pytest.approx(wanted.item(), rel=1e-5)
     for gradient, sums, moved in (
@@ -86,6 +87,37 @@ def test_a_step_follows_the_gradient() -> None:
         np.testing.assert_allclose(sums, 1 + gradient**2, rtol=1e-4)
         np.testing.assert_allclose(moved, -crf_fitting._RATE * gradient / np.sqrt(1 + gradient**2), atol=1e-4)
     assert not after_between[~ALLOWED].any()
+
+
+def test_a_step_without_some_features_is_that_of_the_others() -> None:
+    """Each word lacks about the given share of its features: those are as if they were not there."""
+    words, pairs = sentences(200, 6, 40), [(feature, label) for feature in range(40) for label in range(3)]
+
+    def step(features: np.ndarray, dropout: float) -> np.ndarray:
+        weights = np.zeros(120, np.float32)
+        order, first = np.array([0]), np.arange(41) * 3
+        crf_fitting._descend(
+            order, words.starts[:2], features, words.labels[:6], first, np.array([b for _, b in pairs], np.int16),
+            np.ones(40, np.float32), 0.0, weights, np.ones(120, np.float32), np.zeros((3, 3)), np.ones((3, 3)),
+            np.ones_like(ALLOWED), dropout, 3,
+        )  # fmt: skip
+        return weights.reshape(40, 3)
+
+    features = np.arange(36, dtype=np.int32).reshape(6, 6)
+    moved = step(features, 0.3)
+    left_out = np.isin(features, np.flatnonzero(moved.any(1)), invert=True)
+    assert 4 < left_out.sum() < 18
+    assert np.array_equal(step(np.where(left_out, -1, features).astype(np.int32), 0.0), moved)
+    assert not step(features, 1.0).any()
+
+
+def test_the_rarest_features_are_left_out() -> None:
+    hashes = np.array([[5, NOTHING, 9], [5, 7, 8], [6, 7, 1]])
+    keys, features = _renumbered(hashes, 3)
+    # Of the rare ones, that of the first column.
+    assert keys.tolist() == [5, 6, 7]
+    assert features.tolist() == [[0, -1, -1], [0, 2, -1], [1, 2, -1]]
+    assert _renumbered(hashes, 99)[0].tolist() == [1, 5, 6, 7, 8, 9]
 
 
 def test_a_fit_is_as_good_as_that_of_crfsuite() -> None:
@@ -158,7 +190,7 @@ def test_weights_without_a_fold_know_nothing_of_it(prepared: tuple[Any, Any]) ->
     folds = np.arange(len(hashed.sizes)) % FOLDS
     training = crf.HashedSentences(hashed.hashes, hashed.labels, hashed.sizes, folds)
     found = chosen(training, None, documents.names)
-    assert found.penalty == 1.0
+    assert (found.penalty, found.dropout) == (1.0, 0.3)
     held_out = cross_fitted(training, found, documents.names)
     assert np.all(np.diff(found.keys) > 0)
     for fold in range(FOLDS):

@@ -4,6 +4,10 @@ The score of labels y is Σ_t Σ_f W[f(t), y_t] + Σ_t A[y_t, y_{t+1}], the firs
 CRFsuite, a feature has weights for the labels that it occurs with. They minimise the negative log-likelihood of the
 sentences plus λ (|W|² + |A|²), by AdaGrad (Duchi et al. 2011, https://jmlr.org/papers/v12/duchi11a.html), sentence by
 sentence. A feature's share of the penalty is taken whenever a word has it, so that a step costs what its sentence has.
+
+In each pass, each word lacks a random share of its features, so that a few features that tell the labels of the
+training words do not keep the others from learning (dropout, Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html;
+for features of such models, Wager et al. 2013, https://arxiv.org/abs/1307.1493).
 """
 
 from dataclasses import dataclass
@@ -16,6 +20,7 @@ from longspan.ops.compiled import compiled
 _RATE, _PASSES = 0.2, 15
 #: What sums of squares begin with.
 _FIRST = 1e-8
+_FACTOR, _SUMMAND, _HIGH = np.uint64(6364136223846793005), np.uint64(1442695040888963407), np.uint64(32)
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Weights:
     transitions: np.ndarray
 
 
-def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float) -> Weights:
+def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float, dropout: float = 0.0) -> Weights:
     """Return the weights for labelled words; the same ones each time.
 
     Args:
@@ -55,17 +60,17 @@ def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float) ->
         size: Number of features.
         allowed: `(labels, labels)` whether a label may come after another; A is 0 where it may not.
         penalty: λ.
+        dropout: The probability that a word lacks a feature in a pass. All count after fitting, with the same weights.
     """
     labels = len(allowed)
-    pairs = words.features.astype(np.int64) * labels + words.labels[:, None]
-    pairs, times = np.unique(pairs[words.features >= 0], return_counts=True)
+    pairs, times = _pairs(words, labels)
     owner, label = pairs // labels, (pairs % labels).astype(np.int16)
     first = np.searchsorted(owner, np.arange(size + 1)).astype(np.int64)
     having = np.bincount(owner, times, size).astype(np.float32)
     weights, squares = np.zeros(len(pairs), np.float32), np.full(len(pairs), _FIRST, np.float32)
     transitions, transition_squares = np.zeros(allowed.shape), np.full(allowed.shape, _FIRST)
     random = np.random.default_rng(0)
-    for _ in range(_PASSES):
+    for number in range(_PASSES):
         _descend(
             random.permutation(len(words.starts) - 1),
             words.starts,
@@ -80,10 +85,24 @@ def fit(words: LabelledWords, size: int, allowed: np.ndarray, penalty: float) ->
             transitions,
             transition_squares,
             allowed,
+            dropout,
+            number,
         )
     table = np.zeros((size, labels), np.float32)
     table[owner, label] = weights
     return Weights(table, transitions.astype(np.float32))
+
+
+def _pairs(words: LabelledWords, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of a feature and a label that occur, in increasing order, and how often each does."""
+    # Column by column, which takes less memory.
+    every = [
+        np.unique((column.astype(np.int64) * labels + words.labels)[column >= 0], return_counts=True)
+        for column in words.features.T
+    ]
+    pairs, times = (np.concatenate(each) for each in zip(*every, strict=True))
+    pairs, place = np.unique(pairs, return_inverse=True)
+    return pairs, np.bincount(place, times, len(pairs))
 
 
 @compiled
@@ -101,6 +120,8 @@ def _descend(
     transitions: np.ndarray,
     transition_squares: np.ndarray,
     allowed: np.ndarray,
+    dropout: float,
+    number: int,
 ) -> float:
     """Take a step for each sentence, and return the sum of the negative log-likelihoods before their steps.
 
@@ -113,6 +134,8 @@ def _descend(
         decay: What multiplies weights in the gradient of the penalty.
         weights, squares, transitions, transition_squares: Weights, and sums of their squared gradients; changed.
         allowed: Which transitions there are.
+        dropout: The probability that a word lacks a feature.
+        number: Of the pass; which features are left out depends on it.
     """
     classes, longest, total = len(transitions), 0, 0.0
     for i in order:
@@ -121,6 +144,9 @@ def _descend(
     scores, before, after = np.empty((longest, classes)), np.empty((longest, classes)), np.empty((longest, classes))
     scale, slopes = np.empty(longest), np.empty(classes)
     step, pairs = np.empty((classes, classes)), np.empty((classes, classes))
+    kept = np.empty((longest, features.shape[1]), np.int32)
+    # Knuth's linear congruential generator of 64 bits, of which the highest ones are the most random.
+    drawn, least = np.uint64(number), np.uint64(dropout * 2**32)
     for i in order:
         start, n = starts[i], starts[i + 1] - starts[i]
         for a in range(classes):
@@ -130,7 +156,10 @@ def _descend(
         for t in range(n):
             own = labels[start + t]
             scores[t] = 0.0
-            for f in features[start + t]:
+            for j in range(features.shape[1]):
+                drawn = drawn * _FACTOR + _SUMMAND
+                kept[t, j] = features[start + t, j] if drawn >> _HIGH >= least else -1
+            for f in kept[t]:
                 if f >= 0:
                     for p in range(first[f], first[f + 1]):
                         scores[t, label[p]] += weights[p]
@@ -167,7 +196,7 @@ def _descend(
             for b in range(classes):
                 slopes[b] = before[t, b] * after[t, b]
             slopes[labels[start + t]] -= 1.0
-            for f in features[start + t]:
+            for f in kept[t]:
                 if f >= 0:
                     less = decay / having[f]
                     for p in range(first[f], first[f + 1]):

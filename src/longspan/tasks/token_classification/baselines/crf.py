@@ -45,7 +45,7 @@ _Labelled = tuple[list[str], list[str] | None, list[str]]
 class Crf(Counts[TokenScores]):
     """A linear-chain CRF over words, their neighbours, beginnings, endings and shapes, sentence by sentence.
 
-    Its features are those of Ratnaparkhi 1996, and pairs of neighbouring words.
+    Its features are those of Ratnaparkhi 1996, their conjunctions, runs of capitalised words, and short sentences.
     """
 
     def fit(self, recipe: Recipe[TokenData, TrainingOptions]) -> Fitted[TokenScores]:
@@ -68,7 +68,7 @@ class Crf(Counts[TokenScores]):
                 gold = [labels for *_, labels in sentences]
                 scores[name] = token_scores(gold, given, names, plain=documents.scheme == "plain")
         size = sum(map(np.count_nonzero, (found.weights.of_features, found.weights.transitions)))
-        return Fitted(scores, {"penalty": found.penalty}, int(size))
+        return Fitted(scores, {"penalty": found.penalty, "dropout": found.dropout}, int(size))
 
     def count(self, recipe: Recipe[TokenData, TrainingOptions], prepared: Prepared) -> Counted:
         names = [prepared.config["id2label"][number] for number in range(len(prepared.config["id2label"]))]

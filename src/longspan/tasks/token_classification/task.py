@@ -200,8 +200,10 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
         return {"conll": WordsPrediction.to_columns}
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
-        reader = _reader(tokenizer_of(run.processor), run.model.config, 0)
-        return [list(ids) for ids in reader.tokens(examples, "Tokenising")["input_ids"]]
+        raise UserError(
+            f"expected a model whose sizes follow from the number of tokens to export it as a program, got "
+            f"{str(run.folder)!r}, which puts words and sentences together; use --format hub."
+        )
 
     # What is reported
 

@@ -23,6 +23,9 @@ from longspan.ops.scan.plain import exact_dtype, logaddexp, logcumsumexp
 # Positions per chunk of the causal form. Weights within chunks take CHUNK·slots numbers per position and the slots
 # before each chunk 2·slots·dim/CHUNK: equally many at a width of 128.
 CHUNK = 16
+# Standard deviation of the logits of φ at the beginning, of normalised x: slots take in a few positions each. With 1,
+# slots are alike, and translation is learned more slowly; with 6, more slowly too (benchmarks/cross_attention.py).
+SPREAD = 3.0
 
 
 class BoundedMemory(Mixer):
@@ -46,9 +49,9 @@ class BoundedMemory(Mixer):
     Cost: 2·t·dim² + 4·t·slots·dim + 2·slots·dim² time, t·dim memory; causal t·(4·dim² + (2·C + 5·slots)·dim +
         2·C·slots·heads) time, 2·slots·dim state; with a context 2·dim² + 2·slots·dim per step, whatever its length
     Source: Peng et al. 2022, "ABC: Attention with Bounded-memory Control", https://arxiv.org/abs/2110.02488
-    Deviations: W_φ starts with larger weights, so that slots differ from the beginning. Forgetting is
-        this project's; gated slot attention (Zhang et al. 2024, https://arxiv.org/abs/2409.07146) has another gate. A
-        row without real positions, or without a real context, gives zeros.
+    Deviations: W_φ starts with weights large enough for slots to differ from the beginning. Forgetting is this
+        project's; gated slot attention (Zhang et al. 2024, https://arxiv.org/abs/2409.07146) has another gate. A row
+        without real positions, or without a real context, gives zeros.
 
     Args:
         dim: width of the input and the output.
@@ -89,7 +92,7 @@ class BoundedMemory(Mixer):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
         self.forgetting = Forgetting("bounded_memory", dim, slots, forget, causal=causal)
-        nn.init.normal_(self.gather.weight, std=dim**-0.5)
+        nn.init.normal_(self.gather.weight, std=SPREAD * dim**-0.5)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:

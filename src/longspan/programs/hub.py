@@ -72,7 +72,7 @@ def check(run: Run) -> None:
     """Raise UserError if transformers cannot load a run's model by an Auto class, or only with code of others."""
     config, kind = run.model.config, type(run.model)
     bodies = [module.config for module in run.model.modules() if isinstance(module, LongspanModel)]
-    mixers = [name for body in bodies for name in (*body.mixers, *(body.cross_mixers or []))]
+    mixers = [name for body in bodies for name in [*(body.mixers or []), *(body.cross_mixers or [])]]
     parts = [("mixer", name) for name in dict.fromkeys(mixers)]
     parts += [(f"kind of {each.part}", each.kind()) for each in (config.embeddings, config.head) if each is not None]
     if not kind.__module__.startswith(f"{LIBRARY}."):

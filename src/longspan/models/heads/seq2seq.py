@@ -58,6 +58,10 @@ class Seq2SeqSettings(HeadSettings):
     """
 
     encoder_decoder: ClassVar[bool] = True
+    shape: ClassVar[tuple[str, ...]] = (
+        *("decoder_mixers", "decoder_depth", "decoder_mixer_options", "cross_attention", "decoder_forget"),
+        "decoder_short_convolution",
+    )
 
     decoder_mixers: list[str] | None = None
     decoder_depth: int | None = None

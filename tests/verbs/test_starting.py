@@ -166,7 +166,8 @@ def test_an_encoder_starts_from_masked_words_and_a_decoder_from_another_translat
     assert grown == "longspan.embeddings.table.weight of 1 tokens"
     assert told["left_out"] == ["transform", "lm_head"]
     said = capsys.readouterr().err
-    assert f"(encoder) are those of {filled}; new: encoder.embeddings.table.weight of 1 tokens, decoder, lm_head;" in said
+    added = "encoder.embeddings.table.weight of 1 tokens"
+    assert f"(encoder) are those of {filled}; new: {added}, decoder, lm_head;" in said
     old, new = (load_run(folder).model.state_dict() for folder in (filled, tmp_path / "first"))
     layers = [name for name in old if name.startswith("longspan.backbone.")]
     assert layers

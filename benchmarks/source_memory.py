@@ -1,6 +1,6 @@
 """Peak memory of an encoder-decoder model with a long source: one step of training, or a target that is generated.
 
-    python benchmarks/source_memory.py train [--source 25000] [--target 128] [--mixer additive] [--cross softmax] [--copy]
+    python benchmarks/source_memory.py train [--source 25000] [--target 128] [--cross softmax] [--copy]
     python benchmarks/source_memory.py generate --source 250000 --target 100
 
 The number is the most resident memory the process ever had, Python and PyTorch included. Of generated tokens, it also

@@ -111,7 +111,7 @@ def export(
     if loaded.model.config.is_encoder_decoder:
         raise UserError(
             "expected a model that reads one row of tokens to export as a program, got one with an encoder and a "
-            "decoder, which is run anew for every token that it generates; export it with --format hub."
+            "decoder, whose steps need states, which programs lack; export it with --format hub."
         )
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.

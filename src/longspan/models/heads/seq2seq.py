@@ -215,7 +215,9 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         """Change the number of tokens, with two vocabularies that of the source alone; see transformers."""
         if not self.config.head.shared_vocabulary:
-            return self.longspan.resize_token_embeddings(*arguments, **options)
+            resized = self.longspan.resize_token_embeddings(*arguments, **options)
+            self.vocab_size = self.config.vocab_size
+            return resized
         resized = super().resize_token_embeddings(*arguments, **options)
         size, table = self.config.vocab_size, self.decoder.get_input_embeddings()
         assert isinstance(table, nn.Embedding)

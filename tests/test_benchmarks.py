@@ -21,6 +21,14 @@ def test_document_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Call
     assert "300 tokens" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("work", ["train", "generate"])
+def test_source_memory(work: str, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    run_benchmark("source_memory.py", work, "--source", "300", "--target", "6", "--dim", "16", "--copy")
+    said = capsys.readouterr().out
+    assert said.startswith(f"{work}, additive, softmax, copying, 300 + 6 tokens: peak ")
+    assert ("times the first" in said) == (work == "generate")
+
+
 def test_pooling_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     run_benchmark("pooling_speed.py", "--short", "64", "--long", "256", "--repeats", "1", "--mixers", "messages,linear")
     assert "messages, causal" in capsys.readouterr().out

@@ -75,6 +75,28 @@ def test_dropout_inside_the_feed_forward_network_is_optional() -> None:
         assert sum(isinstance(module, Dropout) for module in block.modules()) == places
 
 
+def test_long_rows_are_fed_a_part_at_a_time_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x = build(norm="post").double(), torch.randn(2, 23, 8, dtype=torch.float64)
+    sizes: list[int] = []
+    fed: list[Any] = [block.feed_forward for block in layers.blocks]
+    for each in fed:
+        each.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[1]))
+    whole = layers.eval()(x).detach()
+    # Five positions of two rows.
+    monkeypatch.setattr("longspan.models.backbone.FED_AT_ONCE", 5 * 2 * 16)
+    sizes.clear()
+    with torch.no_grad():
+        found = layers(x)
+    assert sizes == [5, 5, 5, 5, 3] * 2
+    # Products of other sizes may round differently.
+    torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
+    sizes.clear()
+    layers(x)
+    with torch.no_grad():
+        layers.train()(x)
+    assert sizes == [23] * 4
+
+
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
 @pytest.mark.parametrize("share_layers", [False, True])
 def test_steps_are_the_whole(norm: str, share_layers: bool) -> None:

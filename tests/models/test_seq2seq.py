@@ -473,8 +473,36 @@ def test_embeddings_are_resized_with_the_decoder() -> None:
     assert model.lm_head.weight is model.decoder.embeddings.table.weight is model.longspan.embeddings.table.weight
     assert torch.isfinite(model(**batch(), labels=target).loss)
     model.generate(**batch(), max_new_tokens=3)
-    with pytest.raises(UserError, match="one vocabulary for source and target"):
-        build("two vocabularies").resize_token_embeddings(40)
+    with pytest.raises(UserError, match=r"expected two vocabularies .*; use resize_token_embeddings\."):
+        model.resize_decoder_token_embeddings(40)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_two_vocabularies_are_resized_each(tied: bool, tmp_path: Path) -> None:
+    model, target = build("two vocabularies", tie_word_embeddings=tied), tokens(ROWS, TARGET)
+    before = logits(model, target)
+    assert model.resize_token_embeddings(45) is model.longspan.embeddings.table
+    assert (model.config.vocab_size, model.config.head.target_vocab_size) == (45, 31)
+    # No new token has been met.
+    assert torch.equal(logits(model, target), before)
+    assert model.resize_decoder_token_embeddings(50) is model.decoder.embeddings.table
+    assert (model.config.vocab_size, model.config.head.target_vocab_size, model.decoder.config.vocab_size) == (
+        45,
+        50,
+        50,
+    )
+    after = logits(model, target)
+    assert after.shape[-1] == 50
+    close(after[..., :31], before)
+    assert (model.lm_head.weight is model.decoder.embeddings.table.weight) == tied
+    newest = {"input_ids": torch.full((ROWS, SOURCE), 44), "labels": torch.full((ROWS, TARGET), 49)}
+    loss = model(**batch() | newest).loss
+    assert torch.isfinite(loss)
+    model.save_pretrained(tmp_path)
+    again = LongspanForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(again(**batch() | newest).loss, loss)
+    model.resize_decoder_token_embeddings(31)
+    close(logits(model, target), before)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longspan import LongspanForMaskedLM, LongspanForSequenceClassification, recipes, train
+from longspan import LongspanForMaskedLM, LongspanForSeq2SeqLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base import Recipe
 from longspan.training.base import LongspanTrainer
@@ -71,6 +71,45 @@ def test_what_is_frozen(frozen, trained):
     assert found
     assert {part for part in trained if any(part in name for name in found)} == set(trained)
     assert all(any(part in name for part in trained) for name in found)
+
+
+BOTH = {**SMALL, "depth": 2, "decoder_depth": 1, "mixers": ["softmax"]}
+TWO = {"shared_vocabulary": False, "target_vocab_size": 9, "tie_word_embeddings": False}
+
+
+@pytest.mark.parametrize("settings", [{"copy": True}, TWO], ids=["one vocabulary", "two"])
+def test_a_decoder_is_above_its_encoder(settings):
+    model = LongspanForSeq2SeqLM(LongspanForSeq2SeqLM.configured(**BOTH, **settings, position="learned"))
+    above = layers_above(model)
+    found = {name: above[id(parameter)] for name, parameter in model.named_parameters()}
+    wanted = {"longspan.backbone.blocks.0": 2, "longspan.backbone": 1, "decoder.backbone": 0, "longspan": 3}
+    wanted |= {"decoder": 3, "lm_head": 0, "copying": 0}
+    for name, count in found.items():
+        assert count == next(number for part, number in wanted.items() if name.startswith(part)), name
+    # One that is shared is the encoder's.
+    tables = [id(table.weight) for table in (model.longspan.embeddings.table, model.decoder.embeddings.table)]
+    assert len({*tables}) == (2 if settings is TWO else 1)
+    assert [above[one] for one in tables] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("frozen", "trained"),
+    [
+        ("embeddings", ["longspan.backbone", "decoder.backbone", "lm_head"]),
+        (1, ["longspan.backbone.blocks.1", "longspan.backbone.final_norm", "decoder.backbone", "lm_head"]),
+        (2, ["decoder.backbone", "lm_head"]),
+        (3, ["lm_head"]),
+        ("backbone", ["lm_head"]),
+    ],
+)
+def test_what_of_an_encoder_and_a_decoder_is_frozen(frozen, trained):
+    model = LongspanForSeq2SeqLM(LongspanForSeq2SeqLM.configured(**BOTH, **TWO, position="learned"))
+    freeze(model, frozen)
+    found = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert {part for part in trained if any(name.startswith(part) for name in found)} == set(trained)
+    assert all(any(name.startswith(part) for part in trained) for name in found)
+    with pytest.raises(UserError, match=r"expected training.freeze of at most 3 layers, got 4"):
+        freeze(model, 4)
 
 
 def test_mistakes():

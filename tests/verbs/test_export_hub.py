@@ -13,7 +13,7 @@ from language_runs import make_run
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from longspan import LongspanForEvidence, LongspanForSequenceClassification, cli, export, recipes, tasks
+from longspan import LongspanForEvidence, LongspanForSequenceClassification, cli, export, recipes, tasks, train
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
@@ -31,6 +31,7 @@ TASKS = {
     "language_modelling": "AutoModelForCausalLM",
     "masked_words": "AutoModelForMaskedLM",
     "question_answering": "AutoModelForQuestionAnswering",
+    "translation": "AutoModelForSeq2SeqLM",
     "document_classification": "AutoModelForSequenceClassification",
     "token_classification": "AutoModelForTokenClassification",
 }
@@ -89,7 +90,9 @@ for name, auto in TASKS.items():
     model = getattr(transformers, auto).from_pretrained(f"{FOLDER}/{name}", trust_remote_code=True).eval()
     body = transformers.AutoModel.from_pretrained(f"{FOLDER}/{name}", trust_remote_code=True)
     with torch.no_grad():
-        said[name] = [type(model).__name__, type(body).__name__, model(torch.tensor([[3, 4, 5]]))[0].tolist()]
+        ids = torch.tensor([[3, 4, 5]])
+        target = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
+        said[name] = [type(model).__name__, type(body).__name__, model(ids, **target)[0].tolist()]
 # What is saved now has no files of longspan itself.
 from longspan.models import LongspanConfig
 assert LongspanConfig._auto_class is model._auto_class is None
@@ -111,8 +114,10 @@ def test_each_head_loads_by_its_auto_class_where_nothing_imports_longspan(tmp_pa
         model = runs[name].model
         assert head == type(model).__name__
         assert body == "LongspanModel"
+        ids = torch.tensor([[3, 4, 5]])
+        target = {"decoder_input_ids": ids} if name == "translation" else {}
         with torch.no_grad():
-            expected: Tensor = model(torch.tensor([[3, 4, 5]]))[0]
+            expected: Tensor = model(ids, **target)[0]
         torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -168,6 +173,44 @@ def test_a_run_without_a_card_gets_one_that_loads(tmp_path: Path) -> None:
     assert fresh_process(f"{code}\nprint(type(model).__name__)", tmp_path / "out").split() == [
         "LongspanForSequenceClassification"
     ]
+
+
+def test_an_encoder_and_a_decoder_are_checked_within_the_reach_of_each(tmp_path: Path) -> None:
+    both = {"position": "learned", "mixers": ["linformer"], "decoder_mixers": ["softmax"], "max_positions": 40}
+    options = {"mixer_options": {"linformer": {"max_length": 30}}, "copy": True}
+    run = loaded("translation", tmp_path / "run", **both, **options)
+    sizes = [{name: tuple(ids.shape) for name, ids in inputs.items()} for inputs in hub._inputs(run.model)]
+    assert sizes == [
+        {"input_ids": (1, 1), "decoder_input_ids": (1, 1)},
+        {"input_ids": (2, 30), "decoder_input_ids": (2, 40)},
+    ]
+    assert export(run, tmp_path / "out", format="hub").difference < 1e-5
+    # Weights of the decoder count.
+    other = loaded("translation", tmp_path / "other", **both, **options).model
+    other.copying.gate.bias.data.add_(1)
+    with pytest.raises(UserError, match="expected the exported model to give what the run's gives"):
+        hub._difference(run.model, other, hub._inputs(run.model)[1], 1e-4)
+
+
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_an_encoder_and_a_decoder_are_no_program(tmp_path: Path, format: str) -> None:
+    run = loaded("translation", tmp_path / "run")
+    with pytest.raises(UserError, match=r"got one with an encoder and a decoder, .*; export it with --format hub\."):
+        export(run, tmp_path / "out", format=format)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_lines_of_a_translation_card_run(tmp_path: Path) -> None:
+    data = tmp_path / "pairs.jsonl"
+    rows = [json.dumps({"source": f"one {number}", "target": f"eins {number}"}) for number in range(20)]
+    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    small = ["model.dim=8", "model.heads=2", "model.depth=1", "data.tokens=bytes", "training.max_steps=1"]
+    recipe = recipes.load("translation", [f"data.path={data}", *small, "training.max_minutes=0"])
+    train(recipe, run=tmp_path / "run", progress=False)
+    export(tmp_path / "run", tmp_path / "out", format="hub")
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    assert "import longspan" not in code
+    assert fresh_process(code.replace("max_new_tokens=200", "max_new_tokens=5"), tmp_path / "out").strip()
 
 
 _CLASSIFYING = """\
@@ -228,6 +271,11 @@ def test_code_of_others_is_refused(tmp_path: Path) -> None:
     message = rf"expected a model made of longspan's own parts to export for the Hub, got the mixer '{__name__}.Mine'"
     with pytest.raises(UserError, match=message):
         export(run, tmp_path / "out", format="hub")
+
+    both = loaded("translation", tmp_path / "both")
+    both.model.decoder.config.mixers = [f"{__name__}.Mine"]
+    with pytest.raises(UserError, match=message):
+        export(both, tmp_path / "out", format="hub")
 
     class Other(LongspanForSequenceClassification):
         pass

@@ -126,6 +126,91 @@ def test_a_head_of_the_same_kind_is_kept_and_special_tokens_are_added(animals, p
     assert (kept["new"], kept["left_out"]) == ([], [])
 
 
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    rows = [json.dumps({"source": f"the quick fox {number}", "target": f"purr {number}"}) for number in range(30)]
+    (folder / "pairs.jsonl").write_text("\n".join(rows) + "\n")
+    return folder / "pairs.jsonl"
+
+
+def translate(pairs: Path, *overrides: str) -> Recipe:
+    given = [f"data.path={pairs}", "training.max_steps=1", "training.eval_strategy=no", "training.max_minutes=0"]
+    return recipes.load("translation", [*given, "training.learning_rate=0", *overrides])
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of masked words."""
+    folder = tmp_path_factory.mktemp("masked")
+    (folder / "text.txt").write_text(TEXT + "\n\n" + TEXT)
+    small = ["data.tokens=characters", "model.dim=16", "model.heads=2", "model.depth=1", "training.max_steps=1"]
+    small += ["training.per_device_train_batch_size=2", "training.segment_length=8", "training.max_minutes=0"]
+    recipe = recipes.load("masked-words", [f"data.path={folder / 'text.txt'}", *small])
+    train(recipe, run=folder / "run", progress=False)
+    return folder / "run"
+
+
+def test_an_encoder_starts_from_masked_words_and_a_decoder_from_another_translation(filled, pairs, tmp_path, capsys):
+    own = tmp_path / "own.toml"
+    written = 'task = "translation"\n[model]\nmixers = ["softmax"]\ndecoder_mixers = ["linear"]\ndecoder_depth = 2\n'
+    own.write_text(f'{written}\n[data]\npath = "{pairs}"\n[training]\nmax_steps = 1\nlearning_rate = 0.0\n')
+    recipe = recipes.load(str(own), [f"model.start_from={filled}", "training.max_minutes=0"])
+    # The encoder's shape is the run's; the decoder's stays the recipe's, as that run has none.
+    assert [recipe.model[key] for key in ("mixers", "depth", "short_convolution")] == [["additive"], 1, 4]
+    assert [recipe.model[key] for key in ("decoder_mixers", "decoder_depth")] == [["linear"], 2]
+    told = train(recipe, run=tmp_path / "first", progress=False).details["start_from"]
+    (grown, *new) = told["new"]
+    assert told["loaded"] == ["longspan"]
+    assert new == ["decoder", "lm_head"]
+    assert grown == "longspan.embeddings.table.weight of 1 tokens"
+    assert told["left_out"] == ["transform", "lm_head"]
+    said = capsys.readouterr().err
+    added = "encoder.embeddings.table.weight of 1 tokens"
+    assert f"(encoder) are those of {filled}; new: {added}, decoder, lm_head;" in said
+    old, new = (load_run(folder).model.state_dict() for folder in (filled, tmp_path / "first"))
+    layers = [name for name in old if name.startswith("longspan.backbone.")]
+    assert layers
+    assert all(torch.equal(old[name], new[name]) for name in layers)
+
+    # Of another translation, all is taken, and the shape of the decoder, too.
+    again = translate(pairs, f"model.start_from={tmp_path / 'first'}")
+    assert [again.model[key] for key in ("mixers", "decoder_mixers", "decoder_depth")] == [["additive"], ["linear"], 2]
+    told = train(again, run=tmp_path / "again", progress=False).details["start_from"]
+    assert (told["new"], told["left_out"]) == ([], [])
+    assert f"(encoder, decoder, lm_head) are those of {tmp_path / 'first'}\n" in capsys.readouterr().err
+    old, new = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "again"))
+    assert old.keys() == new.keys()
+    assert all(torch.equal(old[name], new[name]) for name in old)
+
+    # Another task takes the encoder, and leaves the decoder out.
+    plain = ["training.learning_rate=0", "model.wide=false", "data.text_column=source", "data.label_column=target"]
+    labelled = recipes.load("classify", [f"data.path={pairs}", f"model.start_from={tmp_path / 'first'}", *plain])
+    assert not [key for key in labelled.model if "decoder" in key or "cross" in key]
+
+
+def test_layers_of_a_decoder_with_other_mixers_are_new(pairs, tmp_path):
+    shape = ["data.tokens=bytes", "model.dim=8", "model.heads=2", "model.depth=1", "model.decoder_mixers=additive"]
+    shape += ["model.decoder_forget=fixed", "model.decoder_mixer_options.additive.sharing=none"]
+    train(translate(pairs, *shape), run=tmp_path / "first", progress=False)
+    start = f"model.start_from={tmp_path / 'first'}"
+    kept = translate(pairs, start)
+    assert kept.model["decoder_forget"] == "fixed"
+    other = translate(pairs, start, "model.decoder_mixers=softmax", "model.cross_attention=linear", "model.copy=true")
+    # Neither forgetting nor the options are of these mixers.
+    assert "decoder_forget" not in other.model
+    assert other.model["decoder_mixer_options"] == {}
+    told = train(other, run=tmp_path / "other", progress=False).details["start_from"]
+    blocks = "decoder.backbone.blocks.0"
+    assert told["new"] == [f"{blocks}.mixer", f"{blocks}.cross_mixer", "copying"]
+    assert told["left_out"] == [f"{blocks}.mixer", f"{blocks}.cross_mixer"]
+    assert f"{blocks}.feed_forward" in told["loaded"]
+
+
+def test_an_encoder_starts_from_a_language_model(plays, pairs):
+    assert "causal" not in translate(pairs, f"model.start_from={plays}").model
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -15,6 +15,7 @@ from longspan.mixers._forgetting import KINDS
 from longspan.mixers.base import Mixer
 from longspan.models.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
+from longspan.ops.execution import by_hand
 
 NORMS = ("pre", "post", "none")
 #: Options of every mixer that knows them, which one of a model must: the value that asks for nothing, what is wanted by
@@ -24,6 +25,8 @@ WANTED: Mapping[str, tuple[Any, str, str]] = {
     "rotary": (False, "a mixer with rotary positions", "softmax"),
 }
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+#: Numbers in the middle of a feed-forward network at a time, where none are kept: 64 MB in float32.
+FED_AT_ONCE = 1 << 24
 
 
 def known_to(mixer_names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +96,7 @@ class Block(nn.Module):
             self.cross_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.feed_forward: nn.Module | None = None
+        self.feed_forward_dim = feed_forward_dim
         if feed_forward_dim:
             between = ACTIVATIONS[activation]()
             self.feed_forward = nn.Sequential(
@@ -190,6 +194,14 @@ class Block(nn.Module):
     def _fed_forward(self, x: Tensor) -> Tensor:
         if self.feed_forward is None:
             return x
+        rows = max(1, FED_AT_ONCE // max(1, x.shape[0] * self.feed_forward_dim))
+        # What is not saved for a backward pass need not be there at once, and dropout draws for all positions.
+        if by_hand() and not (torch.is_grad_enabled() or self.training) and x.shape[1] > rows:
+            return torch.cat([self._fed_at_once(part) for part in x.split(rows, 1)], 1)
+        return self._fed_at_once(x)
+
+    def _fed_at_once(self, x: Tensor) -> Tensor:
+        assert self.feed_forward is not None
         return self._leave(self.feed_forward_norm, x, self.feed_forward(self._enter(self.feed_forward_norm, x)))
 
     def _enter(self, norm: nn.Module, x: Tensor) -> Tensor:

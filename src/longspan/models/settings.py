@@ -104,6 +104,8 @@ class HeadSettings(PartSettings):
     part = "head"
     #: Whether its model is an encoder with a decoder, which transformers reads as `config.is_encoder_decoder`.
     encoder_decoder: ClassVar[bool] = False
+    #: Settings that say what layers it has: a model that starts from another one with such a head has the same.
+    shape: ClassVar[tuple[str, ...]] = ()
 
 
 _PACKAGES = {"embeddings": "longspan.models.embeddings", "head": "longspan.models.heads"}

@@ -23,8 +23,10 @@ from longspan.models import (
     LongspanForCausalLM,
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
+    LongspanForSeq2SeqLM,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
+    LongspanModel,
     remote_code,
 )
 from longspan.models.limits import limits
@@ -39,6 +41,7 @@ AUTO_MODELS: dict[type[PreTrainedModel], str] = {
     LongspanForCausalLM: "AutoModelForCausalLM",
     LongspanForMaskedLM: "AutoModelForMaskedLM",
     LongspanForQuestionAnswering: "AutoModelForQuestionAnswering",
+    LongspanForSeq2SeqLM: "AutoModelForSeq2SeqLM",
     LongspanForSequenceClassification: "AutoModelForSequenceClassification",
     LongspanForTokenClassification: "AutoModelForTokenClassification",
 }
@@ -68,7 +71,9 @@ class HubExport(Export):
 def check(run: Run) -> None:
     """Raise UserError if transformers cannot load a run's model by an Auto class, or only with code of others."""
     config, kind = run.model.config, type(run.model)
-    parts = [("mixer", name) for name in dict.fromkeys([*config.mixers, *(config.cross_mixers or [])])]
+    bodies = [module.config for module in run.model.modules() if isinstance(module, LongspanModel)]
+    mixers = [name for body in bodies for name in [*(body.mixers or []), *(body.cross_mixers or [])]]
+    parts = [("mixer", name) for name in dict.fromkeys(mixers)]
     parts += [(f"kind of {each.part}", each.kind()) for each in (config.embeddings, config.head) if each is not None]
     if not kind.__module__.startswith(f"{LIBRARY}."):
         parts.append(("model", f"{kind.__module__}.{kind.__qualname__}"))
@@ -105,7 +110,7 @@ def write(fresh: Path, run: Run, folder: Path, tolerance: float) -> HubExport:
         write_json(fresh / "config.json", {**config, "auto_map": _auto_map(auto_model, type(model))})
         remote_code.write(fresh)
         read = _save_tokenizer(fresh, run, longest)
-        rows = _rows(model, longest)
+        rows = _inputs(model)
         auto = getattr(transformers, auto_model)
         loaded = auto.from_pretrained(fresh, local_files_only=True, trust_remote_code=False)
     difference = max(_difference(model.float(), loaded.float(), row, tolerance) for row in rows)
@@ -118,7 +123,7 @@ def write(fresh: Path, run: Run, folder: Path, tolerance: float) -> HubExport:
         bytes=(fresh / "model.safetensors").stat().st_size,
         longest=longest,
         data="random tokens",
-        checked=[tuple(row.shape) for row in rows],
+        checked=[tuple(row["input_ids"].shape) for row in rows],
         difference=difference,
         auto_model=auto_model,
     )
@@ -145,18 +150,27 @@ def _save_tokenizer(folder: Path, run: Run, longest: int | None) -> int | None:
     return most
 
 
-def _rows(model: PreTrainedModel, longest: int | None) -> list[Tensor]:
-    """Return batches of tokens: one, and several rows of many."""
+def _inputs(model: PreTrainedModel) -> list[dict[str, Tensor]]:
+    """Return batches of tokens: one, and several rows of many; as many of a decoder, if there is one."""
     generator = torch.Generator().manual_seed(0)
-    length = min(_TOKENS, longest or _TOKENS)
-    return [torch.randint(model.config.vocab_size, size, generator=generator) for size in ((1, 1), (2, length))]
+    readers = {"input_ids": model.base_model}
+    if model.config.is_encoder_decoder:
+        readers["decoder_input_ids"] = model.get_decoder()
+    most = {name: min([_TOKENS, *(limit.tokens for limit in limits(reader))]) for name, reader in readers.items()}
+    return [
+        {
+            name: torch.randint(reader.config.vocab_size, (rows, min(length, most[name])), generator=generator)
+            for name, reader in readers.items()
+        }
+        for rows, length in ((1, 1), (2, _TOKENS))
+    ]
 
 
 @torch.no_grad()
-def _difference(model: PreTrainedModel, loaded: PreTrainedModel, ids: Tensor, tolerance: float) -> float:
+def _difference(model: PreTrainedModel, loaded: PreTrainedModel, inputs: dict[str, Tensor], tolerance: float) -> float:
     """Return the largest difference between the outputs of two models, or raise UserError if it is large."""
     expected, found = (
-        [value for value in each.eval()(ids).to_tuple() if isinstance(value, Tensor) and value.is_floating_point()]
+        [value for value in each.eval()(**inputs).to_tuple() if isinstance(value, Tensor) and value.is_floating_point()]
         for each in (model, loaded)
     )
     largest = 0.0

@@ -6,7 +6,7 @@ model lacks altogether.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from longspan.errors import UserError, suggestion
 from longspan.models import config as backbone
 from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
+from longspan.models.decoder import CROSS_ATTENTION
 from longspan.tasks.base import Recipe, Task
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
@@ -32,7 +33,8 @@ Tables = MutableMapping[str, Any]
 def shape_of(task: Task) -> tuple[str, ...]:
     """Return the keys of `[model]` that say what embeddings and layers are; not so those of what others have read."""
     own = (name for kind in task.embeddings if not kind.required() for name in kind.fields(from_data=False))
-    return (*backbone.SHAPE, *(name for name in own if name not in _OF_COLUMNS))
+    every = (*backbone.SHAPE, *(name for name in own if name not in _OF_COLUMNS), *_head_shape(task))
+    return tuple(name for name in every if name not in task.unused)
 
 
 def give_way(tables: Tables, task: Task) -> dict[str, Any]:
@@ -74,7 +76,10 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
             )
         tables["data"] = {key: getattr(tokens, key) for key in TOKENS} | data
     if start and any(key not in model for key in _written(task)):
-        shape = _shape(_recipe(start, load), task, model.get("mixers"))
+        run = _recipe(start, load)
+        shape = _shape(run, task, model)
+        if _head_shape(run.task) != _head_shape(task):
+            shape |= {key: own[key] for key in _head_shape(task) if key in own}
         for keys in _PARTS:
             if not shape.get(keys[0]):
                 shape |= {key: own[key] for key in keys if key in own}
@@ -87,16 +92,34 @@ def _written(task: Task) -> set[str]:
     return {key for key in shape_of(task) if new.setting(key) is not None and key not in WANTED} - {"causal"}
 
 
-def _shape(run: Recipe, task: Task, mixers: list[str] | None) -> dict[str, Any]:
-    """Return the `[model]` keys of a run that a model of `task` starts with, with other `mixers` if they are given."""
+def _head_shape(task: Task) -> tuple[str, ...]:
+    settings = getattr(task.model_class, "head_settings", None)
+    return () if settings is None else tuple(settings.shape)
+
+
+def _shape(run: Recipe, task: Task, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `[model]` keys of a run that a model of `task` starts with, if `model` does not give other mixers."""
     config = run.task.configure(run.model, {})
     shape = {key: config.setting(key) for key in shape_of(task)}
-    used = shape["mixers"] if mixers is None else mixers
+    used = model.get("mixers") or shape["mixers"]
     shape["mixer_options"] = {name: kept for name, kept in shape["mixer_options"].items() if name in used}
-    if not shape["causal"]:
+    if not shape.get("causal"):
         # A task that needs a causal model says so itself.
-        del shape["causal"]
+        shape.pop("causal", None)
+    if shape.get("decoder_forget") is not None:
+        _keep_known(shape, {**shape, **model}, used)
     return {key: value for key, value in known_to(used, shape).items() if value is not None}
+
+
+def _keep_known(shape: dict[str, Any], wanted: Mapping[str, Any], encoders: Sequence[str]) -> None:
+    """Take out of `shape` what is said of a decoder's mixers that are none of the `wanted` ones."""
+    own = wanted["decoder_mixers"] or encoders
+    if not known_to(own, {"forget": shape["decoder_forget"]}):
+        del shape["decoder_forget"]
+    if shape["decoder_mixer_options"] is not None:
+        names = [*own, *(wanted["cross_attention"] or CROSS_ATTENTION)]
+        options = shape["decoder_mixer_options"].items()
+        shape["decoder_mixer_options"] = {name: kept for name, kept in options if name in names}
 
 
 def _recipe(folder: str, load: Callable[[str], Recipe]) -> Recipe:

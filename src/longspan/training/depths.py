@@ -17,24 +17,35 @@ def layers_above(model: PreTrainedModel) -> dict[int, int]:
     """Return how many layers there are above each parameter, by its `id`.
 
     None is above the last layer and above heads; all are above embeddings, those of n-grams and positions and a
-    pretrained encoder among them. Of layers that share weights, the last one counts.
+    pretrained encoder among them. Of layers that share weights, the last one counts. The layers of a decoder are above
+    those of its encoder.
 
     Raises:
         UserError: The model has no layers of longspan.
     """
-    body = model.base_model
-    backbone = getattr(body, "backbone", None)
-    if not isinstance(backbone, Backbone):
+    found = {id(parameter): 0 for parameter in model.parameters()}
+    bodies = _bodies(model)
+    above = sum(body.backbone.depth for body in bodies)
+    for body in bodies:
+        found |= {id(parameter): above for parameter in body.parameters()}
+    for backbone in (body.backbone for body in bodies):
+        above -= backbone.depth
+        found |= {id(parameter): above for parameter in backbone.parameters()}
+        for layer, block in enumerate(backbone.layers):
+            found |= {id(parameter): above + backbone.depth - 1 - layer for parameter in block.parameters()}
+    return found
+
+
+def _bodies(model: PreTrainedModel) -> list[Any]:
+    """Return the parts of a model that have layers, the one that others read first."""
+    config = getattr(model, "config", None)
+    bodies = [model.base_model, *([model.get_decoder()] if getattr(config, "is_encoder_decoder", False) else [])]
+    if not all(isinstance(getattr(body, "backbone", None), Backbone) for body in bodies):
         raise UserError(
             "expected a model with the layers of longspan for training.layer_decay or training.freeze, got "
             f"{type(model).__name__}; leave them out."
         )
-    found = {id(parameter): 0 for parameter in model.parameters()}
-    found |= {id(parameter): backbone.depth for parameter in body.parameters()}
-    found |= {id(parameter): 0 for parameter in backbone.parameters()}
-    for layer, block in enumerate(backbone.layers):
-        found |= {id(parameter): backbone.depth - 1 - layer for parameter in block.parameters()}
-    return found
+    return bodies
 
 
 def freeze(model: PreTrainedModel, frozen: str | int) -> None:
@@ -43,18 +54,19 @@ def freeze(model: PreTrainedModel, frozen: str | int) -> None:
     Args:
         model: The model.
         frozen: "embeddings"; "backbone", which is these and all layers; or how many layers from below, with these. ""
-            is nothing.
+            is nothing. A decoder's layers follow its encoder's, and its embeddings go with its encoder's.
 
     Raises:
         UserError: There are not as many layers, or nothing is left to train.
     """
     if frozen == "":
         return
-    above, depth = layers_above(model), model.base_model.backbone.depth
+    above, bodies = layers_above(model), _bodies(model)
+    depth = sum(body.backbone.depth for body in bodies)
     least = {EMBEDDINGS: depth, BACKBONE: 0}[frozen] if isinstance(frozen, str) else depth - frozen
     if least < 0:
         raise UserError(f"expected training.freeze of at most {depth} layers, got {frozen}; choose fewer.")
-    for parameter in model.base_model.parameters():
+    for parameter in (parameter for body in bodies for parameter in body.parameters()):
         if above[id(parameter)] >= least:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):

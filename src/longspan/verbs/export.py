@@ -108,6 +108,11 @@ def export(
             f"expected a model without a pretrained encoder to export, got one with {encoder!r}, which reads documents "
             "in windows; use it with longspan."
         )
+    if loaded.model.config.is_encoder_decoder:
+        raise UserError(
+            "expected a model that reads one row of tokens to export as a program, got one with an encoder and a "
+            "decoder, whose steps need states, which programs lack; export it with --format hub."
+        )
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.
         loaded.task.token_rows(loaded, Dataset.from_dict({}))

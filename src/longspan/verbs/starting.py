@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.models import LongspanModel
+from longspan.models.heads.seq2seq import Seq2SeqSettings
 from longspan.recipes.starting import TOKENS, shape_of
 from longspan.tasks.base import Recipe, Run
 from longspan.tasks.prepared import Prepared
@@ -23,8 +24,12 @@ _TOKENS = tuple(f"embeddings.{name}" for name in ("table.weight", "words.begins"
 _FREE = {
     *("depth", "mixers", "mixer_options", "causal", "forget", "rotary", "short_convolution", "ngrams", "ngram_buckets"),
     *("position", "max_positions", "position_period", "word_characters", "word_buckets"),
+    *Seq2SeqSettings.shape,
 }
 """The keys of a model's shape that may differ from those of the run: they add parts or leave some out."""
+
+_DECODER = "decoder"
+"""What an encoder-decoder model calls its decoder."""
 
 _SHOWN = 6
 """How many parts are named on standard error."""
@@ -50,9 +55,10 @@ class Begun:
 
     def announcement(self) -> str:
         """Return the sentence that says so."""
-        parts = [f"{self.parameters:,} weights ({_named(self.loaded)}) are those of {self.run}"]
-        parts += [f"new: {_named(self.new)}"] if self.new else []
-        parts += [f"left out: {_named(self.left_out)}"] if self.left_out else []
+        decodes = any(_of_decoder(name) for name in (*self.loaded, *self.new))
+        parts = [f"{self.parameters:,} weights ({_named(self.loaded, decodes)}) are those of {self.run}"]
+        parts += [f"new: {_named(self.new, decodes)}"] if self.new else []
+        parts += [f"left out: {_named(self.left_out, decodes)}"] if self.left_out else []
         return "; ".join(parts)
 
 
@@ -97,7 +103,8 @@ def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
     """Copy what fits of a run's weights into a new model.
 
     Embeddings and layers are copied; a layer with another mixer keeps its new one, and tokens that the run does not
-    have keep their new vectors. The head is copied if both models are of one class and give the same labels.
+    have keep their new vectors. The head is copied if both models are of one class and give the same labels. A decoder
+    is a part of the head, though its layers too may have other mixers.
 
     Raises:
         UserError: The two read other tokens, or weights of the same part have other shapes.
@@ -138,7 +145,8 @@ def announce(begun: Begun) -> None:
 def _weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return parameters, tied ones once, and what else embeddings and layers save."""
     saved = model.state_dict()
-    body = {name: tensor for name, tensor in model.named_buffers() if name.startswith(model.base_model_prefix)}
+    bodies = (f"{model.base_model_prefix}.", f"{_DECODER}.")
+    body = {name: tensor for name, tensor in model.named_buffers() if name.startswith(bodies)}
     return dict(model.named_parameters()) | {name: tensor for name, tensor in body.items() if name in saved}
 
 
@@ -146,10 +154,15 @@ def _belongs(name: str, model: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Say whether a weight that both models have means the same in both."""
     if not name.startswith(f"{model.base_model_prefix}."):
         config, its = model.config, other.config
-        return type(model) is type(other) and (config.id2label, config.problem_type) == (its.id2label, its.problem_type)
-    block = re.match(rf"{model.base_model_prefix}\.backbone\.blocks\.(\d+)\.mixer\.", name)
-    mixers = [config.mixers[int(block[1]) % len(config.mixers)] for config in (model.config, other.config) if block]
-    return not mixers or mixers[0] == mixers[1]
+        if type(model) is not type(other) or (config.id2label, config.problem_type) != (its.id2label, its.problem_type):
+            return False
+    block = re.match(rf"({model.base_model_prefix}|{_DECODER})\.backbone\.blocks\.(\d+)\.(mixer|cross_mixer)\.", name)
+    if block is None:
+        return True
+    body, layer, part = block.groups()
+    mixers = [getattr(getattr(one, body).config, f"{part}s") for one in (model, other)]
+    own, its = (names[int(layer) % len(names)] for names in mixers)
+    return bool(own == its)
 
 
 def _together(names: Collection[str], every: Iterable[str]) -> list[str]:
@@ -164,8 +177,14 @@ def _together(names: Collection[str], every: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _named(names: Sequence[str]) -> str:
+def _of_decoder(name: str) -> bool:
+    return name.split(".")[0] == _DECODER
+
+
+def _named(names: Sequence[str], decodes: bool) -> str:
+    """Return names of parts as they are told; beside a decoder, the model without a head is the encoder."""
     body = LongspanModel.base_model_prefix
-    told = ["all embeddings and layers" if name == body else name.removeprefix(f"{body}.") for name in names[:_SHOWN]]
+    whole, part = ("encoder", "encoder.") if decodes else ("all embeddings and layers", "")
+    told = [whole if name == body else re.sub(rf"^{body}\.", part, name) for name in names[:_SHOWN]]
     more = len(names) - _SHOWN
     return ", ".join([*told, *([f"{more} more"] if more > 0 else [])]) or "nothing"

@@ -58,6 +58,10 @@ class Seq2SeqSettings(HeadSettings):
     """
 
     encoder_decoder: ClassVar[bool] = True
+    shape: ClassVar[tuple[str, ...]] = (
+        *("decoder_mixers", "decoder_depth", "decoder_mixer_options", "cross_attention", "decoder_forget"),
+        "decoder_short_convolution",
+    )
 
     decoder_mixers: list[str] | None = None
     decoder_depth: int | None = None
@@ -209,17 +213,29 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         return dict(self._tied_weights_keys)
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
-        """Change the number of tokens of source and target; see transformers. Raises UserError if these differ."""
+        """Change the number of tokens, with two vocabularies that of the source alone; see transformers."""
         if not self.config.head.shared_vocabulary:
-            raise UserError(
-                "expected one vocabulary for source and target to resize, got shared_vocabulary=False; build a new "
-                "model with another vocab_size and target_vocab_size."
-            )
+            resized = self.longspan.resize_token_embeddings(*arguments, **options)
+            self.vocab_size = self.config.vocab_size
+            return resized
         resized = super().resize_token_embeddings(*arguments, **options)
         size, table = self.config.vocab_size, self.decoder.get_input_embeddings()
         assert isinstance(table, nn.Embedding)
         table.num_embeddings = size
         self.config.head.target_vocab_size, self.decoder.config.vocab_size = None, size
+        return resized
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Module:
+        """Change the number of tokens of the target, as transformers' Marian. Raises UserError with one vocabulary."""
+        if self.config.head.shared_vocabulary:
+            raise UserError(
+                "expected two vocabularies to resize the target's alone, got shared_vocabulary=True; use "
+                "resize_token_embeddings."
+            )
+        resized = self.decoder.resize_token_embeddings(new_num_tokens)
+        self.set_output_embeddings(self._get_resized_lm_head(self.lm_head, new_num_tokens))
+        self.config.head.target_vocab_size = new_num_tokens
+        self.tie_weights()
         return resized
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:

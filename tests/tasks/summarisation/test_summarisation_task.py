@@ -67,7 +67,7 @@ def test_predictions_have_a_summary_for_each_question(
     assert [each["question"] for each in several["questions"]] == [each["question"] for each in rows[0]["questions"]]
     assert several["summary"] == several["questions"][0]["summary"]
     assert bad["error"] == "no document"
-    assert bad["summary"] is None
+    assert "summary" not in bad
     assert one.keys() == {"where", "summary", "score"}
     assert "wants the" in one["summary"]
     assert one["score"] < 0
@@ -106,7 +106,7 @@ def test_evaluation_scores_and_shows_summaries(learned: TrainingResult, tmp_path
     report = load_run(Path(learned.folder)).task.evaluation_report(found)
     assert "95 % interval" in report
     assert "stem:porter" in report
-    assert "Of the sources, 100.0 % was read" in report
+    assert "Of the sources, 100.0% was read" in report
     assert found.details["samples"][0]["summary"] in report
 
 
@@ -131,7 +131,7 @@ def test_longer_documents_are_cut_and_results_say_so(tmp_path: Path) -> None:
         (["data.tokens=words"], "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),
         (
             ["model.position=learned", "model.max_positions=8"],
-            "learned positions, got .* in a question and its document",
+            "got .* in a question and its document",
         ),
         (["training.beams=0"], "beams must be at least 1, got 0"),
         (["training.summarised_examples=0"], "summarised_examples must be at least 1, got 0"),
@@ -175,7 +175,8 @@ def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
     found = {each.baseline: each for each in made.baselines}
     assert all(each.error is None for each in found.values())
     scores = {name: each.scores["validation"].numbers() for name, each in found.items()}
-    assert max(scores, key=lambda name: scores[name]["rouge_1"]) in ("oracle", "constant")
-    assert scores["oracle"]["rouge_1"] >= max(scores[name]["rouge_1"] for name in ("lead", "textrank", "bm25"))
+    # Turns match questions, whatever their place is.
+    assert scores["bm25"]["rouge_1"] > scores["lead"]["rouge_1"]
+    assert scores["oracle"]["rouge_1"] > max(scores[name]["rouge_1"] for name in ("lead", "textrank"))
     assert found["bm25"].chosen.keys() == {"parts", "shortest", "words"}
     assert "oracle (baseline)" in (tmp_path / "compare" / "comparison.md").read_text()

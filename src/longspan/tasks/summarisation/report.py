@@ -7,7 +7,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.models.publishing import NAME
-from longspan.report import count, scores_table, share
+from longspan.report import count, scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
 from longspan.tasks.recipe import Recipe
@@ -38,7 +38,7 @@ def evaluation_report(evaluation: Evaluation[SummaryScores]) -> str:
     beams = "greedy search" if details["beams"] == 1 else f"{details['beams']} beams"
     told.append(
         f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with {beams}. Of their "
-        f"word pairs, {share(scores.novelty)} are not in the document. Of the sources, {share(scores.source_read)} was "
+        f"word pairs, {scores.novelty:.1%} are not in the document. Of the sources, {scores.source_read:.1%} was "
         "read."
     )
     if details["cut_summaries"]:

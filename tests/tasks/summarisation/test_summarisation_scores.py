@@ -20,6 +20,12 @@ def test_rouge_counts_words_pairs_and_subsequences() -> None:
     assert found == pytest.approx([100, f1(3, 4, 4), f1(3, 5, 5), 100])
 
 
+def test_both_forms_of_unicode_are_one_text() -> None:
+    composed, decomposed = "caf\u00e9 noir", "cafe\u0301 noir"
+    assert rouge([composed], [decomposed])[0].tolist() == [100] * 4
+    assert novelty(composed, decomposed) == 0
+
+
 def test_sentences_end_at_lines_and_marks() -> None:
     assert sentences("One . Two?  Three\nFour e.g.five! \n\n") == ["One .", "Two?", "Three", "Four e.g.five!"]
 

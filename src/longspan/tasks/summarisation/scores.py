@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from unicodedata import normalize
 
 import numpy as np
 from rouge_score.rouge_scorer import RougeScorer
@@ -105,7 +106,7 @@ def rouge(summaries: Sequence[str], references: Sequence[str]) -> np.ndarray:
     found = []
     for given, right in zip(summaries, references, strict=True):
         # rouge-score takes lines for sentences; of the other scores, line breaks change nothing.
-        scores = scorer.score("\n".join(sentences(right)), "\n".join(sentences(given)))
+        scores = scorer.score(*("\n".join(sentences(normalize("NFC", text))) for text in (right, given)))
         found.append([100 * scores[name].fmeasure for name in ROUGE.values()])
     return np.array(found).reshape(-1, len(ROUGE))
 
@@ -144,5 +145,5 @@ def _draws(rows: np.ndarray) -> np.ndarray:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    words = _WORD.findall(text.lower())
+    words = _WORD.findall(normalize("NFC", text).lower())
     return itertools.pairwise(words)

@@ -43,3 +43,12 @@ def tfidf(parts: Sequence[str]) -> tuple[Any, Any] | None:
         return vectorizer, vectorizer.fit_transform(map(composed, parts))
     except ValueError:
         return None
+
+
+def smoothed(scores: np.ndarray, spread: float) -> np.ndarray:
+    """Return Gaussian means of `scores`, `(p,)`, around each; beyond either end is 0, and 0 is no averaging."""
+    if not spread:
+        return scores
+    reach = int(3 * spread)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / spread) ** 2)
+    return np.convolve(np.pad(scores, reach), kernel / kernel.sum(), "valid")

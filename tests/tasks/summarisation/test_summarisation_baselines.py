@@ -11,7 +11,7 @@ from longspan.tasks.retrieval import tfidf
 from longspan.tasks.summarisation.baselines.bm25 import Bm25
 from longspan.tasks.summarisation.baselines.constant import best_of
 from longspan.tasks.summarisation.baselines.lead import Lead
-from longspan.tasks.summarisation.baselines.oracle import greedy
+from longspan.tasks.summarisation.baselines.oracle import Oracle, greedy
 from longspan.tasks.summarisation.baselines.textrank import ranks
 from longspan.tasks.summarisation.extracting import fill, units
 
@@ -78,9 +78,10 @@ def test_the_oracle_takes_what_raises_rouge_most() -> None:
     fits = [numbers for numbers in each if sizes[list(numbers)].sum() <= 9]
     # Greedy steps find the best of all sets here.
     assert tuple(sorted(found)) == max(fits, key=score)
-    # A part longer than all words is taken where there is no other, and none that does not help.
-    assert greedy([split("the cat sat")], np.array([3]), split("cat"), 1) == [0]
+    # Nothing is taken that does not help.
     assert greedy([split("a dog")], np.array([2]), split("cat"), 5) == []
+    row = {"document": "a cat sat on it\na dog", "questions": None, "summaries": ["cat sat"]}
+    assert list(Oracle().summaries(row, 3, [{"parts": "lines"}])) == [["a cat sat"]]
 
 
 def test_the_constant_summary_agrees_best_with_all() -> None:

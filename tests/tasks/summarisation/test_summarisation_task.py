@@ -178,5 +178,5 @@ def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
     # Turns match questions, whatever their place is.
     assert scores["bm25"]["rouge_1"] > scores["lead"]["rouge_1"]
     assert scores["oracle"]["rouge_1"] > max(scores[name]["rouge_1"] for name in ("lead", "textrank"))
-    assert found["bm25"].chosen.keys() == {"parts", "shortest", "words"}
+    assert found["bm25"].chosen.keys() == {"parts", "shortest", "spread", "words"}
     assert "oracle (baseline)" in (tmp_path / "compare" / "comparison.md").read_text()

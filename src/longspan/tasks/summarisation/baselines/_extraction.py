@@ -11,14 +11,36 @@ from longspan.data.sources.loading import load
 from longspan.tasks.baselines import Baseline, Fitted
 from longspan.tasks.prepared import check_validation
 from longspan.tasks.recipe import Recipe
+from longspan.tasks.retrieval import smoothed
 from longspan.tasks.summarisation.extracting import UNITS, fill, units
-from longspan.tasks.summarisation.scores import SummaryScores, summary_scores
+from longspan.tasks.summarisation.scores import ROUGE, SummaryScores, rouge, summary_scores
 
 Setting = Mapping[str, Any]
 
 
-class Extraction(Baseline[SummaryScores]):
-    """Summaries of as many words as those of the training split have on average.
+class SummaryBaseline(Baseline[SummaryScores]):
+    """Summaries of as many words as those of the training split have on average, or fewer."""
+
+    @abc.abstractmethod
+    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
+        """Return the summaries of each split but "train", by its name, and the settings that were chosen.
+
+        Args:
+            splits: Documents, with summaries.
+            words: Number of words of a summary.
+        """
+
+    def fit(self, recipe: Recipe) -> Fitted[SummaryScores]:
+        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
+        check_validation(splits)
+        words = mean_words(splits["train"])
+        made, chosen = self.made(splits, words)
+        scores = {name: summary_scores(texts, *references(splits[name])) for name, texts in made.items()}
+        return Fitted(scores, {**chosen, "words": words}, 0)
+
+
+class Extraction(SummaryBaseline):
+    """Summaries whose parts are those of the document.
 
     The validation split chooses among `settings` by the sum of ROUGE-1, ROUGE-2 and ROUGE-Lsum.
     """
@@ -36,18 +58,15 @@ class Extraction(Baseline[SummaryScores]):
             settings: The settings.
         """
 
-    def fit(self, recipe: Recipe) -> Fitted[SummaryScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
-        words = mean_words(splits["train"])
+    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
         tried = self._made(splits["validation"], words, self.settings)
-        scored = [_scores(splits["validation"], made, intervals=False) for made in tried]
-        best = int(np.argmax([each.rouge_1 + each.rouge_2 + each.rouge_lsum for each in scored]))
-        scores = {"validation": _scores(splits["validation"], tried[best])}
-        chosen = self.settings[best]
+        right, _ = references(splits["validation"])
+        means = [dict(zip(ROUGE, rouge(texts, right).mean(0), strict=True)) for texts in tried]
+        best = int(np.argmax([one["rouge_1"] + one["rouge_2"] + one["rouge_lsum"] for one in means]))
+        found = {"validation": tried[best]}
         for name in [name for name in splits if name not in ("train", "validation")]:
-            scores[name] = _scores(splits[name], self._made(splits[name], words, [chosen])[0])
-        return Fitted(scores, {**chosen, "words": words}, 0)
+            (found[name],) = self._made(splits[name], words, [self.settings[best]])
+        return found, self.settings[best]
 
     def _made(self, rows: Dataset, words: int, settings: Sequence[Setting]) -> list[list[str]]:
         made: list[list[str]] = [[] for _ in settings]
@@ -58,9 +77,18 @@ class Extraction(Baseline[SummaryScores]):
 
 
 class Ranking(Extraction):
-    """The parts of a document that have the highest scores."""
+    """The parts of a document that have the highest scores, perhaps with twice the mean of their neighbours' added.
 
-    settings = tuple({"parts": kind, "shortest": shortest} for kind in UNITS for shortest in (1, 5, 10, 20))
+    Validation chooses the kind of parts, the number of words from which one counts as such, and the standard deviation
+    of the Gaussian that averages neighbouring parts, in parts; 0 for none.
+    """
+
+    settings = tuple(
+        {"parts": kind, "shortest": shortest, "spread": spread}
+        for kind in UNITS
+        for shortest in (1, 10, 20, 30)
+        for spread in (0.0, 4.0, 16.0)
+    )
 
     @abc.abstractmethod
     def scores(self, parts: Sequence[str], questions: Sequence[str]) -> np.ndarray:
@@ -76,7 +104,8 @@ class Ranking(Extraction):
             parts, scores = found[kind]
             # Short parts, such as "Okay.", come last.
             short = np.array([len(part.split()) < setting["shortest"] for part in parts])
-            yield ["\n".join(fill(parts, np.lexsort((-one, short)).tolist(), words)) for one in scores]
+            with_near = [one + 2 * smoothed(one, setting["spread"]) for one in scores] if setting["spread"] else scores
+            yield ["\n".join(fill(parts, np.lexsort((-one, short)).tolist(), words)) for one in with_near]
 
 
 def mean_words(rows: Dataset) -> int:
@@ -88,7 +117,3 @@ def references(rows: Dataset) -> tuple[list[str], list[str]]:
     """Return the summaries of a split, and the document of each."""
     both = [(text, row["document"]) for row in rows for text in row["summaries"]]
     return [text for text, _ in both], [document for _, document in both]
-
-
-def _scores(rows: Dataset, made: Sequence[str], *, intervals: bool = True) -> SummaryScores:
-    return summary_scores(made, *references(rows), intervals=intervals)

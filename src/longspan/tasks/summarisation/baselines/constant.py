@@ -1,25 +1,21 @@
 """The best constant summary: `Constant`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+from datasets import Dataset
 from rouge_score.tokenizers import DefaultTokenizer
 
-from longspan.data.sources.loading import load
-from longspan.tasks.baselines import Baseline, Fitted
-from longspan.tasks.prepared import check_validation
-from longspan.tasks.recipe import Recipe
-from longspan.tasks.summarisation.baselines._extraction import mean_words, references
-from longspan.tasks.summarisation.scores import SummaryScores, summary_scores
+from longspan.tasks.summarisation.baselines._extraction import Setting, SummaryBaseline, references
 
 #: Training summaries that are tried, and those that they are scored against, at most: evenly spaced.
 MOST = 2000
 
 
-class Constant(Baseline[SummaryScores]):
+class Constant(SummaryBaseline):
     """The training summary that agrees best with all of them, for each document.
 
     It has the highest mean of ROUGE-1 + ROUGE-2 over the training split, at most 2,000 summaries of it. It has at most
@@ -28,19 +24,13 @@ class Constant(Baseline[SummaryScores]):
 
     packages: ClassVar[tuple[str, ...]] = ("scipy",)
 
-    def fit(self, recipe: Recipe) -> Fitted[SummaryScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
-        words = mean_words(splits["train"])
+    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
         known, _ = references(splits["train"])
         chosen = known[:: -(-len(known) // MOST)]
-        best = best_of([" ".join(text.split()[:words]) for text in chosen], chosen)
-        summary = " ".join(chosen[best].split()[:words])
-        scores = {}
-        for name in [name for name in splits if name != "train"]:
-            right, documents = references(splits[name])
-            scores[name] = summary_scores([summary] * len(right), right, documents)
-        return Fitted(scores, {"summary": summary, "words": words}, 0)
+        cut = [" ".join(text.split()[:words]) for text in chosen]
+        summary = cut[best_of(cut, chosen)]
+        found = {name: [summary] * len(references(rows)[0]) for name, rows in splits.items() if name != "train"}
+        return found, {"summary": summary}
 
 
 def best_of(candidates: Sequence[str], known: Sequence[str]) -> int:

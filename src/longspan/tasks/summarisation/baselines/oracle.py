@@ -24,7 +24,8 @@ class Oracle(Extraction):
         split = DefaultTokenizer(use_stemmer=True).tokenize
         wanted = [split(text) for text in row["summaries"]]
         for setting in settings:
-            parts = units(row["document"], setting["parts"])
+            # Of a longer part, the beginning can be taken.
+            parts = [" ".join(part.split()[:words]) for part in units(row["document"], setting["parts"])]
             tokens = [split(part) for part in parts]
             sizes = np.array([len(part.split()) for part in parts])
             yield ["\n".join(fill(parts, greedy(tokens, sizes, one, words), words)) for one in wanted]
@@ -37,11 +38,10 @@ def greedy(parts: Sequence[Sequence[str]], sizes: np.ndarray, reference: Sequenc
         parts: The tokens of each part.
         sizes: The number of words of each part, (p,).
         reference: The tokens of the reference.
-        words: Maximum number of words. Where no part has so few, the best one is taken.
+        words: Maximum number of words.
     """
     orders = [_Overlap(parts, reference, order) for order in (1, 2)]
-    fits = sizes <= words
-    free = fits if fits.any() else np.ones(len(parts), dtype=bool)
+    free = sizes <= words
     found: list[int] = []
     best, left = 0.0, words
     while free.any():

@@ -9,7 +9,8 @@ from torch import nn
 from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.mixers.softmax import Softmax
-from longspan.models.backbone import Backbone
+from longspan.models import backbone as backbones
+from longspan.models.backbone import Backbone, Block
 from longspan.ops.dropout import Dropout
 
 
@@ -67,6 +68,24 @@ def test_the_feed_forward_network_is_the_formula() -> None:
         block: Any = build(1, norm="none", residual=False, activation=activation).blocks[0]
         first, _, last = block.feed_forward
         torch.testing.assert_close(block(x), last(f(first(block.mixer(x)))))
+
+
+def test_the_feed_forward_network_reads_long_inputs_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = build(1).blocks[0].eval()
+    assert isinstance(block, Block)
+    assert block.feed_forward is not None
+    x = torch.randn(2, 21, 8)
+    sizes: list[int] = []
+    block.feed_forward.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[1]))
+    with torch.no_grad():
+        whole = block._fed_forward(x)
+        monkeypatch.setattr(backbones, "AT_ONCE", 2 * 16 * 8)
+        parts = block._fed_forward(x)
+    # Products of other shapes may be summed in another order.
+    torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-5)
+    assert sizes == [21, 8, 8, 5]
+    block._fed_forward(x)
+    assert sizes[4:] == [21]
 
 
 def test_dropout_inside_the_feed_forward_network_is_optional() -> None:

@@ -23,6 +23,8 @@ WANTED: Mapping[str, tuple[Any, str, str]] = {
     "forget": ("none", "a mixer that can forget", "additive"),
     "rotary": (False, "a mixer with rotary positions", "softmax"),
 }
+#: Numbers of the hidden layer of a feed-forward network that are in memory at once, without gradients: 128 MiB.
+AT_ONCE = 2**25
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
@@ -92,6 +94,7 @@ class Block(nn.Module):
         if cross_mixer is not None:
             self.cross_norm = nn.Identity() if norm == "none" else nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
+        self.hidden = feed_forward_dim
         self.feed_forward: nn.Module | None = None
         if feed_forward_dim:
             between = ACTIVATIONS[activation]()
@@ -190,7 +193,14 @@ class Block(nn.Module):
     def _fed_forward(self, x: Tensor) -> Tensor:
         if self.feed_forward is None:
             return x
-        return self._leave(self.feed_forward_norm, x, self.feed_forward(self._enter(self.feed_forward_norm, x)))
+        entering = self._enter(self.feed_forward_norm, x)
+        # Nothing is computed from several positions, and of a book the hidden layer would be the largest tensor.
+        size = max(1, AT_ONCE // max(1, x.shape[0] * self.hidden))
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= size:
+            fed = self.feed_forward(entering)
+        else:
+            fed = torch.cat([self.feed_forward(part) for part in entering.split(size, 1)], 1)
+        return self._leave(self.feed_forward_norm, x, fed)
 
     def _enter(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.pre else x

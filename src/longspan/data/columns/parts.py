@@ -31,7 +31,7 @@ class Alternatives(Column):
         return self.names
 
     def absent(self, name: str, present: Collection[str]) -> list[str]:
-        return absent(self, self.names, present)
+        return [] if not self.required or any(name in present for name in self.names) else [self.names[0]]
 
     def cell(self, cells: Sequence[Any]) -> Any:
         return list(cells)
@@ -101,25 +101,8 @@ class Questions(Alternatives):
 
 
 @dataclass(frozen=True)
-class Document(Text):
-    """A document under any one of several names: text, or its parts as for `Parts`, each of which becomes a line.
-
-    Attributes:
-        names: The names in the source.
-    """
-
-    names: tuple[str, ...] = field(default=(), kw_only=True)
-    shares: ClassVar[bool] = True
-    alternative: ClassVar[bool] = True
-
-    def sources(self, name: str) -> Sequence[str]:
-        return self.names
-
-    def absent(self, name: str, present: Collection[str]) -> list[str]:
-        return absent(self, self.names, present)
-
-    def cell(self, cells: Sequence[Any]) -> Any:
-        return list(cells)
+class Document(Alternatives, Text):
+    """A document under any one of several names: text, or its parts as for `Parts`, each of which becomes a line."""
 
     def parse(self, cell: Any, folder: Path) -> str:
         given = first(cell)
@@ -128,11 +111,6 @@ class Document(Text):
         if not isinstance(given, list):
             raise WrongColumn
         return "\n".join(" ".join(part_text(self, item).split()) for item in given)
-
-
-def absent(column: Column, names: Sequence[str], present: Collection[str]) -> list[str]:
-    """Return the first of a column's alternative names if it is required and none of them is present."""
-    return [] if not column.required or any(name in present for name in names) else [names[0]]
 
 
 def part_text(column: Column, item: Any) -> str:

@@ -134,3 +134,21 @@ def test_recommendation_seeds(
     low, high = result["longspan"]["interval"]
     assert low <= result["longspan"]["pooled_auc"] <= high
     assert result["longspan"]["runs"] == [result["longspan"]["pooled_auc"]]
+
+
+def test_summaries(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    texts = [f"thing {number} is red" for number in range(9)]
+    rows = [json.dumps({"document": f"first line .\n{text} .", "summary": text}) for text in texts]
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+    summaries = tmp_path / "run" / "evaluation" / "summaries.txt"
+    summaries.parent.mkdir(parents=True)
+    summaries.write_text("\nthing 1 is red\n")
+    written = tmp_path / "scores.json"
+    given = [f"data.path={tmp_path}/data.jsonl", "data.validation_fraction=0.2", "data.test_fraction=0.2"]
+    given += ["--baselines", "lead,oracle", "--against", "lead"]
+    run_benchmark("summaries.py", *given, "--runs", str(tmp_path / "run"), "--json", str(written))
+    assert "Better than lead by" in capsys.readouterr().out
+    result = json.loads(written.read_text())["result"]
+    assert result["oracle"]["rouge"][0] == 100
+    assert all(low <= high for low, high in result["oracle"]["gain"])
+    assert "gain" not in result["lead"]

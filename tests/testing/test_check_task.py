@@ -255,6 +255,7 @@ ELSEWHERE = {
     "masked_words": "masked_words/test_masked_words_task.py",
     "recommendation": "recommendation/test_recommendation_task.py",
     "token_classification": "token_classification/test_token_task.py",
+    "summarisation": "summarisation/test_summarisation_task.py",
     "translation": "translation/test_translation_task.py",
 }
 

@@ -26,6 +26,7 @@ KEYS: dict[str, list[str]] = {
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "question_answering": [],
     "recommendation": ["model.wide=true"],
+    "summarisation": ['model.mixers=["messages"]', "model.copy=true", "training.beams=2"],
     "token_classification": ["model.wide=true"],
     "translation": ['model.mixers=["softmax"]', "training.beams=2"],
 }
@@ -53,7 +54,8 @@ def rows(task: str) -> list[dict[str, Any]]:
         else:
             found.append({"text": text, "label": "ab"[number % 2], "stars": number / 4, "cat": number % 2,
                           "dog": number % 3 == 0, "context": text, "question": "Which?",
-                          "source": text, "target": " ".join(words[::-1][number % 3 :]),
+                          "document": text, "summary": words[0], "source": text,
+                          "target": " ".join(words[::-1][number % 3 :]),
                           "answers": [{"text": words[1], "answer_start": len(words[0]) + 1}]})  # fmt: skip
     return found
 

@@ -135,9 +135,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--data", metavar="PATH", help="other data, in any form a recipe's data.path takes")
     told = "train, validation or test (default: test, or validation where there is no test split)"
     verb.add_argument("--split", metavar="NAME", help=told)
-    for task in tasks.names() if used in ("", "evaluate") else ():
-        if names(options := tasks.evaluation_options(task)):
-            add_flags(verb.add_argument_group(f"task {task}"), options)
+    if used in ("", "evaluate"):
+        flags.add_of_tasks(verb, {task: tasks.evaluation_options(task) for task in tasks.names()})
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     flags.add_run(verb)
@@ -150,9 +149,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     told = "json (default), or another of the run's task, such as conll: a word with its label per line"
     verb.add_argument("--format", metavar="NAME", default="json", help=told)
     add_flags(verb, ReadingOptions)
-    for task in tasks.names() if used in ("", "predict") else ():
-        if names(options := tasks.prediction_options(task)):
-            add_flags(verb.add_argument_group(f"task {task}"), options)
+    if used in ("", "predict"):
+        flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
 
     verb = add("generate", _generate, "generate text with a language model")
     flags.add_run(verb)

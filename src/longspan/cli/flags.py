@@ -1,11 +1,12 @@
 """Flags that several verbs have, and what is said about those that none has."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError, suggestion
+from longspan.tasks.options import add_flags, names
 
 
 def check_names(arguments: Sequence[str], parser: argparse.ArgumentParser) -> None:
@@ -70,6 +71,20 @@ def add_checkpoint(verb: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="step of the checkpoint to use, or `last`, for example of an unfinished run",
     )
+
+
+def add_of_tasks(verb: argparse.ArgumentParser, kinds: Mapping[str, type]) -> None:
+    """Add the options of tasks, dataclasses by the name of the task; what several tasks have in common, once."""
+    owners: dict[str, list[str]] = {}
+    for task, kind in kinds.items():
+        for name in names(kind):
+            owners.setdefault(name, []).append(task)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, having in owners.items():
+        groups.setdefault(tuple(having), []).append(name)
+    for sharing, shared in groups.items():
+        title = f"task {sharing[0]}" if len(sharing) == 1 else f"tasks {' and '.join(sharing)}"
+        add_flags(verb.add_argument_group(title), kinds[sharing[0]], shared)
 
 
 def add_consent(verb: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ import math
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -145,6 +145,22 @@ class PredictionOptions:
 
 
 @dataclass(frozen=True)
+class SearchOptions(EvaluationOptions):
+    """How a text is written for each source by beam search."""
+
+    beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given")
+    length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
+    max_new_tokens: int | None = option(
+        None,
+        "maximum number of tokens of a text; unless given, 256 for a summary, and for a translation twice those "
+        "of its source and 20 more",
+    )
+
+    def __post_init__(self) -> None:
+        check_at_least(self, beams=1, max_new_tokens=1)
+
+
+@dataclass(frozen=True)
 class GenerationOptions:
     """How a text is continued.
 
@@ -219,10 +235,18 @@ def check_at_least(options: Any, **least: int) -> None:
             raise UserError(f"{name} must be at least {smallest}, got {value}; choose a larger one.")
 
 
-def add_flags(parser: Any, kind: type) -> None:
-    """Add one flag for each option to an argparse parser or group. Flags not given are absent from the result."""
+def add_flags(parser: Any, kind: type, only: Collection[str] | None = None) -> None:
+    """Add one flag for each option to an argparse parser or group. Flags not given are absent from the result.
+
+    Args:
+        parser: The parser or group.
+        kind: The options.
+        only: The names of those that get a flag; None for all.
+    """
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
+        if only is not None and field.name not in only:
+            continue
         flag = f"--{field.name.replace('_', '-')}"
         default = "" if field.default in (None, "", False) else f" (default: {field.default})"
         text = f"{field.metadata['help']}{default}"

@@ -14,7 +14,7 @@ from longspan import UserError, compare, evaluate, predict, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
-from longspan.tasks.translation import translating
+from longspan.tasks import target_search
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run
@@ -126,7 +126,7 @@ def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult)
         tokens = tokenizer_of(run.processor)(endless.to_dict()["translation"])["input_ids"]
         read = tokenizer_of(run.processor)(source)["input_ids"]
         # Text that is put together and taken apart may have fewer tokens, and never more.
-        assert len(tokens) - 1 <= translating.RATIO * len(read) + translating.MORE
+        assert len(tokens) - 1 <= target_search.RATIO * len(read) + target_search.MORE
 
 
 def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult) -> None:

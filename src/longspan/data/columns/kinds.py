@@ -45,6 +45,8 @@ class Column(ABC):
     target: bool = field(default=False, kw_only=True)
     #: Whether other columns may be read from its sources too.
     shares: ClassVar[bool] = False
+    #: Whether any one of its sources will do, the first of which is its own.
+    alternative: ClassVar[bool] = False
 
     @property
     @abstractmethod

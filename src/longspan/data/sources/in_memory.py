@@ -249,7 +249,7 @@ def _two_names(schema: Schema, what: str) -> tuple[str, str]:
 
 def _only_name(schema: Schema, what: str, *, target: bool) -> str:
     found = [column for column in schema.columns if column.target == target and (target or column.required)]
-    if len(found) != 1 or len(schema.sources_of(found[0])) != 1:
+    if len(found) != 1 or not (found[0].alternative or len(schema.sources_of(found[0])) == 1):
         raise UserError(
             f"expected a table with the columns {listed(schema.needed)}, got a {what} without names; give a DataFrame "
             "or a dict of columns."

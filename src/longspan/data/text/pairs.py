@@ -47,11 +47,7 @@ class PairProcessor(TextProcessor):
         Raises:
             UserError: The kind of tokens loses spaces, or there is no such tokenizer.
         """
-        if data.tokens in TRAINED_TOKENS and data.tokens not in EXACT:
-            raise UserError(
-                f"expected data.tokens to be {', '.join(EXACT)} or a pretrained tokenizer, as targets are put together "
-                f"from tokens, got {data.tokens!r}, which loses their spaces; set another."
-            )
+        check_exact(data)
         return cls(pair_tokenizer(data, training["source"], training["target"], training._fingerprint))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
@@ -73,6 +69,15 @@ class PairProcessor(TextProcessor):
         """Return the texts of rows of token ids, each on one line."""
         found = self.tokenizer.batch_decode(list(rows), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return [" ".join(text.splitlines()).strip() for text in found]
+
+
+def check_exact(data: DataConfig) -> None:
+    """Raise UserError unless texts can be put together from the kind of tokens."""
+    if data.tokens in TRAINED_TOKENS and data.tokens not in EXACT:
+        raise UserError(
+            f"expected data.tokens to be {', '.join(EXACT)} or a pretrained tokenizer, as targets are put together "
+            f"from tokens, got {data.tokens!r}, which loses their spaces; set another."
+        )
 
 
 def pair_tokenizer(

@@ -139,15 +139,15 @@ def encode(
     Raises:
         UserError: `config.max_length` leaves no room next to the special tokens.
     """
-    parts = [texts] if pairs is None else [texts, pairs]
-    return [ids.tolist() for ids, _ in _encode(tokenizer, parts, config.max_length, config.keep)]
+    return [ids for ids, _ in encode_counted(tokenizer, texts, config, pairs=pairs)]
 
 
 def encode_counted(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], config: DataConfig, *, pairs: Sequence[str] | None = None
 ) -> list[tuple[list[int], int]]:
-    """Return the token ids of each text, as `encode` does, and how many tokens were left out."""
-    return [(ids.tolist(), lost) for ids, lost in _encode(tokenizer, [texts], config.max_length, config.keep)]
+    """Return the token ids of each text or pair, as `encode` does, and how many tokens were left out."""
+    parts = [texts] if pairs is None else [texts, pairs]
+    return [(ids.tolist(), lost) for ids, lost in _encode(tokenizer, parts, config.max_length, config.keep)]
 
 
 def _encode(

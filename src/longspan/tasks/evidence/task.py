@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
+from longspan.data.columns.parts import SPECIFIC, TURNS, Parts, Questions
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.processor import TextProcessor, tokenizer_of
@@ -57,10 +58,10 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     unused = frozenset()
 
     def columns(self, data: EvidenceData) -> Sequence[Column]:
-        several = (data.questions_column, columns.QUERIES)
+        several = (data.questions_column, SPECIFIC)
         return [
-            columns.Parts("parts", "parts_column", names=(data.parts_column, columns.TURNS)),
-            columns.Questions("questions", "question_column", names=(data.question_column, *several)),
+            Parts("parts", "parts_column", names=(data.parts_column, TURNS)),
+            Questions("questions", "question_column", names=(data.question_column, *several)),
             columns.Evidence("evidence", "evidence_column", names=(data.evidence_column, *several)),
         ]
 

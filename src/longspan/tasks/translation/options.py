@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks.options import LengthTrainingOptions, check_at_least, option
+from longspan.tasks.options import LengthTrainingOptions, SearchOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "PredictionOptions", "TrainingOptions", "TranslationData"]
 
@@ -52,22 +52,11 @@ class TrainingOptions(LengthTrainingOptions):
         check_at_least(self, beams=1, translated_examples=1)
 
 
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """How the translations that are scored are made."""
-
-    beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given")
-    length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
-    max_new_tokens: int | None = option(
-        None, "maximum number of tokens of a translation; twice those of the source and 20 more unless given"
-    )
-
-    def __post_init__(self) -> None:
-        check_at_least(self, beams=1, max_new_tokens=1)
+EvaluationOptions = SearchOptions
 
 
 @dataclass(frozen=True)
-class PredictionOptions(EvaluationOptions):
+class PredictionOptions(SearchOptions):
     """How translations are made."""
 
     best: int = option(1, "translations of each source, from the best; at most as many as there are beams")

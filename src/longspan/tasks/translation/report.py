@@ -1,6 +1,6 @@
 """Results of translation: tables, samples and the model card."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +11,10 @@ from longspan.report import count, scores_table, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
 from longspan.tasks.recipe import Recipe
+from longspan.tasks.targets import by_likelihood, data_table
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 _BINS = 5
-_SAMPLES = 8
-
-
-def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
-    """Return the table of splits: pairs, and the tokens of sources and targets."""
-    sides = ("source", "target")
-    headers = ["split", "pairs", *(f"{side} tokens" for side in sides), *(f"median {side}" for side in sides)]
-    headers += [*(f"longest {side}" for side in sides), "cut sources"]
-    rows = [
-        [
-            name,
-            count(row["pairs"]),
-            *(count(value) for key in ("tokens", "median_length", "longest") for value in row[key]),
-            count(row["cut_sources"]),
-        ]
-        for name, row in data.items()
-        if isinstance(row, Mapping) and "pairs" in row
-    ]
-    return table(headers, rows, style)
 
 
 def by_length(texts: Sequence[str], references: Sequence[str], lengths: Sequence[int]) -> list[dict[str, float]]:
@@ -55,8 +37,6 @@ def by_length(texts: Sequence[str], references: Sequence[str], lengths: Sequence
 
 def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
     """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
-    order = np.argsort(losses[:, 0] / losses[:, 1], kind="stable")
-    chosen = order[np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)].tolist()
     return [
         {
             "where": examples[row]["where"],
@@ -65,7 +45,7 @@ def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list
             "translation": texts[row],
             "loss": float(losses[row, 0] / losses[row, 1]),
         }
-        for row in chosen
+        for row in by_likelihood(losses)
     ]
 
 

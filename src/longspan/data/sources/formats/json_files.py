@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from longspan.data.columns.kinds import Text
+from longspan.data.columns.parts import Document
 from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.opening import packed_suffix, read_document
 from longspan.data.sources.formats.folders import DocumentFile, Listed, list_files
@@ -12,8 +13,8 @@ from longspan.data.sources.formats.tables import json_object
 
 
 def is_object(path: Path, schema: Schema) -> bool:
-    """Return whether a file is a row by itself: JSON, for a task that reads something other than texts."""
-    return not schema.of(Text) and packed_suffix(path) == ".json"
+    """Return whether a file is a row by itself: JSON, for a task that reads something other than plain texts."""
+    return _reads_objects(schema) and packed_suffix(path) == ".json"
 
 
 def list_objects(folder: Path, schema: Schema) -> list[Listed]:
@@ -22,7 +23,7 @@ def list_objects(folder: Path, schema: Schema) -> list[Listed]:
     Raises:
         UserError: A folder cannot be read.
     """
-    return [] if schema.of(Text) else [file for file in list_files(folder) if is_object(Path(file.path), schema)]
+    return [file for file in list_files(folder) if is_object(Path(file.path), schema)] if _reads_objects(schema) else []
 
 
 def read_objects(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
@@ -45,3 +46,7 @@ def read_objects(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]
             yield Row({}, file.where, problem)
         else:
             yield schema.row(cells, file.where, path.parent)._replace(encoding=encoding)
+
+
+def _reads_objects(schema: Schema) -> bool:
+    return all(isinstance(column, Document) for column in schema.of(Text))

@@ -210,7 +210,8 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
                     "change one."
                 )
             settings[name] = column.setting
-        found[column.name] = ", ".join(column.sources(source))
+        sources = column.sources(source)
+        found[column.name] = sources[0] if column.alternative else ", ".join(sources)
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.tasks.prepared import check_validation
+from longspan.tasks.retrieval import smoothed
 
 
 class Retrieval(Baseline[EvidenceScores]):
@@ -53,12 +54,3 @@ def _ranked(rows: Sequence[np.ndarray], spread: float) -> list[np.ndarray]:
         smooth = smoothed(row, spread)
         result.append((smooth - smooth.mean()) / max(float(smooth.std()), 1e-9))
     return result
-
-
-def smoothed(scores: np.ndarray, spread: float) -> np.ndarray:
-    """Return Gaussian means of `scores`, `(p,)`, around each; beyond either end is 0, and 0 is no averaging."""
-    if not spread:
-        return scores
-    reach = int(3 * spread)
-    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / spread) ** 2)
-    return np.convolve(np.pad(scores, reach), kernel / kernel.sum(), "valid")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from datasets.utils import tqdm
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
@@ -16,32 +17,34 @@ from longspan.models.losses import IGNORED
 from longspan.training import processes
 from longspan.training.lengths import computed_together, scoring_batches
 
-#: A translation has at most `RATIO` times the tokens of its source and `MORE`, unless it is said how many.
+#: A target has at most `RATIO` times the tokens of its source and `MORE`, unless it is said how many.
 RATIO, MORE = 2, 20
 
 
 @dataclass(frozen=True)
 class Search:
-    """How translations are searched for.
+    """How targets are searched for.
 
     Attributes:
         beams: Number of beams; 1 is greedy search.
-        best: Number of translations of each source.
+        best: Number of targets of each source.
         length_penalty: Exponent of the length by which the log probability of a beam is divided.
         most: Maximum number of tokens; None for one that depends on the source.
+        once: Number of tokens in a row that occur only once in a target; 0 for no such limit.
         batch_size: Maximum number of beams in a batch.
-        batch_tokens: Maximum number of positions of sources and translations in a batch; 0 for no limit.
+        batch_tokens: Maximum number of positions of sources and targets in a batch; 0 for no limit.
     """
 
     beams: int
     best: int = 1
     length_penalty: float = 1.0
     most: int | None = None
+    once: int = 0
     batch_size: int = 64
     batch_tokens: int = 0
 
     def longest(self, sources: Sequence[int], model: PreTrainedModel) -> np.ndarray:
-        """Return the maximum number of tokens of each translation, end token not included, from those of sources."""
+        """Return the maximum number of tokens of each target, end token not included, from those of sources."""
         lengths = np.asarray(sources, dtype=np.int64)
         found = RATIO * lengths + MORE if self.most is None else np.full(len(lengths), self.most)
         fits = most_targets(model)
@@ -55,7 +58,7 @@ def most_targets(model: PreTrainedModel) -> int | None:
 
 
 class _Ends(LogitsProcessor):
-    """Ends each translation at its own maximum, whatever the others in the batch do.
+    """Ends each target at its own maximum, whatever the others in the batch do.
 
     Args:
         longest: (b,) maximum number of tokens.
@@ -82,7 +85,7 @@ def search(
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
 ) -> list[list[list[int]]]:
-    """Return the `how.best` translations of each source as token ids, without start and end, best first.
+    """Return the `how.best` targets of each source as token ids, without start and end, best first.
 
     Several processes share the batches, and all get all of them.
 
@@ -106,7 +109,7 @@ def search(
     def compute() -> Tensor:
         # Ids plus one: 0 is nothing, so that processes can add up what they found.
         found = torch.zeros(len(sources), how.best, int(longest.max()) + 1, dtype=torch.int32)
-        for batch in _shown(batches, progress, "Translating"):
+        for batch in _shown(batches, progress, "Generating"):
             padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": stream})
             made = model.generate(
                 **{name: tensor.to(model.device) for name, tensor in padded.items()},
@@ -114,6 +117,7 @@ def search(
                 num_return_sequences=how.best,
                 do_sample=False,
                 length_penalty=how.length_penalty,
+                no_repeat_ngram_size=how.once,
                 max_new_tokens=int(longest[batch].max()) + 1,
                 logits_processor=LogitsProcessorList([_Ends(longest[batch], end)]),
             )
@@ -176,3 +180,8 @@ def _shown(batches: Sequence[Sequence[int]], progress: bool, what: str) -> Itera
     own = batches[processes.rank() :: processes.count()]
     shown: Iterator[Sequence[int]] = tqdm(own, desc=what, unit="batch", leave=None)
     return shown if progress else own
+
+
+def pair_lengths(dataset: Dataset) -> np.ndarray:
+    """Return the lengths of sources and targets, (n, 2)."""
+    return np.stack([np.asarray(dataset[name][:]) for name in ("length", "target_length")], 1)

@@ -1,0 +1,1 @@
+"""Summarisation: a short text about each long document, perhaps for a question."""

@@ -1,0 +1,1 @@
+"""Baselines of summarisation: one per file, found by its name."""

@@ -1,0 +1,55 @@
+"""Documents with questions, and summaries, as two streams of tokens: `SummaryProcessor`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import Dataset
+
+from longspan.data.columns.kinds import Column
+from longspan.data.processor import Encoded
+from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
+from longspan.data.text.tokenization import encode_counted, token_ids
+from longspan.tasks.summarisation.columns import columns
+
+
+@dataclass(frozen=True)
+class SummaryProcessor(PairProcessor):
+    """The source is the question, an end token, the document and an end token; or the document and an end token."""
+
+    @classmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        return columns(data)
+
+    @classmethod
+    def learned(cls, training: Dataset, data: Any) -> "SummaryProcessor":
+        check_exact(data)
+        summaries = (text for row in training.select_columns(["questions", "summaries"]) for text in _texts(row))
+        return cls(pair_tokenizer(data, training["document"], summaries, training._fingerprint))
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        found = []
+        asked = rows.get("questions") or [None] * len(rows["document"])
+        for number, (document, questions) in enumerate(zip(rows["document"], asked, strict=True)):
+            ids, lost = self.source(document or "", questions[0] if questions else "", data)
+            summaries = rows["summaries"][number] or [""]
+            target = [*token_ids(self.tokenizer, summaries[:1])[0].tolist(), self.tokenizer.eos_token_id]
+            found.append(Encoded({"input_ids": ids, "labels": target}, lost))
+        return found
+
+    def source(self, document: str, question: str, data: Any) -> tuple[list[int], int]:
+        """Return the token ids of a document with a question, "" for none, and how many of its tokens are left out."""
+        if not question:
+            return encode_counted(self.tokenizer, [document], data)[0]
+        return encode_counted(self.tokenizer, [question], data, pairs=[document])[0]
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        return "" if (values.get("document") or "").strip() else "empty document"
+
+    def fingerprint(self) -> str:
+        return f"summaries {super().fingerprint()}"
+
+
+def _texts(row: Mapping[str, Any]) -> Iterator[str]:
+    yield from row["questions"] or []
+    yield from row["summaries"]

@@ -1,0 +1,88 @@
+"""Training of models that write a text for each source: `TargetTrainer`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from longspan.data.text.pairs import PairProcessor
+from longspan.results.scores import S
+from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
+from longspan.training.lengths import LengthTrainer, scoring_batches
+
+
+class TargetTrainer(LengthTrainer[S]):
+    """A `LengthTrainer` that batches by the lengths of sources and targets, and scores what the model writes.
+
+    During training, the loss is that of the whole validation split, and the other scores are those of greedy search for
+    `searched_examples` of it, evenly spaced. Final scores are of all examples, searched for with beams.
+
+    Args:
+        reader: what makes text of tokens.
+        how: the search of the final scores.
+        searched_examples: number of validation examples that are searched for during training.
+        scored: scores texts of the rows of a data set, given their loss and whether to compute intervals.
+        kwargs: arguments of `LengthTrainer`. Data sets also have `target_length` and what `scored` reads.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        reader: PairProcessor,
+        how: Search,
+        searched_examples: int,
+        scored: Callable[[Dataset, Sequence[str], float, bool], S],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.reader, self.how, self.searched_examples, self.scored_by = reader, how, searched_examples, scored
+        self._finished = False
+
+    def lengths(self, dataset: Dataset) -> np.ndarray:
+        return pair_lengths(dataset)
+
+    def per_token_columns(self) -> Sequence[str]:
+        # Half of a source has no target.
+        return ()
+
+    def validation_sizes(self) -> np.ndarray:
+        return self.lengths(self.eval_dataset).sum(1)
+
+    def score(self, dataset: Dataset) -> S:
+        if dataset is self.eval_dataset and not self._finished:
+            return self._quick_scores(dataset, self.searched_examples)
+        return self._scores(dataset, dataset, self.how, intervals=True)
+
+    def rehearse(self, dataset: Dataset) -> None:
+        share = len(dataset) * min(1.0, self.searched_examples / len(self.eval_dataset))
+        self._quick_scores(dataset, max(1, round(share)))
+
+    def validation_scores(self) -> S:
+        # Those during training are of a part.
+        self._finished = True
+        self.scored.pop(self.kept_step(), None)
+        return super().validation_scores()
+
+    def _quick_scores(self, dataset: Dataset, most: int) -> S:
+        count = min(len(dataset), most)
+        some = dataset.select((np.arange(count) * len(dataset) / count).astype(int))
+        return self._scores(dataset, some, replace(self.how, beams=1), intervals=False)
+
+    def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
+        """Return the loss of a data set, and the scores of what the model writes for some of it."""
+        shown = not self.args.disable_tqdm and self.is_world_process_zero()
+        losses = target_losses(
+            self.model,
+            self.rows(dataset, [*self.streams]),
+            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
+            self.streams,
+            progress=shown,
+            after_batch=self._scored_a_batch,
+        ).sum(0)
+        stream = self.streams["input_ids"]
+        found = search(self.model, some["input_ids"][:], how, stream, progress=shown, after_batch=self._scored_a_batch)
+        texts = self.reader.texts([best[0] for best in found])
+        loss = float(losses[0] / losses[1])
+        return self.scored_by(some, texts, loss, intervals)

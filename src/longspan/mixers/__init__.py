@@ -16,9 +16,21 @@ from typing import Any
 from longspan.errors import UserError, suggestion
 from longspan.machine.imports import load_class
 from longspan.mixers.aliases import ALIASES, MEANT, Alias
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Mixer
 
-__all__ = ["Alias", "Capabilities", "Description", "Mixer", "aliases", "build", "describe", "load", "names", "options"]
+__all__ = [
+    "Alias",
+    "Capabilities",
+    "ContextState",
+    "Description",
+    "Mixer",
+    "aliases",
+    "build",
+    "describe",
+    "load",
+    "names",
+    "options",
+]
 # Modules of this package that hold no mechanism.
 _OTHERS = ("aliases", "base")
 

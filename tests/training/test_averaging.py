@@ -128,6 +128,13 @@ def test_without_validation_the_mean_is_kept(animals: Path, tmp_path: Path) -> N
         assert torch.equal(tensor, expected[name]), name
 
 
+def test_too_few_checkpoints_are_said(animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = train(recipe(animals, *CREEPING, "training.num_train_epochs=1"), run=tmp_path / "run")
+    assert not result.details["averaged"]["kept"]
+    assert len(result.details["averaged"]["steps"]) == 1
+    assert "average_last found 1 checkpoint, of which there is no mean; kept the model" in capsys.readouterr().err
+
+
 def test_one_checkpoint_has_no_mean(animals: Path) -> None:
     with pytest.raises(UserError, match=r"expected training.average_last of at least 2 checkpoints, or 0 for no mean"):
         recipe(animals, "training.average_last=1")

@@ -106,9 +106,12 @@ def search(
     batches = scoring_batches(both, size, how.batch_tokens // how.beams)
     end = model.generation_config.eos_token_id
 
+    # One after the other, as a single long source would make a table of all of them large.
+    ends = np.cumsum(np.repeat(longest + 1, how.best))
+
     def compute() -> Tensor:
         # Ids plus one: 0 is nothing, so that processes can add up what they found.
-        found = torch.zeros(len(sources), how.best, int(longest.max()) + 1, dtype=torch.int32)
+        found = torch.zeros(int(ends[-1]), dtype=torch.int32)
         for batch in _shown(batches, progress, "Generating"):
             padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": stream})
             made = model.generate(
@@ -125,13 +128,16 @@ def search(
             for place, ids in enumerate(made[:, 1:].cpu()):
                 stop = (ids == end).nonzero()
                 ids = ids[: int(stop[0, 0])] if len(stop) else ids
-                found[batch[place // how.best], place % how.best, : len(ids)] = ids + 1
+                row = batch[place // how.best]
+                start = int(ends[row * how.best + place % how.best] - longest[row] - 1)
+                found[start : start + len(ids)] = ids + 1
             if after_batch is not None:
                 after_batch()
         return found
 
-    result = computed_together(model, compute).numpy()
-    return [[(ids[ids > 0] - 1).tolist() for ids in each] for each in result]
+    rows = np.split(computed_together(model, compute).numpy(), ends[:-1])
+    texts = [(ids[ids > 0] - 1).tolist() for ids in rows]
+    return [texts[start : start + how.best] for start in range(0, len(texts), how.best)]
 
 
 @torch.no_grad()

@@ -172,12 +172,6 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         texts = reader.texts([best[0] for best in found])
         return Written(rows, texts, losses, cut, padding_fraction(batches, pair_lengths(rows)))
 
-    def token_rows(self, run: Run[D, O], examples: Dataset) -> list[list[int]]:
-        raise UserError(
-            f"expected a model that reads one row of tokens to export it as a program, got {str(run.folder)!r}, which "
-            "has an encoder and a decoder; use --format hub."
-        )
-
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return data_table(data, style)
 

@@ -25,7 +25,8 @@ from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 from longspan.data.processor import Processor
 from longspan.errors import UserError
 from longspan.results.scores import S
-from longspan.training import averaging, checkpoints, processes
+from longspan.training import checkpoints, processes
+from longspan.training.averaging import AveragesCheckpoints
 from longspan.training.depths import decay
 from longspan.training.part_scores import PartScores
 from longspan.training.plain_losses import PlainLosses
@@ -40,7 +41,7 @@ MOST_EPOCHS = 50
 _IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
-class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
+class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Generic[S]):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
@@ -57,8 +58,6 @@ class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
         layer_decay: what the learning rate is multiplied by for each layer above a parameter.
         scored: the validation scores by the step after which they were measured, since this process started.
-        average_last: of how many checkpoints `average` takes the mean; 0 for none.
-        averaged: what came of it, once it did.
     """
 
     control: TrainerControl
@@ -75,8 +74,6 @@ class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
         self.finishing = False
         self.scored: dict[int, S] = {}
         self.layer_decay = 1.0
-        self.average_last = 0
-        self.averaged: averaging.Averaged | None = None
         self._total_steps = 0
 
     @abc.abstractmethod
@@ -294,29 +291,6 @@ class LongspanTrainer(PartScores, PlainLosses, abc.ABC, Generic[S]):
         It is that of the last call of `score`. By default it is empty: the score called `loss` is of what is trained.
         """
         return {}
-
-    def average(self) -> None:
-        """After training, keep the mean of the last checkpoints if it is better on the validation split.
-
-        Without validation it is kept in any case. All processes call this.
-        """
-        found = checkpoints.complete(Path(self.args.output_dir))[: self.average_last][::-1]
-        if len(found) < 2:
-            return
-        kept, best, metric = averaging.copied(self.model), self.state.best_metric, self.args.metric_for_best_model
-        averaging.load_mean(self.model, found)
-        value, better, step = None, True, self.state.global_step
-        if self.args.eval_strategy != "no":
-            before = self.kept_step()
-            self.scored[step] = self.score(self.eval_dataset)
-            value = self.scored[step].numbers()[metric.removeprefix("eval_")]
-            better = best is None or (value > best if self.args.greater_is_better else value < best)
-            if not better:
-                self.model.load_state_dict(kept)
-                if before == step:
-                    # What subclasses know of this step is that of the mean.
-                    self.scored[step] = self.score(self.eval_dataset)
-        self.averaged = averaging.Averaged([*map(checkpoints.step, found)], metric, value, best, better)
 
     def kept_step(self) -> int:
         """Return the step after which the model was saved that training kept; the last one for a mean of several."""

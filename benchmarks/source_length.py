@@ -71,16 +71,15 @@ def scored(run: Run, sources: list[str], targets: list[str]) -> dict[str, Any]:
     with torch.inference_mode():
         start = time.process_time()
         for batch in together:
-            model.get_encoder()(**pad([{"input_ids": read[row]} for row in batch], {"input_ids": streams["input_ids"]}))
+            padded = pad([{"input_ids": read[row]} for row in batch], {"input_ids": streams["input_ids"]})
+            model.get_encoder()(**padded)
         reading = time.process_time() - start
         found = [best[0] for best in search(model, read, how, streams["input_ids"])]
         # One block alone, for the cost of a token that does not depend on what is translated beside it.
         middle = read[len(read) // 2]
         steps = 200
         start = time.process_time()
-        model.generate(
-            torch.tensor([middle]), max_new_tokens=steps, min_new_tokens=steps, num_beams=1, do_sample=False
-        )
+        model.generate(torch.tensor([middle]), max_new_tokens=steps, min_new_tokens=steps, num_beams=1, do_sample=False)
         writing = time.process_time() - start
     tokens = sum(map(len, read))
     bleu = BLEU()
@@ -116,8 +115,9 @@ def tables(results: Path, figure: Path | None) -> None:
     print("| model | sentences | tokens (mean) | BLEU | length | nats | read, us a token | write, ms a token |")
     print("|---|---|---|---|---|---|---|---|")
     for row in sorted(found, key=lambda row: row["run"]):
-        numbers = f"{row['bleu']:.1f} | {row['length']:.2f} | {row['loss']:.3f} | {row['read_us']:.0f} | {row['write_ms']:.1f}"
-        print(f"| {row['run']} | {row['size']} | {row['mean']:.0f} | {numbers} |")
+        scores = f"{row['bleu']:.1f} | {row['length']:.2f} | {row['loss']:.3f}"
+        costs = f"{row['read_us']:.0f} | {row['write_ms']:.1f}"
+        print(f"| {row['run']} | {row['size']} | {row['mean']:.0f} | {scores} | {costs} |")
     if figure is None:
         return
     for name, ylabel in (("bleu", "BLEU"), ("write_ms", "milliseconds per token")):

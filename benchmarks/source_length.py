@@ -4,11 +4,11 @@
     python benchmarks/source_length.py score RUN ... --data SOURCES TARGETS --results DIR
     python benchmarks/source_length.py tables --results DIR [--figure FILE]
 
-`join` writes parallel files for training (FOLDER/blocks.source and .target): neighbours of a shuffled text are joined to
-blocks of 1 to 256 sentences, as many tokens in blocks of each size. `score` joins the test sentences to blocks of 1, 4,
-16, ... sentences and translates each size by greedy search: BLEU of the blocks, nats per token of the references, and
-seconds of the processor for reading a source, per token, and for each token of a translation. Each size of each run is
-one file, so that a stopped comparison continues. `tables` prints what is there.
+`join` writes parallel files for training (FOLDER/blocks.source and .target): neighbours of a shuffled text are joined
+to blocks of 1 to 256 sentences, as many sentences in blocks of each size. `score` joins the test sentences to blocks of
+1, 4, 16, ... sentences and translates each size by greedy search: BLEU of the blocks, nats per token of the references,
+and seconds of the processor for reading a source, per token, and for each token of a translation. Each size of each run
+is one file, so that a stopped comparison continues. `tables` prints what is there.
 """
 
 import argparse

@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longspan.errors import UserError
 from longspan.ops.execution import transformed
+from longspan.ops.scan import FLOOR, accumulation_dtype
 
 
 def attention(
@@ -43,6 +44,22 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, c
     sees = visible.any(-1, keepdim=True)
     out = scaled_dot_product_attention(query, key, value, attn_mask=(visible | ~sees).expand(-1, -1, n, m))
     return out * sees
+
+
+def attention_weights(
+    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Bool[Tensor, "b m"] | None = None
+) -> Float[Tensor, "b h n m"]:
+    """Return softmax(QKᵀ/√e) over the keys where `mask` is True, the weights of `attention`, in at least float32.
+
+    A query that sees no key gives zeros. Cost: n·m·e, and it does form all n·m of them.
+    """
+    exact = accumulation_dtype(query.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.to(exact) @ key.to(exact).mT / query.shape[3] ** 0.5
+    if mask is None:
+        return scores.softmax(-1)
+    visible = mask[:, None, None, :]
+    return scores.masked_fill(~visible, FLOOR).softmax(-1) * visible
 
 
 def attention_naive(

@@ -329,7 +329,7 @@ class Mixer(nn.Module, ABC):
         raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement advance_context")
 
     def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        """Return what `context_weights` does, zero at padding of `context`; that of x, zero in both, does not matter."""
+        """Return what `context_weights` does, of which that at padding of x does not matter; inputs are zero there."""
         raise NotImplementedError(f"{self._name} declares that it has weights, and must implement weigh_context")
 
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:

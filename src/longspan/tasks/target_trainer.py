@@ -98,8 +98,8 @@ class TargetTrainer(LengthTrainer[S]):
             progress=shown,
             after_batch=self._scored_a_batch,
         ).sum(0)
-        stream = self.streams["input_ids"]
-        found = search(self.model, some["input_ids"][:], how, stream, progress=shown, after_batch=self._scored_a_batch)
+        sources = some["input_ids"][:]
+        found = search(self.model, sources, how, self.streams, progress=shown, after_batch=self._scored_a_batch)
         texts = self.reader.texts([best[0] for best in found])
         loss = float(losses[0] / losses[1])
         return self.scored_by(some, texts, loss, intervals)

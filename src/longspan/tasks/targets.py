@@ -28,8 +28,9 @@ from longspan.results.scores import S
 from longspan.tasks.base import D, O, Recipe, Run, Task
 from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.prepared import Prepared
-from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
+from longspan.tasks.target_search import Search, pair_lengths, scored_search, search, target_losses
 from longspan.tasks.target_trainer import TargetTrainer
+from longspan.tasks.word_alignment import WordAligner
 from longspan.training.lengths import scoring_batches
 
 #: How results count training pairs that are longer than `data.max_length`.
@@ -186,7 +187,7 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         read = rows.select_columns([*streams]).with_format("numpy")
         losses = target_losses(run.model, read, batches, streams, progress=True)
         with torch.inference_mode():
-            found = search(run.model, rows["input_ids"][:], how, streams["input_ids"], progress=True)
+            found = search(run.model, rows["input_ids"][:], how, streams, progress=True)
         longest = how.longest(rows["length"][:], run.model).tolist()
         cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
         texts = reader.texts([best[0] for best in found])
@@ -209,29 +210,35 @@ def reader_of(run: Run) -> PairProcessor:
     return run.processor
 
 
-def answers(run: Run, sources: list[list[int]], how: Search, name: str) -> list[list[dict[str, Any]]]:
-    """Return the best texts for each source with their scores, as JSON; `name` is what a text is called there."""
-    reader, end = reader_of(run), run.model.generation_config.eos_token_id
-    streams = reader.streams
-    found = search(run.model, sources, how, streams["input_ids"])
+def answers(
+    run: Run, sources: list[list[int]], how: Search, name: str, words: Sequence[Sequence[int]] | None = None
+) -> list[list[dict[str, Any]]]:
+    """Return the best texts for each source with their scores, as JSON.
+
+    Args:
+        run: The trained model.
+        sources: Token ids, each read once.
+        how: How texts are searched for.
+        name: What a text is called in the result.
+        words: For each source the number of the word of each of its tokens, -1 for none. Texts then have an
+            `alignment` of their words with those of the source.
+
+    Raises:
+        UserError: There are alignments to make, and no weights to make them of.
+    """
+    reader = reader_of(run)
+    aligner = None if words is None else WordAligner(reader.tokenizer, words)
+    found = scored_search(run.model, sources, how, reader.streams, link=aligner)
     longest = how.longest([len(source) for source in sources], run.model).tolist()
-    pairs = [
-        {"input_ids": source, "labels": [*ids, end]}
-        for source, best in zip(sources, found, strict=True)
-        for ids in best
-    ]
-    lengths = np.array([[len(pair["input_ids"]), len(pair["labels"])] for pair in pairs]).reshape(-1, 2)
-    batches = scoring_batches(lengths, how.batch_size, how.batch_tokens) if len(pairs) else []
-    losses = target_losses(run.model, pairs, batches, streams)
-    texts = reader.texts([ids for best in found for ids in best])
-    rows = iter(zip(texts, losses.tolist(), strict=True))
+    texts = iter(reader.texts([ids for best in found.targets for ids in best]))
     result = []
-    for best, most in zip(found, longest, strict=True):
+    for row, (best, losses, most) in enumerate(zip(found.targets, found.losses.tolist(), longest, strict=True)):
         made = []
-        for ids in best:
-            text, (nats, tokens) = next(rows)
-            cut = {"cut": True} if len(ids) >= most else {}
-            made.append({name: text, "score": round(-nats / tokens, 6), **cut})
+        for place, (ids, (nats, tokens)) in enumerate(zip(best, losses, strict=True)):
+            one: dict[str, Any] = {name: next(texts), "score": round(-nats / tokens, 6)}
+            if aligner is not None:
+                one["alignment"] = aligner.pairs(ids, found.links[row][place])
+            made.append({**one, "cut": True} if len(ids) >= most else one)
         result.append(made)
     return result
 

@@ -101,6 +101,43 @@ def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
         run.predict([source], beams=0)
 
 
+def test_words_are_aligned(learned: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The colour is last, the verb first, and the others keep their places."""
+    run, pairs = load(learned.folder), phrases(20, seed=7)
+    found = list(run.predict([source for source, _ in pairs], alignments=True))
+    right = [
+        link in ([2, 0], [1, 1], [0, 2], [3, 3])
+        for one, (_, target) in zip(found, pairs, strict=True)
+        if one.translation == target
+        for link in one.alignment
+    ]
+    # By chance a quarter would be; on other processors, training ends with other weights.
+    assert len(right) > 40
+    assert sum(right) > 0.7 * len(right)
+    (two,) = run.predict([pairs[0][0]], alignments=True, best=2, beams=2)
+    assert two.alignment == two.alternatives[0]["alignment"] == found[0].alignment
+    assert {target for _, target in two.alternatives[1]["alignment"]} == {*range(4)}
+    path = tmp_path / "test.en"
+    path.write_text("".join(f"{source}\n" for source, _ in pairs[:2]), encoding="utf-8")
+    assert main(["predict", learned.folder, str(path), "--alignments", "--format", "pharaoh"]) == 0
+    written = [" ".join(f"{a}-{b}" for a, b in one.alignment) for one in found[:2]]
+    assert capsys.readouterr().out.splitlines() == written
+    assert main(["predict", learned.folder, str(path), "--format", "pharaoh"]) == 2
+    assert "expected alignments for --format pharaoh, got none; add --alignments" in capsys.readouterr().err
+
+
+def test_each_source_is_read_once(learned: TrainingResult) -> None:
+    run, read = load(learned.folder), 0
+
+    def count(module: Any, arguments: Any, options: dict[str, torch.Tensor]) -> None:
+        nonlocal read
+        read += len(options["input_ids"])
+
+    run.model.get_encoder().register_forward_pre_hook(count, with_kwargs=True)
+    assert len(list(run.predict([source for source, _ in phrases(5, seed=3)], beams=3, best=2, alignments=True))) == 5
+    assert read == 5
+
+
 def test_transformers_translates_alike(learned: TrainingResult) -> None:
     tokenizer = AutoTokenizer.from_pretrained(learned.folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(learned.folder)

@@ -69,6 +69,7 @@ class PredictionOptions(SearchOptions):
     """How translations are made."""
 
     best: int = option(1, "translations of each source, from the best; at most as many as there are beams")
+    alignments: bool = option(False, "pairs of source and target words that are translations of each other")
 
     def __post_init__(self) -> None:
         super().__post_init__()

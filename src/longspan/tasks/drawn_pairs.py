@@ -40,11 +40,11 @@ class DrawnPairs(Rows[dict[str, Any]]):
     ) -> None:
         self.pairs = pairs.select_columns(["input_ids", "labels", "source", "target"])
         self.seed, self.most = seed, most
-        drop = BpeDropout(processor.tokenizer, rate)
+        own, target = BpeDropout(processor.tokenizer, rate), BpeDropout(processor.target_tokenizer, rate)
         before, after = (ids.tolist() for ids in special_tokens(processor.tokenizer, 1))
         self._sides = (
-            ("input_ids", "source", drop, before, after),
-            ("labels", "target", drop, [], [processor.tokenizer.eos_token_id]),
+            ("input_ids", "source", own, before, after),
+            ("labels", "target", target, [], [processor.target_tokenizer.eos_token_id]),
         )
 
     def __len__(self) -> int:

@@ -98,6 +98,10 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         """Return the share of merges that training leaves out at random: by default none."""
         return 0.0
 
+    def shared_vocabulary(self, recipe: Recipe[D, O]) -> bool:
+        """Return whether source and target share their tokens: by default they do."""
+        return True
+
     def examples(self, rows: Dataset) -> Dataset:
         """Return one row for each target, from rows that are read: by default, the same."""
         return rows
@@ -106,6 +110,11 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
 
     def prepare(self, recipe: Recipe[D, O]) -> Prepared:
         data: Any = recipe.data
+        if recipe.model.get("copy") and not self.shared_vocabulary(recipe):
+            raise UserError(
+                "expected one vocabulary of source and target to copy tokens of the source, got model.copy=true and "
+                "data.shared_vocabulary=false; set one or the other."
+            )
         loaded = load(data, self.columns(data))
         processor = self.processor.learned(loaded.splits["train"], data)
         splits = {
@@ -118,7 +127,7 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             if left_out:
                 note(f"left out {left_out:,} training pairs longer than {data.max_length:,} tokens (data.max_length)")
                 told["skipped"] = {**told["skipped"], TOO_LONG: left_out}
-        end = processor.tokenizer.eos_token_id
+        end = processor.target_tokenizer.eos_token_id
         config = {**processor.settings({}), "bos_token_id": end, "eos_token_id": end}
         return Prepared(splits, processor, config, {name: describe(rows) for name, rows in splits.items()} | told)
 
@@ -227,7 +236,7 @@ def answers(
         UserError: There are alignments to make, and no weights to make them of.
     """
     reader = reader_of(run)
-    aligner = None if words is None else WordAligner(reader.tokenizer, words)
+    aligner = None if words is None else WordAligner(reader.target_tokenizer, words)
     found = scored_search(run.model, sources, how, reader.streams, link=aligner)
     longest = how.longest([len(source) for source in sources], run.model).tolist()
     texts = iter(reader.texts([ids for best in found.targets for ids in best]))

@@ -10,7 +10,7 @@ import torch
 from phrases import phrases, write_phrases
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from longspan import UserError, compare, evaluate, predict, recipes, train
+from longspan import UserError, compare, evaluate, export, predict, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
@@ -30,8 +30,9 @@ def recipe(data: Any, *more: str) -> Any:
 
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)
-    # With tokens drawn by BPE-dropout, which a resumed run draws alike.
+    # With two vocabularies, and tokens drawn by BPE-dropout, which a resumed run draws alike.
     more = ["training.learning_rate=0.01", "training.beams=2", "training.bpe_dropout=0.2"]
+    more += ["data.shared_vocabulary=false", "data.target_vocab_size=300"]
     check_task("translation", data, [*TINY, *more])
 
 
@@ -119,11 +120,9 @@ def test_words_are_aligned(learned: TrainingResult, tmp_path: Path, capsys: pyte
     assert {target for _, target in two.alternatives[1]["alignment"]} == {*range(4)}
     path = tmp_path / "test.en"
     path.write_text("".join(f"{source}\n" for source, _ in pairs[:2]), encoding="utf-8")
-    assert main(["predict", learned.folder, str(path), "--alignments", "--format", "pharaoh"]) == 0
+    assert main(["predict", learned.folder, str(path), "--format", "pharaoh"]) == 0
     written = [" ".join(f"{a}-{b}" for a, b in one.alignment) for one in found[:2]]
     assert capsys.readouterr().out.splitlines() == written
-    assert main(["predict", learned.folder, str(path), "--format", "pharaoh"]) == 2
-    assert "expected alignments for --format pharaoh, got none; add --alignments" in capsys.readouterr().err
 
 
 def test_each_source_is_read_once(learned: TrainingResult) -> None:
@@ -214,13 +213,50 @@ def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, caps
     assert (found.tokens_read, found.tokens_total) == (40, 61)
 
 
+def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path) -> None:
+    pairs = phrases(40)
+    apart = ["data.shared_vocabulary=false", "data.target_vocab_size=300"]
+    made = recipes.load("translation", [*TINY, *QUICK, *apart]).reading(pairs)
+    result = train(made, run=tmp_path / "run", progress=False)
+    run = load_run(tmp_path / "run")
+    sizes = [len(each) for each in (run.processor.tokenizer, run.processor.target_tokenizer)]
+    assert sizes[1] == 300 < sizes[0]
+    assert run.model.get_encoder().config.vocab_size == sizes[0]
+    assert run.model.lm_head.out_features == sizes[1]
+    # Each is learned from its side alone.
+    assert "ĠHund" in run.processor.target_tokenizer.get_vocab().keys() - run.processor.tokenizer.get_vocab().keys()
+    # As the model card says, and in an export.
+    written = export(run, tmp_path / "hub", format="hub")
+    for folder in (tmp_path / "run", tmp_path / "hub"):
+        source, target = (AutoTokenizer.from_pretrained(folder, subfolder=name) for name in ("", "target_tokenizer"))
+        read = source([pairs[0][0]], return_tensors="pt", return_token_type_ids=False)
+        ids = run.model.generate(**read, max_new_tokens=3)
+        (found,) = predict(run, [pairs[0][0]], beams=1, max_new_tokens=3)
+        assert target.batch_decode(ids, skip_special_tokens=True)[0].strip() == found.translation
+        assert "target_tokenizer = AutoTokenizer.from_pretrained(name" in (folder / "README.md").read_text()
+    assert written.auto_model == "AutoModelForSeq2SeqLM"
+    # Another model may start from both, and says that it has two.
+    start = f"model.start_from={tmp_path / 'run'}"
+    begun = recipes.load("translation", [*QUICK, start]).reading(pairs)
+    assert (begun.data.shared_vocabulary, begun.data.target_vocab_size) == (False, 300)
+    again = train(begun, run=tmp_path / "again", progress=False)
+    assert again.details["start_from"]["loaded"] == ["longspan", "decoder", "lm_head"]
+    assert again.data["train"]["tokens"] == result.data["train"]["tokens"]
+    other = recipes.load("translation", [*QUICK, start, "data.shared_vocabulary=true", "data.target_vocab_size=0"])
+    with pytest.raises(UserError, match=r"expected a target with its own as in .*, got one vocabulary; leave out"):
+        train(other.reading(pairs), run=tmp_path / "other", progress=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         (["data.target_column=deutsch"], "expected a column 'deutsch' in phrases.jsonl, got 'source', 'target'"),
         (["data.tokens=words"], "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),
         (["data.keep=last"], "data.keep must be 'first' for translation, got 'last'"),
-        (["model.shared_vocabulary=false"], "unknown key"),
+        (["model.shared_vocabulary=false"], "unknown key 'model.shared_vocabulary'; it belongs in .data."),
+        (["data.target_vocab_size=300"], "expected no data.target_vocab_size with one vocabulary, got 300"),
+        (["data.shared_vocabulary=false", "data.tokens=gpt2"], "expected tokens that are learned from each side"),
+        (["data.shared_vocabulary=false", "model.copy=true"], "expected one vocabulary of source and target to copy"),
         (["model.position=learned", "model.max_positions=4"], "at most 4 tokens for learned positions, got"),
         (["training.beams=0"], "beams must be at least 1, got 0"),
         (["training.bpe_dropout=1.0"], "bpe_dropout of at least 0 and below 1, got 1.0"),

@@ -12,7 +12,6 @@ from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
-from longspan.errors import UserError
 from longspan.models.alignment import aligned_layer
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
@@ -88,6 +87,9 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def bpe_dropout(self, recipe: Recipe[TranslationData, TrainingOptions]) -> float:
         return recipe.options.bpe_dropout
 
+    def shared_vocabulary(self, recipe: Recipe[TranslationData, TrainingOptions]) -> bool:
+        return recipe.data.shared_vocabulary
+
     def score(self, rows: Dataset, texts: Sequence[str], loss: float | None, intervals: bool) -> TranslationScores:
         return translation_scores(texts, rows["target"][:], loss=loss, intervals=intervals)
 
@@ -124,6 +126,9 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"text": lambda found: found.translation or "", "pharaoh": _pharaoh}
 
+    def format_options(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"pharaoh": {"alignments": True}}
+
     def baselines(self) -> Mapping[str, type[Baseline[TranslationScores]]]:
         return baselines_in(baselines)
 
@@ -159,6 +164,4 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
 
 def _pharaoh(found: TranslationPrediction) -> str:
     """Return an alignment as "0-1 1-0", as other tools write it."""
-    if found.alignment is None and found.error is None:
-        raise UserError("expected alignments for --format pharaoh, got none; add --alignments.")
     return " ".join(f"{source}-{target}" for source, target in found.alignment or [])

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import target_tasks
 import torch
 from phrases import phrases, write_phrases
+from target_tasks import QUICK, TINY
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from longspan import UserError, compare, evaluate, export, predict, recipes, train
@@ -20,12 +22,9 @@ from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 from longspan.verbs.trained import load
 
-TINY = ["data.vocab_size=320", "model.dim=32", "model.heads=2", "model.feed_forward_dim=64", "model.depth=1"]
-QUICK = ["training.warmup_steps=10", "training.min_steps=0", "training.num_train_epochs=1"]
-
 
 def recipe(data: Any, *more: str) -> Any:
-    return recipes.load("translation", [f"data.path={data}", *TINY, *QUICK, *more])
+    return target_tasks.recipe("translation", data, *more)
 
 
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
@@ -43,9 +42,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     data = write_phrases(folder / "phrases.jsonl", 500)
     more = ["training.max_steps=420", "training.learning_rate=0.01", "model.dropout=0.0", "model.dim=48"]
     more += ["model.short_convolution=3", "training.batch_tokens=512", "training.warmup_steps=40", "training.beams=2"]
-    more += [f"training.{name}_steps=210" for name in ("eval", "save")]
-    more += [f"training.{name}_strategy=steps" for name in ("eval", "save")]
-    return train(recipe(data, *more), run=folder / "run", progress=False)
+    return train(recipe(data, *more, *target_tasks.evaluated(210)), run=folder / "run", progress=False)
 
 
 def test_it_learns_words_and_their_order(learned: TrainingResult) -> None:
@@ -245,40 +242,6 @@ def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path) -> None:
     other = recipes.load("translation", [*QUICK, start, "data.shared_vocabulary=true", "data.target_vocab_size=0"])
     with pytest.raises(UserError, match=r"expected a target with its own as in .*, got one vocabulary; leave out"):
         train(other.reading(pairs), run=tmp_path / "other", progress=False)
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["data.target_column=deutsch"], "expected a column 'deutsch' in phrases.jsonl, got 'source', 'target'"),
-        (["data.tokens=words"], "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),
-        (["data.keep=last"], "data.keep must be 'first' for translation, got 'last'"),
-        (["model.shared_vocabulary=false"], "unknown key 'model.shared_vocabulary'; it belongs in .data."),
-        (["data.target_vocab_size=300"], "expected no data.target_vocab_size with one vocabulary, got 300"),
-        (["data.shared_vocabulary=false", "data.tokens=gpt2"], "expected tokens that are learned from each side"),
-        (["data.shared_vocabulary=false", "model.copy=true"], "expected one vocabulary of source and target to copy"),
-        (["model.position=learned", "model.max_positions=4"], "at most 4 tokens for learned positions, got"),
-        (["training.beams=0"], "beams must be at least 1, got 0"),
-        (["training.bpe_dropout=1.0"], "bpe_dropout of at least 0 and below 1, got 1.0"),
-        (["training.bpe_dropout=0.1", "data.tokens=bytes"], "expected a tokenizer of byte-level BPE for training"),
-        (["data.max_length=2"], "training pairs of at most data.max_length=2 tokens, got only longer ones"),
-        (['model.decoder_mixers=["longformer"]'], "longformer"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(settings: list[str], problem: str, tmp_path: Path) -> None:
-    data = write_phrases(tmp_path / "phrases.jsonl", 30)
-    with pytest.raises(UserError, match=problem) as caught:
-        train(recipe(data, *settings), run=tmp_path / "run", progress=False)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_target_may_be_too_long_where_its_source_is_not(tmp_path: Path) -> None:
-    data = tmp_path / "phrases.jsonl"
-    rows = [{"source": f"{number}", "target": " ".join(["x"] * 30 + [str(number)])} for number in range(30)]
-    data.write_text("\n".join(json.dumps(row) for row in rows))
-    settings = ["model.position=learned", "model.max_positions=16", "data.vocab_size=262"]
-    with pytest.raises(UserError, match=r"at most 16 tokens for learned positions, got \d+ in a target; set model"):
-        train(recipe(data, *settings), run=tmp_path / "run", progress=False)
 
 
 def test_data_in_memory_are_pairs(tmp_path: Path) -> None:

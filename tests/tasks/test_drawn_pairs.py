@@ -18,7 +18,7 @@ TARGETS = [f"der alte Hund sieht {number} Pferde nahe dem alten Haus" for number
 @pytest.fixture(scope="module")
 def pairs() -> tuple[Dataset, PairProcessor]:
     texts: dict[str, Any] = {"source": SOURCES, "target": TARGETS}
-    processor = PairProcessor(pair_tokenizer(DataConfig(vocab_size=330), SOURCES, TARGETS, ""))
+    processor = PairProcessor(pair_tokenizer(DataConfig(vocab_size=330), [*SOURCES, *TARGETS], "drawn pairs"))
     streams = [one.streams for one in processor.encode(texts, DataConfig())]
     rows = {name: [each[name] for each in streams] for name in ("input_ids", "labels")}
     return Dataset.from_dict({**texts, **rows}), processor

@@ -15,7 +15,7 @@ TEXTS = ["Der Hund, ein Großer!", "  die\u3000 漢字  sind\nschön ", "the �
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
-    return pair_tokenizer(DataConfig(vocab_size=290), TEXTS * 3, TEXTS * 3, "")
+    return pair_tokenizer(DataConfig(vocab_size=290), TEXTS * 6, "aligned words")
 
 
 def test_tokens_are_numbered_by_the_words_of_their_text(tokenizer: PreTrainedTokenizerBase) -> None:

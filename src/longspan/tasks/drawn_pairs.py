@@ -42,7 +42,7 @@ class DrawnPairs(Rows[dict[str, Any]]):
         self.seed, self.most = seed, most
         own, target = BpeDropout(processor.tokenizer, rate), BpeDropout(processor.target_tokenizer, rate)
         before, after = (ids.tolist() for ids in special_tokens(processor.tokenizer, 1))
-        self._sides = (
+        self._sides: Sequence[tuple[str, str, BpeDropout, list[int], list[int]]] = (
             ("input_ids", "source", own, before, after),
             ("labels", "target", target, [], [processor.target_tokenizer.eos_token_id]),
         )

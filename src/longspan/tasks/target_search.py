@@ -1,6 +1,5 @@
 """From sources to targets: greedy and beam search in batches of similar length, and the losses of given targets."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from longspan.data.batches.streams import Stream, pad
-from longspan.models.alignment import aligned_layer, context_weights
+from longspan.models.alignment import aligned_layers, context_weights
 from longspan.models.limits import limits
 from longspan.models.losses import IGNORED
 from longspan.training import processes
@@ -136,7 +135,7 @@ def scored_search(
         link: What links target tokens to the source; None for nothing.
 
     Raises:
-        UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layer`.
+        UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layers`.
     """
     return _search(model, sources, how, streams, _Forced(model, how.best, streams, link))
 
@@ -225,7 +224,7 @@ class _Forced:
         self, model: PreTrainedModel, best: int, streams: Mapping[str, Stream], link: Link | None = None
     ) -> None:
         self.model, self.best, self.streams, self.link = model, best, streams, link
-        self.layer = None if link is None else aligned_layer(model)
+        self.layers = [] if link is None else aligned_layers(model)
 
     def __call__(
         self, batch: Sequence[int], given: Mapping[str, Tensor], encoded: Any, targets: Sequence[list[int]]
@@ -243,11 +242,11 @@ class _Forced:
         repeated = {name: tensor.repeat_interleave(self.best, 0) for name, tensor in given.items()}
         encoded = (encoded[0].repeat_interleave(self.best, 0),)
         labels = labels.to(self.model.device)
-        with contextlib.nullcontext([]) if self.layer is None else context_weights(self.model, self.layer) as weights:
+        with context_weights(self.model, self.layers) as weights:
             losses = _summed(self.model(**repeated, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)
         if self.link is None:
             return losses, [()] * len(targets)
-        rows = zip(targets, weights[0].cpu(), np.repeat(batch, self.best).tolist(), strict=True)
+        rows = zip(targets, torch.stack(weights).mean(0).cpu(), np.repeat(batch, self.best).tolist(), strict=True)
         return losses, [self.link(row, ids, read[: len(ids)]) for ids, read, row in rows]
 
 

@@ -1,6 +1,7 @@
 """BPE-dropout: every segmentation has the probability that the published algorithm gives it."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from itertools import pairwise, product
 
 import numpy as np
@@ -35,12 +36,12 @@ def by_hand() -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=backend)
 
 
-def chances(word: tuple[str, ...], rate: float) -> Counter[tuple[str, ...]]:
+def chances(word: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:
     """Return the probability of each segmentation, by all ways in which algorithm 1 of the paper may go on."""
     possible = [place for place, pair in enumerate(pairwise(word)) if pair in MERGES]
-    found: Counter[tuple[str, ...]] = Counter()
+    found: dict[tuple[str, ...], float] = defaultdict(float)
     for removed in product((False, True), repeat=len(possible)):
-        chance = np.prod([rate if one else 1 - rate for one in removed])
+        chance = math.prod(rate if one else 1 - rate for one in removed)
         left = [place for place, one in zip(possible, removed, strict=True) if not one]
         if not left:
             found[word] += chance

@@ -12,7 +12,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
-from longspan.models.alignment import aligned_layer
+from longspan.models.alignment import aligned_layers
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
@@ -119,7 +119,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         )
         if options.alignments:
             # Refused before anything is read.
-            aligned_layer(run.model)
+            aligned_layers(run.model)
         for window in windows(rows):
             yield from self._translated(run, window, how, options.alignments)
 

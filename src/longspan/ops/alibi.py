@@ -5,11 +5,9 @@ import functools
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
+from longspan.ops.attention import scaled_products
 from longspan.ops.blocks import block_by_block
-from longspan.ops.execution import transformed
 
 
 def slopes(heads: int) -> list[float]:
@@ -74,12 +72,7 @@ def _attend(
         visible = visible & (torch.arange(key.shape[2], device=query.device) <= places)
     sees = visible.any(-1, keepdim=True)
     bias = biases(at.squeeze(-1), keys, query).masked_fill(~(visible | ~sees), -torch.inf)
-    bias = bias.expand(query.shape[0], -1, query.shape[2], -1)
-    if transformed():
-        # The fused kernels know one backward pass and no other derivative.
-        with sdpa_kernel(SDPBackend.MATH):
-            return scaled_dot_product_attention(query, key, value, attn_mask=bias) * sees
-    return scaled_dot_product_attention(query, key, value, attn_mask=bias) * sees
+    return scaled_products(query, key, value, bias.expand(query.shape[0], -1, -1, -1)) * sees
 
 
 def alibi_attention_naive(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import target_tasks
 import torch
+from fake_hub import FakeHub
 from phrases import phrases, write_phrases
 from target_tasks import QUICK, TINY
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -21,6 +22,7 @@ from longspan.tasks.targets import reader_of
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.tasks.translation.task import TranslationPrediction
 from longspan.testing import check_task
+from longspan.training.uploading import push_run
 from longspan.verbs.runs import load_run
 from longspan.verbs.trained import TrainedRun, load
 
@@ -219,7 +221,7 @@ def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, caps
     assert (found.tokens_read, found.tokens_total) == (40, 61)
 
 
-def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path) -> None:
+def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = phrases(40)
     apart = ["data.shared_vocabulary=false", "data.target_vocab_size=300"]
     made = recipes.load("translation", [*TINY, *QUICK, *apart]).reading(pairs)
@@ -242,6 +244,10 @@ def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path) -> None:
         assert target.batch_decode(ids, skip_special_tokens=True)[0].strip() == found.to_dict()["translation"]
         assert "target_tokenizer = AutoTokenizer.from_pretrained(name" in (folder / "README.md").read_text()
     assert written.auto_model == "AutoModelForSeq2SeqLM"
+    hub = FakeHub()
+    hub.install(monkeypatch)
+    push_run(tmp_path / "run", "mine", message="")
+    assert {"tokenizer.json", "target_tokenizer/tokenizer.json"} < hub.repositories["me/mine"].keys()
     # Another model may start from both, and says that it has two.
     start = f"model.start_from={tmp_path / 'run'}"
     begun = recipes.load("translation", [*QUICK, start]).reading(pairs)

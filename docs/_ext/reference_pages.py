@@ -381,14 +381,14 @@ def _cross_attention() -> list[str]:
             kept = sum(leaf.numel() for leaf in tree_leaves(state) if leaf.is_floating_point())
             step = one.context_operations(1, length) - one.context_operations(0, length)
             cells += [f"{kept:,}", f"{step:,}"]
-        return " | ".join(cells)
+        return " | ".join([*cells, "yes" if mixers.describe(name).weights else "no"])
 
     names = [name for name in mixers.names() if mixers.describe(name).context]
     short, long = f"{LENGTHS[0]:,}", f"{LENGTHS[-1]:,}"
     return [
         f"| mixer | {short} tokens: numbers kept | operations per step | {long} tokens: numbers kept | "
-        "operations per step |",
-        "|---|---|---|---|---|",
+        "operations per step | weights of source tokens |",
+        "|---|---|---|---|---|---|",
         *(f"| `{name}` | {figures(name)} |" for name in names),
     ]
 

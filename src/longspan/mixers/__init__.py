@@ -45,7 +45,7 @@ class Description:
         aliases: other names of it.
         summary, cost, source, docstring: the class's docstring and parts of it, for people to read.
         options: the options and their defaults.
-        causal, streaming, context, packing, edges: see `Capabilities`.
+        causal, streaming, context, weights, packing, edges: see `Capabilities`.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Description:
     causal: bool
     streaming: bool
     context: bool
+    weights: bool
     packing: bool
     edges: bool
 
@@ -130,6 +131,7 @@ def describe(name: str) -> Description:
         causal=able.causal,
         streaming=able.streaming,
         context=able.context,
+        weights=able.weights,
         packing=able.packing,
         edges=able.edges,
     )

@@ -1,7 +1,10 @@
 """What every mixer asks of its inputs, in sentences of one form: expected, got, what to do."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from longspan.errors import UserError
 from longspan.ops.attention import check_context
@@ -70,6 +73,36 @@ def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | No
         raise UserError(
             f"{name} expected rows of at most {max_length} positions, got {longest}; shorten them or build it with a "
             "larger max_length."
+        )
+
+
+def check_streaming(name: str, able: bool, causal: bool) -> None:
+    """Raise UserError unless a mixer is `able` to continue from a state, and of the causal form."""
+    if not able:
+        raise UserError(
+            f"expected a mixer that continues from a state, got {name}, which has none; choose another mixer or run "
+            "whole sequences."
+        )
+    if not causal:
+        raise UserError("expected a causal mixer for a state, got causal=False; build it with causal=True.")
+
+
+def check_state(name: str, x: Tensor, state: Any) -> None:
+    """Raise UserError unless a state has as many rows as x."""
+    rows = {tensor.shape[0] for tensor in tree_leaves(state) if isinstance(tensor, Tensor) and tensor.ndim}
+    if rows - {x.shape[0]}:
+        raise UserError(
+            f"{name} expected a state with {x.shape[0]} rows, like x, got one with {max(rows)}; begin with "
+            f"init_state({x.shape[0]})."
+        )
+
+
+def check_weights(name: str, able: bool) -> None:
+    """Raise UserError unless a mixer is `able` to weigh the positions of a context."""
+    if not able:
+        raise UserError(
+            f"expected a mixer whose cross attention has a weight for each position of the context, got {name}, which "
+            "has none; choose another mixer."
         )
 
 

@@ -11,6 +11,8 @@ and, where its `capabilities` say so,
     advance_context(x, mask, state)                 and what x makes of it                      (context)
     mix_context(x, mask, context, context_mask)     where whole rows take another way           (context)
     context_operations(length, context_length)      its cost                                    (context)
+    weigh_context(x, mask, context, context_mask)   what each output takes of the context       (weights)
+    pool_context(weights, context)                  and the outputs of these weights            (weights)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
@@ -30,7 +32,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.mixers._checks import check_contexts, check_documents, check_length, check_rows
+from longspan.mixers import _checks
 from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
@@ -63,6 +65,7 @@ class Capabilities:
         causal: there is a form in which no position sees a later one, chosen by the option `causal`.
         streaming: that form continues from a state: `init_state`, `step`, `reset`.
         context: x may attend to another sequence instead of itself (cross attention).
+        weights: cross attention has a weight for each position of the context and each of x (`context_weights`).
         packing: one row may hold several documents (`document_ids`).
         edges: `forward` takes the edges of a graph.
     """
@@ -70,6 +73,7 @@ class Capabilities:
     causal: bool = False
     streaming: bool = False
     context: bool = False
+    weights: bool = False
     packing: bool = True
     edges: bool = False
 
@@ -133,14 +137,14 @@ class Mixer(nn.Module, ABC):
             UserError: for a wrong shape or type, a row longer than `max_length`, a context or packed documents that
                 this mixer does not support, or both at once; ValueError when a document's tokens are not contiguous.
         """
-        check_rows(self._name, self.dim, x, mask)
+        _checks.check_rows(self._name, self.dim, x, mask)
         if state is not None:
             if context is not None and isinstance(state, tuple) and not state:
                 state = self._reading(x, document_ids, context, context_mask)
                 document_ids = context = None
-            self._check_state(x, state)
+            _checks.check_state(self._name, x, state)
             return self._advance(x, mask, state, document_ids, context)
-        check_documents(self._name, self.capabilities.packing, x, document_ids)
+        _checks.check_documents(self._name, self.capabilities.packing, x, document_ids)
         self._check_context(x.shape[0], document_ids, context, context_mask)
         if not x.shape[0] or not x.shape[1]:
             return x
@@ -208,6 +212,25 @@ class Mixer(nn.Module, ABC):
             known = None if placed is None or placed.device.type == "meta" else placed.device
             device = known or torch.get_default_device()
         return self.empty_state(batch_size, dtype, torch.device(device))
+
+    def context_weights(
+        self,
+        x: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        *,
+        context: Float[Tensor, "b m d"],
+        context_mask: Bool[Tensor, "b m"] | None = None,
+    ) -> Float[Tensor, "b h n m"]:
+        """Return the weights of a context's positions in the outputs for x, per head, in at least float32.
+
+        None is negative, those of padding are zero, and `pool_context` makes the outputs of them. Raises UserError
+        unless `capabilities.weights`, and for what `forward` refuses.
+        """
+        _checks.check_weights(self._name, self.capabilities.weights)
+        _checks.check_rows(self._name, self.dim, x, mask)
+        self._check_context(x.shape[0], None, context, context_mask)
+        found = self.weigh_context(zero_padding(x, mask), mask, zero_padding(context, context_mask), context_mask)
+        return found if mask is None else found * mask[:, None, :, None]
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         """Return `state` with the rows where `rows` is True as `init_state` gives them: another document begins there.
@@ -305,6 +328,14 @@ class Mixer(nn.Module, ABC):
         """
         raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement advance_context")
 
+    def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        """Return what `context_weights` does, of which that at padding of x does not matter; inputs are zero there."""
+        raise NotImplementedError(f"{self._name} declares that it has weights, and must implement weigh_context")
+
+    def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
+        """Return the outputs (b, n, dim) of weights (b, h, n, m) of `context` (b, m, dim), zero at its padding."""
+        raise NotImplementedError(f"{self._name} declares that it has weights, and must implement pool_context")
+
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         """Return the outputs of packed rows; by default each document temporarily becomes a separate row."""
         return by_document(self._mix, x, document_ids, mask)
@@ -325,7 +356,7 @@ class Mixer(nn.Module, ABC):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        check_length(self._name, self.max_length, x, mask)
+        _checks.check_length(self._name, self.max_length, x, mask)
         y = self.mix(x, mask)
         return y if self.zeroes_padding else zero_padding(y, mask)
 
@@ -356,29 +387,14 @@ class Mixer(nn.Module, ABC):
             context = context.new_zeros(context.shape[0], 1, self.dim)
             context_mask = context.new_zeros(context.shape[0], 1, dtype=torch.bool)
         state = self.read_context(zero_padding(context, context_mask), context_mask)
-        if context_mask is None:
-            return state._replace(served=context.new_ones(context.shape[0], dtype=torch.bool))
-        return state._replace(served=context_mask.any(1))
+        some = context.new_ones(context.shape[0], dtype=torch.bool) if context_mask is None else context_mask.any(1)
+        return state._replace(served=some)
 
     def _check_streaming(self) -> None:
-        if not self.capabilities.streaming:
-            raise UserError(
-                f"expected a mixer that continues from a state, got {self._name}, which has none; choose another mixer "
-                "or run whole sequences."
-            )
-        if not self.causal:
-            raise UserError("expected a causal mixer for a state, got causal=False; build it with causal=True.")
-
-    def _check_state(self, x: Tensor, state: State) -> None:
-        rows = {tensor.shape[0] for tensor in tree_leaves(state) if isinstance(tensor, Tensor) and tensor.ndim}
-        if rows - {x.shape[0]}:
-            raise UserError(
-                f"{self._name} expected a state with {x.shape[0]} rows, like x, got one with {max(rows)}; begin with "
-                f"init_state({x.shape[0]})."
-            )
+        _checks.check_streaming(self._name, self.capabilities.streaming, self.causal)
 
     def _check_context(
         self, rows: int | torch.SymInt, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None
     ) -> None:
-        able = self.capabilities.context
-        check_contexts(self._name, able, (rows, self.dim), document_ids, context, context_mask)
+        given = document_ids, context, context_mask
+        _checks.check_contexts(self._name, self.capabilities.context, (rows, self.dim), *given)

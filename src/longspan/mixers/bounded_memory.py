@@ -10,12 +10,12 @@ from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import attend, faded
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.ops.affine import weight_and_bias
-from longspan.ops.attention import attention
+from longspan.ops.attention import attention, attention_weights
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import pool, position_softmax, score, thin_reads
 from longspan.ops.execution import exporting
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import exact_dtype, logaddexp, logcumsumexp
@@ -68,7 +68,7 @@ class BoundedMemory(Mixer):
             or forgetting; for forgetting without causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
 
     def __init__(
         self,
@@ -109,6 +109,16 @@ class BoundedMemory(Mixer):
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
         return self._read(x, state.context), state
+
+    def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        refuse_context("bounded_memory", self.forgetting)
+        gathering, slots = self._gathered(context, context_mask)
+        asked = attention_weights(split_heads(self.query(x), self.heads), split_heads(self.key(slots), self.heads))
+        return asked @ gathering.unsqueeze(1)
+
+    def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
+        y: Tensor = self.output(weighted(weights, self.value(context)))
+        return y
 
     def operations(self, length: int) -> int:
         dim, slots = self.dim, self.slots
@@ -160,10 +170,14 @@ class BoundedMemory(Mixer):
 
     def _filled(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the slots' keys and values, each (b, heads, slots, e)."""
-        reads = thin_reads(source, self.slots, self.slots)
-        rows = weight_and_bias(self.gather)[0]
-        slots = pool(reads, position_softmax(score(reads, rows), mask))
+        _, slots = self._gathered(source, mask)
         return split_heads(self.key(slots), self.heads), split_heads(self.value(slots), self.heads)
+
+    def _gathered(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return φ (b, slots, m), and the means of a source's positions (b, slots, dim) by these weights."""
+        reads = thin_reads(source, self.slots, self.slots)
+        weights = position_softmax(score(reads, weight_and_bias(self.gather)[0]), mask)
+        return weights, pool(reads, weights)
 
     def _read(self, x: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
         query = split_heads(self.query(x), self.heads)

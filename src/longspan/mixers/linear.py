@@ -7,7 +7,7 @@ from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, ContextState, Mixer
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
     TINY,
@@ -15,6 +15,7 @@ from longspan.ops.linear import (
     causal_linear_attention,
     empty_sums,
     linear_attention,
+    linear_attention_weights,
     read_sums,
     sum_up,
 )
@@ -59,7 +60,7 @@ class Linear(Mixer):
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
 
     def __init__(
         self,
@@ -101,6 +102,15 @@ class Linear(Mixer):
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
         query = split_heads(self.query(x), self.heads)
         return self.output(merge_heads(read_sums(query, state.context).to(query.dtype))), state
+
+    def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        refuse_context("linear", self.forgetting)
+        query, key = split_heads(self.query(x), self.heads), split_heads(self.key(context), self.heads)
+        return linear_attention_weights(query, key, context_mask)
+
+    def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
+        y: Tensor = self.output(weighted(weights, self.value(context)))
+        return y
 
     def operations(self, length: int) -> int:
         projections = 8 * length * self.dim**2

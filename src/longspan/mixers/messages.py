@@ -15,6 +15,7 @@ from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import pool, position_softmax, score, thin_reads
 from longspan.ops.execution import exporting
+from longspan.ops.heads import weighted
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp, logcumsumexp
@@ -71,7 +72,7 @@ class Messages(Mixer):
             causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
 
     def __init__(
         self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
@@ -113,16 +114,22 @@ class Messages(Mixer):
         return ContextState(self._filled(context, context_mask), handed)
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
-        logits = self._wide(x @ _matrix(self.hand_out).T, mask)
-        rates, passed = self.forgetting(x, mask), None
-        if rates is not None:
-            passed = rates.to(logits.dtype).cumsum(1)
-            logits = logits + passed
-        handed = logaddexp(logcumsumexp(logits), state.prefix.unsqueeze(1))
-        weights = (logits - handed).exp()
-        after = handed[:, -1] if passed is None else handed[:, -1] - passed[:, -1]
+        weights, after = self._handing(x, mask, state.prefix)
         # A copy: a state that is a view would keep all positions alive.
         return weights.to(state.context.dtype) @ state.context, state._replace(prefix=after.to(state.prefix, copy=True))
+
+    def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        reads = thin_reads(context, self.slots)
+        gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
+        if self.causal:
+            start = empty_prefix(x.shape[0], self.slots, 0, x.dtype, x.device).normaliser
+            handing = self._handing(x, mask, start)[0]
+        else:
+            handing = position_softmax(self.hand_out(x).mT, mask).mT
+        return (handing.to(gathering.dtype) @ gathering).unsqueeze(1)
+
+    def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
+        return weighted(weights, self.message(context))
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         if isinstance(state, ContextState):
@@ -183,6 +190,17 @@ class Messages(Mixer):
         gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
         slots: Tensor = self.message(pool(reads, gathering))
         return slots
+
+    def _handing(self, x: Tensor, mask: Tensor | None, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Return s (b, t, slots) of prefixes of x, and the log-normalisers (b, slots) after it, given those before."""
+        logits = self._wide(x @ _matrix(self.hand_out).T, mask)
+        rates, passed = self.forgetting(x, mask), None
+        if rates is not None:
+            passed = rates.to(logits.dtype).cumsum(1)
+            logits = logits + passed
+        handed = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
+        after = handed[:, -1] if passed is None else handed[:, -1] - passed[:, -1]
+        return (logits - handed).exp(), after
 
     def _wide(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return logits of prefixes in a type in which they can be added up; those of padding are FLOOR."""

@@ -9,9 +9,9 @@ from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, ContextState, Mixer, State
 from longspan.ops.alibi import alibi_attention
-from longspan.ops.attention import attention
+from longspan.ops.attention import attention, attention_weights
 from longspan.ops.cache import all_visible, as_mask
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.rotary import real_numbers, rotated
 
 
@@ -46,7 +46,7 @@ class Softmax(Mixer):
             heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
     bounded_state = False
 
     def __init__(
@@ -86,6 +86,14 @@ class Softmax(Mixer):
         key, value, visible = state.context
         query = split_heads(self.query(x), self.heads)
         return self.output(merge_heads(attention(query, key, value, as_mask(visible)))), state
+
+    def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
+        query, key = split_heads(self.query(x), self.heads), split_heads(self.key(context), self.heads)
+        return attention_weights(query, key, context_mask)
+
+    def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
+        y: Tensor = self.output(weighted(weights, self.value(context)))
+        return y
 
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4

@@ -18,6 +18,11 @@ def split_heads(x: Float[Tensor, "b t d"], heads: int) -> Float[Tensor, "b h t e
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
+def weighted(weights: Float[Tensor, "b h n m"], values: Float[Tensor, "b m d"]) -> Float[Tensor, "b n d"]:
+    """Return each head's sums of its part of `values` times its weights, in the type of `values`."""
+    return merge_heads(weights.to(values.dtype) @ split_heads(values, weights.shape[1]))
+
+
 def merge_heads(x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b t d"]:
     """Undo `split_heads`."""
     return x.transpose(1, 2).flatten(2)

@@ -87,6 +87,19 @@ def read_sums(
     return out[0] if len(out) == 1 else torch.cat(out, 2)
 
 
+def linear_attention_weights(
+    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Bool[Tensor, "b m"] | None = None
+) -> Float[Tensor, "b h n m"]:
+    """Return φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the weights of `linear_attention`, in at least float32.
+
+    A query that sees no key gives zeros. Cost: n·m·e, and it does form all n·m of them.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        keys = _key_features(key, None if mask is None else mask[:, None, :, None])
+        queries = _query_features(query)
+        return queries @ keys.mT * _inverse(queries @ keys.sum(2).unsqueeze(-1))
+
+
 def _sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
     keys = _key_features(key, real)
     return _turned(keys, numbers).mT @ value.to(keys.dtype), keys.sum(2)

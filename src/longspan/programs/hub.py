@@ -6,7 +6,7 @@ transformers runs these lines for `trust_remote_code=True`. A run folder has no 
 
 import copy
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.data.processor import json_object
-from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
 from longspan.machine.bars import hidden_bars
 from longspan.models import (
@@ -137,7 +137,8 @@ def _auto_map(auto_model: str, kind: type[PreTrainedModel]) -> dict[str, str]:
 
 def _save_tokenizer(folder: Path, run: Run, longest: int | None) -> int | None:
     """Save the tokenizer, which cuts texts where the run does, and return after how many tokens."""
-    tokenizer, data = copy.deepcopy(tokenizer_of(run.processor)), run.recipe.data
+    assert isinstance(run.processor, TextProcessor)
+    tokenizer, data = copy.deepcopy(run.processor.tokenizer), run.recipe.data
     # Where a task reads long texts in windows, the model reads more.
     read = getattr(data, "max_length", None) if run.task.cuts_examples else None
     most = min((length for length in (read, longest) if length), default=None)
@@ -146,7 +147,8 @@ def _save_tokenizer(folder: Path, run: Run, longest: int | None) -> int | None:
     if getattr(data, "keep", None) == "last":
         # The attribute alone is not saved.
         tokenizer.truncation_side = tokenizer.init_kwargs["truncation_side"] = "left"
-    tokenizer.save_pretrained(str(folder))
+    # With another one of targets, if there is one.
+    replace(run.processor, tokenizer=tokenizer).save_pretrained(folder)
     return most
 
 

@@ -17,9 +17,13 @@ from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
 from longspan.models.decoder import CROSS_ATTENTION
 from longspan.tasks.base import Recipe, Task
+from longspan.tasks.options import names
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
 """The keys of `[data]` that say what the tokens are."""
+
+OF_TARGETS = ("shared_vocabulary", "target_vocab_size")
+"""Those that some tasks with a target have, too."""
 
 _OF_COLUMNS = ("feature_neighbours",)
 """Settings of embeddings that hold for a column of the data."""
@@ -68,13 +72,14 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
         )
     if start and issubclass(task.data_config, DataConfig):
         data["tokenizer_from"] = source = start
-    if source and any(key not in data for key in TOKENS):
+    keys = (*TOKENS, *(key for key in OF_TARGETS if key in names(task.data_config)))
+    if source and any(key not in data for key in keys):
         tokens = _recipe(source, load).data
         if not isinstance(tokens, DataConfig):
             raise UserError(
                 f"expected a run that reads texts to start from, got {source!r}, which does not; name another."
             )
-        tables["data"] = {key: getattr(tokens, key) for key in TOKENS} | data
+        tables["data"] = {key: getattr(tokens, key) for key in keys if key in names(type(tokens))} | data
     if start and any(key not in model for key in _written(task)):
         run = _recipe(start, load)
         shape = _shape(run, task, model)

@@ -215,6 +215,10 @@ class Task(abc.ABC, Generic[S, D, O]):
         """Return how predictions are written as something other than JSON lines, by name; by default nothing."""
         return {}
 
+    def format_options(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the prediction options that formats need, by the name of the format; by default none need any."""
+        return {}
+
     def generate(
         self, run: Run[D, O], prompt: str, options: GenerationOptions, statistics: Statistics
     ) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from longspan.data.batches.streams import Stream, pad
+from longspan.models.alignment import aligned_layers, context_weights
 from longspan.models.limits import limits
 from longspan.models.losses import IGNORED
 from longspan.training import processes
@@ -57,6 +58,25 @@ def most_targets(model: PreTrainedModel) -> int | None:
     return min((limit.tokens for limit in limits(model.get_decoder())), default=None)
 
 
+class Found(NamedTuple):
+    """Targets that were found.
+
+    Attributes:
+        targets: (n, `how.best`) lists of token ids, without start and end, best first.
+        losses: (n, `how.best`, 2) float64, the nats of each, summed over its tokens, and their number, end included.
+        links: For each target the numbers that `link` returned; empty without one.
+    """
+
+    targets: list[list[list[int]]]
+    losses: np.ndarray
+    links: list[list[list[int]]]
+
+
+Link = Callable[[int, Sequence[int], Tensor], Sequence[int]]
+"""Returns a number of at least -1 for each token of a target, from the number of its source, the target's t tokens, and
+(t, m) how much each of them reads of each source token."""
+
+
 class _Ends(LogitsProcessor):
     """Ends each target at its own maximum, whatever the others in the batch do.
 
@@ -80,7 +100,7 @@ def search(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int]],
     how: Search,
-    stream: Stream,
+    streams: Mapping[str, Stream],
     *,
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
@@ -93,12 +113,44 @@ def search(
         model: An encoder-decoder model.
         sources: (n, ...) token ids.
         how: How to search.
-        stream: What pads them.
+        streams: `input_ids` and `labels`.
         progress: Whether to show a progress bar on standard error.
         after_batch: Called after each batch.
     """
+    return _search(model, sources, how, streams, None, progress, after_batch).targets
+
+
+def scored_search(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    how: Search,
+    streams: Mapping[str, Stream],
+    *,
+    link: Link | None = None,
+) -> Found:
+    """Return what `search` does, with the loss of each target. Each source is read once.
+
+    Args:
+        model, sources, how, streams: See `search`.
+        link: What links target tokens to the source; None for nothing.
+
+    Raises:
+        UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layers`.
+    """
+    return _search(model, sources, how, streams, _Forced(model, how.best, streams, link))
+
+
+def _search(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    how: Search,
+    streams: Mapping[str, Stream],
+    forced: "_Forced | None",
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> Found:
     if not len(sources):
-        return []
+        return Found([], np.zeros((0, how.best, 2)), [])
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
     size = max(1, how.batch_size // how.beams)
@@ -108,14 +160,18 @@ def search(
 
     # One after the other, as a single long source would make a table of all of them large.
     ends = np.cumsum(np.repeat(longest + 1, how.best))
+    places, count = int(ends[-1]), len(ends)
 
     def compute() -> Tensor:
-        # Ids plus one: 0 is nothing, so that processes can add up what they found.
-        found = torch.zeros(int(ends[-1]), dtype=torch.int32)
+        # Ids plus one, and links plus one: 0 is nothing, so that processes can add up what they found. Then losses.
+        found = torch.zeros(places if forced is None else 2 * (places + count), dtype=torch.float64)
         for batch in _shown(batches, progress, "Generating"):
-            padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": stream})
+            padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
+            given = {name: tensor.to(model.device) for name, tensor in padded.items()}
+            encoded = model.get_encoder()(**given)
             made = model.generate(
-                **{name: tensor.to(model.device) for name, tensor in padded.items()},
+                **given,
+                encoder_outputs=encoded,
                 num_beams=how.beams,
                 num_return_sequences=how.best,
                 do_sample=False,
@@ -125,19 +181,77 @@ def search(
                 logits_processor=LogitsProcessorList([_Ends(longest[batch], end)]),
             )
             # The first one is the start.
-            for place, ids in enumerate(made[:, 1:].cpu()):
-                stop = (ids == end).nonzero()
-                ids = ids[: int(stop[0, 0])] if len(stop) else ids
-                row = batch[place // how.best]
-                start = int(ends[row * how.best + place % how.best] - longest[row] - 1)
-                found[start : start + len(ids)] = ids + 1
+            targets = [_before(ids, end) for ids in made[:, 1:].tolist()]
+            numbers = [row * how.best + place for row in batch for place in range(how.best)]
+            starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
+            for ids, start in zip(targets, starts, strict=True):
+                found[start : start + len(ids)] = torch.tensor(ids) + 1
+            if forced is not None:
+                losses, links = forced(batch, given, encoded, targets)
+                for number, start, nats, linked in zip(numbers, starts, losses, links, strict=True):
+                    found[places + start : places + start + len(linked)] = torch.tensor(linked) + 1
+                    found[2 * (places + number) : 2 * (places + number + 1)] = nats
             if after_batch is not None:
                 after_batch()
         return found
 
-    rows = np.split(computed_together(model, compute).numpy(), ends[:-1])
-    texts = [(ids[ids > 0] - 1).tolist() for ids in rows]
-    return [texts[start : start + how.best] for start in range(0, len(texts), how.best)]
+    whole = computed_together(model, compute).numpy()
+
+    tokens = np.split(whole[:places] > 0, ends[:-1])
+
+    def in_lists(part: np.ndarray) -> list[list[list[int]]]:
+        parts = zip(np.split(part, ends[:-1]), tokens, strict=True)
+        rows = [(row[there] - 1).astype(int).tolist() for row, there in parts]
+        return [rows[start : start + how.best] for start in range(0, count, how.best)]
+
+    if forced is None:
+        return Found(in_lists(whole), np.zeros((0, how.best, 2)), [])
+    links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
+    return Found(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
+
+
+class _Forced:
+    """Scores targets of sources that were read, and perhaps links them, in one pass of the decoder.
+
+    Args:
+        model: An encoder-decoder model.
+        best: How many targets each source has.
+        streams: `input_ids` and `labels`.
+        link: What links target tokens to the source.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, best: int, streams: Mapping[str, Stream], link: Link | None = None
+    ) -> None:
+        self.model, self.best, self.streams, self.link = model, best, streams, link
+        self.layers = [] if link is None else aligned_layers(model)
+
+    def __call__(
+        self, batch: Sequence[int], given: Mapping[str, Tensor], encoded: Any, targets: Sequence[list[int]]
+    ) -> tuple[Tensor, list[Sequence[int]]]:
+        """Return the losses (b·best, 2), and the links of each target.
+
+        Args:
+            batch: The numbers of b sources.
+            given: Their tokens and mask.
+            encoded: What the encoder returned for them.
+            targets: b·best targets, those of the first source first.
+        """
+        end = self.model.generation_config.eos_token_id
+        labels = pad([{"labels": [*ids, end]} for ids in targets], {"labels": self.streams["labels"]})["labels"]
+        repeated = {name: tensor.repeat_interleave(self.best, 0) for name, tensor in given.items()}
+        encoded = (encoded[0].repeat_interleave(self.best, 0),)
+        labels = labels.to(self.model.device)
+        with context_weights(self.model, self.layers) as weights:
+            losses = _summed(self.model(**repeated, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)
+        if self.link is None:
+            return losses, [()] * len(targets)
+        rows = zip(targets, torch.stack(weights).mean(0).cpu(), np.repeat(batch, self.best).tolist(), strict=True)
+        return losses, [self.link(row, ids, read[: len(ids)]) for ids, read, row in rows]
+
+
+def _before(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
 
 
 @torch.no_grad()
@@ -169,16 +283,19 @@ def target_losses(
             padded = pad([examples[row] for row in batch], streams)
             given = {name: tensor.to(model.device) for name, tensor in padded.items()}
             # Logits of all positions would take more memory than the rest of the model.
-            losses = model(**given, logits_to_keep=1).losses
-            real = given["labels"] != IGNORED
-            found[torch.as_tensor(batch)] = torch.stack(
-                [losses.double().masked_fill(~real, 0).sum(1), real.sum(1).double()], 1
-            ).cpu()
+            found[torch.as_tensor(batch)] = _summed(model(**given, logits_to_keep=1), given["labels"])
             if after_batch is not None:
                 after_batch()
         return found
 
     return computed_together(model, compute).numpy()
+
+
+def _summed(outputs: Any, labels: Tensor) -> Tensor:
+    """Return the nats of each target, and its number of tokens, (b, 2) float64 on the CPU."""
+    real = labels != IGNORED
+    nats = outputs.losses.double().masked_fill(~real, 0).sum(1)
+    return torch.stack([nats, real.sum(1).double()], 1).cpu()
 
 
 def _shown(batches: Sequence[Sequence[int]], progress: bool, what: str) -> Iterable[Sequence[int]]:

@@ -22,13 +22,15 @@ from longspan.data.text.pairs import PairProcessor
 from longspan.errors import UserError
 from longspan.models import LongspanForSeq2SeqLM
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.models.limits import check_length
+from longspan.models.limits import check_length, limits
 from longspan.report import count, table
 from longspan.results.scores import S
 from longspan.tasks.base import D, O, Recipe, Run, Task
+from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.prepared import Prepared
-from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
+from longspan.tasks.target_search import Search, pair_lengths, scored_search, search, target_losses
 from longspan.tasks.target_trainer import TargetTrainer
+from longspan.tasks.word_alignment import WordAligner
 from longspan.training.lengths import scoring_batches
 
 #: How results count training pairs that are longer than `data.max_length`.
@@ -92,6 +94,14 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             intervals: Whether to compute intervals.
         """
 
+    def bpe_dropout(self, recipe: Recipe[D, O]) -> float:
+        """Return the share of merges that training leaves out at random: by default none."""
+        return 0.0
+
+    def shared_vocabulary(self, recipe: Recipe[D, O]) -> bool:
+        """Return whether source and target share their tokens: by default they do."""
+        return True
+
     def examples(self, rows: Dataset) -> Dataset:
         """Return one row for each target, from rows that are read: by default, the same."""
         return rows
@@ -100,16 +110,24 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
 
     def prepare(self, recipe: Recipe[D, O]) -> Prepared:
         data: Any = recipe.data
+        if recipe.model.get("copy") and not self.shared_vocabulary(recipe):
+            raise UserError(
+                "expected one vocabulary of source and target to copy tokens of the source, got model.copy=true and "
+                "data.shared_vocabulary=false; set one or the other."
+            )
         loaded = load(data, self.columns(data))
         processor = self.processor.learned(loaded.splits["train"], data)
-        splits = {name: self.encoded(split, processor, data, name) for name, split in loaded.splits.items()}
+        splits = {
+            name: self.encoded(split, processor, data, name, drawn=name == "train" and self.bpe_dropout(recipe) > 0)
+            for name, split in loaded.splits.items()
+        }
         told = loaded.notices()
         if self.leaves_out and data.max_length:
             splits["train"], left_out = _short_enough(splits["train"], data.max_length)
             if left_out:
                 note(f"left out {left_out:,} training pairs longer than {data.max_length:,} tokens (data.max_length)")
                 told["skipped"] = {**told["skipped"], TOO_LONG: left_out}
-        end = processor.tokenizer.eos_token_id
+        end = processor.target_tokenizer.eos_token_id
         config = {**processor.settings({}), "bos_token_id": end, "eos_token_id": end}
         return Prepared(splits, processor, config, {name: describe(rows) for name, rows in splits.items()} | told)
 
@@ -124,6 +142,12 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
     ) -> TargetTrainer[S]:
         assert isinstance(prepared.processor, PairProcessor)
         options: Any = recipe.options
+        drawn, rate = None, self.bpe_dropout(recipe)
+        if rate:
+            data: Any = recipe.data
+            seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+            most = _most_tokens(model, data.max_length)
+            drawn = DrawnPairs(prepared.splits["train"], prepared.processor, rate, seed, most)
         return TargetTrainer(
             model,
             arguments,
@@ -135,11 +159,17 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             how=self.search(recipe, self.evaluation_options()),
             searched_examples=self.searched_examples(recipe),
             scored=self.score,
+            drawn=drawn,
         )
 
-    def encoded(self, examples: Dataset, processor: PairProcessor, data: D, name: str) -> Dataset:
-        """Return examples as streams, with their `length`, `removed`, `target_length` and `target`, the text."""
-        keep = {"target": self.target, **self.kept()}
+    def encoded(
+        self, examples: Dataset, processor: PairProcessor, data: D, name: str, *, drawn: bool = False
+    ) -> Dataset:
+        """Return examples as streams, with their `length`, `removed`, `target_length` and `target`, the text.
+
+        With `drawn`, they also have `source`, the text, to draw other tokens of it.
+        """
+        keep = {"target": self.target, **self.kept(), **({"source": Carried("source")} if drawn else {})}
         rows = encoded(self.examples(examples), processor, data, f"{processor.work} {name}", keep=keep)
         features = Features({**rows.features, "target_length": Value("int32")})
 
@@ -166,7 +196,7 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         read = rows.select_columns([*streams]).with_format("numpy")
         losses = target_losses(run.model, read, batches, streams, progress=True)
         with torch.inference_mode():
-            found = search(run.model, rows["input_ids"][:], how, streams["input_ids"], progress=True)
+            found = search(run.model, rows["input_ids"][:], how, streams, progress=True)
         longest = how.longest(rows["length"][:], run.model).tolist()
         cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
         texts = reader.texts([best[0] for best in found])
@@ -189,29 +219,35 @@ def reader_of(run: Run) -> PairProcessor:
     return run.processor
 
 
-def answers(run: Run, sources: list[list[int]], how: Search, name: str) -> list[list[dict[str, Any]]]:
-    """Return the best texts for each source with their scores, as JSON; `name` is what a text is called there."""
-    reader, end = reader_of(run), run.model.generation_config.eos_token_id
-    streams = reader.streams
-    found = search(run.model, sources, how, streams["input_ids"])
+def answers(
+    run: Run, sources: list[list[int]], how: Search, name: str, words: Sequence[Sequence[int]] | None = None
+) -> list[list[dict[str, Any]]]:
+    """Return the best texts for each source with their scores, as JSON.
+
+    Args:
+        run: The trained model.
+        sources: Token ids, each read once.
+        how: How texts are searched for.
+        name: What a text is called in the result.
+        words: For each source the number of the word of each of its tokens, -1 for none. Texts then have an
+            `alignment` of their words with those of the source.
+
+    Raises:
+        UserError: There are alignments to make, and no weights to make them of.
+    """
+    reader = reader_of(run)
+    aligner = None if words is None else WordAligner(reader.target_tokenizer, words)
+    found = scored_search(run.model, sources, how, reader.streams, link=aligner)
     longest = how.longest([len(source) for source in sources], run.model).tolist()
-    pairs = [
-        {"input_ids": source, "labels": [*ids, end]}
-        for source, best in zip(sources, found, strict=True)
-        for ids in best
-    ]
-    lengths = np.array([[len(pair["input_ids"]), len(pair["labels"])] for pair in pairs]).reshape(-1, 2)
-    batches = scoring_batches(lengths, how.batch_size, how.batch_tokens) if len(pairs) else []
-    losses = target_losses(run.model, pairs, batches, streams)
-    texts = reader.texts([ids for best in found for ids in best])
-    rows = iter(zip(texts, losses.tolist(), strict=True))
+    texts = iter(reader.texts([ids for best in found.targets for ids in best]))
     result = []
-    for best, most in zip(found, longest, strict=True):
+    for row, (best, losses, most) in enumerate(zip(found.targets, found.losses.tolist(), longest, strict=True)):
         made = []
-        for ids in best:
-            text, (nats, tokens) = next(rows)
-            cut = {"cut": True} if len(ids) >= most else {}
-            made.append({name: text, "score": round(-nats / tokens, 6), **cut})
+        for place, (ids, (nats, tokens)) in enumerate(zip(best, losses, strict=True)):
+            one: dict[str, Any] = {name: next(texts), "score": round(-nats / tokens, 6)}
+            if aligner is not None:
+                one["alignment"] = aligner.pairs(ids, found.links[row][place])
+            made.append({**one, "cut": True} if len(ids) >= most else one)
         result.append(made)
     return result
 
@@ -251,6 +287,14 @@ def by_likelihood(losses: np.ndarray) -> list[int]:
     order = np.argsort(losses[:, 0] / losses[:, 1], kind="stable")
     found: list[int] = order[np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)].tolist()
     return found
+
+
+def _most_tokens(model: PreTrainedModel, max_length: int) -> list[int | None]:
+    """Return the maximum number of tokens of sources and of targets, None for any, given `data.max_length`."""
+    given = [max_length] if max_length else []
+    return [
+        min([*given, *(limit.tokens for limit in limits(part))], default=None) for part in (model, model.get_decoder())
+    ]
 
 
 def _short_enough(rows: Dataset, most: int) -> tuple[Dataset, int]:

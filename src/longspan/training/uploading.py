@@ -5,6 +5,7 @@ from pathlib import Path
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
+from longspan.data.text.pairs import TARGET
 from longspan.errors import UserError
 from longspan.models.publishing import addressed
 
@@ -33,9 +34,12 @@ def push_run(
         repository = api.create_repo(repository, private=private, exist_ok=True).repo_id
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in _KINDS]
+        every = sorted([*folder.iterdir(), *(folder / TARGET).glob("*")])
+        files = {
+            path.relative_to(folder).as_posix(): path for path in every if path.suffix in _KINDS and path.is_file()
+        }
         card = addressed((folder / "README.md").read_text(encoding="utf-8"), repository).encode()
-        operations = [CommitOperationAdd(path.name, card if path.name == "README.md" else path) for path in files]
+        operations = [CommitOperationAdd(name, card if name == "README.md" else path) for name, path in files.items()]
         return api.create_commit(repository, operations, commit_message=message, revision=revision)
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise refused(repository, error) from error

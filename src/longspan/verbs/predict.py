@@ -186,6 +186,7 @@ def print_predictions(
     loaded = as_run(run, checkpoint, ())
     formats = {"json": _json_line, **loaded.task.formats()}
     check_choice("--format", format, formats)
+    given = {**loaded.task.format_options().get(format, {}), **given}
     failed = total = undecoded = 0
     try:
         for prediction in predict(loaded, paths, stdin=stdin, **given):

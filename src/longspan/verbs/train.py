@@ -359,6 +359,9 @@ def _write_run(
         write_text(unfinished / "README.md", card)
         write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
+            if path.is_dir() and (run_dir / path.name).is_dir():
+                # Unlike a file, a folder takes the place of none that has files.
+                shutil.rmtree(run_dir / path.name)
             path.replace(run_dir / path.name)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(

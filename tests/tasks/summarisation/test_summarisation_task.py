@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import target_tasks
 from chats import chat, write_chats, write_meetings, write_pairs
+from target_tasks import QUICK, TINY
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from longspan import UserError, compare, evaluate, predict, recipes, train
+from longspan import UserError, compare, evaluate, predict, train
 from longspan.cli import main
 from longspan.models import LongspanForSeq2SeqLM
 from longspan.results import TrainingResult
@@ -17,12 +19,9 @@ from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 from longspan.verbs.trained import load
 
-TINY = ["data.vocab_size=320", "model.dim=32", "model.heads=2", "model.feed_forward_dim=64", "model.depth=1"]
-QUICK = ["training.warmup_steps=10", "training.min_steps=0", "training.num_train_epochs=1", "training.beams=1"]
-
 
 def recipe(data: Any, *more: str) -> Any:
-    return recipes.load("summarisation", [*([f"data.path={data}"] if data else []), *TINY, *QUICK, *more])
+    return target_tasks.recipe("summarisation", data, "training.beams=1", *more)
 
 
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
@@ -37,9 +36,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     data = write_pairs(folder / "pairs.jsonl", 300)
     more = ["training.max_steps=150", "training.learning_rate=0.01", "model.dropout=0.0", "model.dim=48"]
     more += ["training.batch_tokens=2048", "training.warmup_steps=30", "training.beams=2"]
-    more += [f"training.{name}_steps=150" for name in ("eval", "save")]
-    more += [f"training.{name}_strategy=steps" for name in ("eval", "save")]
-    return train(recipe(data, *more), run=folder / "run", progress=False)
+    return train(recipe(data, *more, *target_tasks.evaluated(150)), run=folder / "run", progress=False)
 
 
 def test_it_learns_to_answer(learned: TrainingResult) -> None:
@@ -121,36 +118,6 @@ def test_longer_documents_are_cut_and_results_say_so(tmp_path: Path) -> None:
     (found,) = predict(tmp_path / "run", ["word " * 100])
     assert found.tokens_read == 30
     assert (found.tokens_total or 0) > 100
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["data.summary_column=answer"], "expected a column 'answer' in pairs.jsonl, got 'document', 'question'"),
-        (["data.question_column=query"], "expected a column 'query' in pairs.jsonl"),
-        (["data.tokens=words"], "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),
-        (
-            ["model.position=learned", "model.max_positions=8"],
-            "got .* in a question and its document",
-        ),
-        (["training.beams=0"], "beams must be at least 1, got 0"),
-        (["training.summarised_examples=0"], "summarised_examples must be at least 1, got 0"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(settings: list[str], problem: str, tmp_path: Path) -> None:
-    data = write_pairs(tmp_path / "pairs.jsonl", 30)
-    with pytest.raises(UserError, match=problem) as caught:
-        train(recipe(data, *settings), run=tmp_path / "run", progress=False)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_summary_may_be_too_long_where_its_document_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    rows = [{"document": f"{number}", "summary": " ".join(["x"] * 30 + [str(number)])} for number in range(30)]
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    settings = ["model.position=learned", "model.max_positions=16", "data.vocab_size=262"]
-    with pytest.raises(UserError, match=r"at most 16 tokens for learned positions, got \d+ in a summary; set model"):
-        train(recipe(path, *settings), run=tmp_path / "run", progress=False)
 
 
 def test_meetings_and_data_in_memory(tmp_path: Path) -> None:

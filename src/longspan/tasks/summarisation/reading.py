@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from datasets import Dataset
@@ -25,7 +26,7 @@ class SummaryProcessor(PairProcessor):
     def learned(cls, training: Dataset, data: Any) -> "SummaryProcessor":
         check_exact(data)
         summaries = (text for row in training.select_columns(["questions", "summaries"]) for text in _texts(row))
-        return cls(pair_tokenizer(data, training["document"], summaries, training._fingerprint))
+        return cls(pair_tokenizer(data, chain(training["document"], summaries), f"pairs {training._fingerprint}"))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         found = []

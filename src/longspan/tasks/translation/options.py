@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from longspan.data.config import DataConfig
+from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.errors import UserError
 from longspan.tasks.options import LengthTrainingOptions, SearchOptions, check_at_least, option
 
@@ -25,15 +25,31 @@ class TranslationData(DataConfig):
         text_column: Instead of `source_column`, as `longspan predict --text-column` sets it.
         max_length: Maximum number of tokens of a source and of a target, end tokens included; 0 for no limit. Training
             leaves out longer pairs and counts them. Otherwise sources are cut.
+        shared_vocabulary: Whether source and target share their tokens, learned from both. With false each side has
+            tokens of its own, which suits languages of different scripts.
+        target_vocab_size: Then the maximum number of tokens of the target; 0 for `vocab_size`.
     """
 
     source_column: str = "source"
     target_column: str = "target"
     text_column: str = ""
     vocab_size: int = 8000
+    shared_vocabulary: bool = True
+    target_vocab_size: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_at_least(self, target_vocab_size=0)
+        if self.shared_vocabulary and self.target_vocab_size:
+            raise UserError(
+                f"expected no data.target_vocab_size with one vocabulary, got {self.target_vocab_size}; leave it out, "
+                "or set data.shared_vocabulary=false."
+            )
+        if not self.shared_vocabulary and self.tokens not in TRAINED_TOKENS:
+            raise UserError(
+                "expected tokens that are learned from each side, such as data.tokens=bpe, with "
+                f"data.shared_vocabulary=false, got {self.tokens!r}; set another, or leave it out."
+            )
         if self.keep != "first":
             raise UserError(f"data.keep must be 'first' for translation, got {self.keep!r}; leave it out.")
 
@@ -46,10 +62,19 @@ class TrainingOptions(LengthTrainingOptions):
     translated_examples: int = option(
         200, "validation examples translated greedily for BLEU and chrF during training; final scores are of all"
     )
+    bpe_dropout: float = option(
+        0.0,
+        "BPE-dropout: share of the merges of data.tokens=bpe that are left out at random, so that training texts are "
+        "split into other tokens in each epoch; 0 for none",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, beams=1, translated_examples=1)
+        if not 0 <= self.bpe_dropout < 1:
+            raise UserError(
+                f"expected training.bpe_dropout of at least 0 and below 1, got {self.bpe_dropout}; set another, as 0.1."
+            )
 
 
 EvaluationOptions = SearchOptions
@@ -60,6 +85,7 @@ class PredictionOptions(SearchOptions):
     """How translations are made."""
 
     best: int = option(1, "translations of each source, from the best; at most as many as there are beams")
+    alignments: bool = option(False, "pairs of source and target words that are translations of each other")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
+from longspan.data.text.pairs import TARGET
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, table
 from longspan.report.card import CardParts
@@ -92,7 +93,7 @@ def card_parts(recipe: Recipe, result: TrainingResult[TranslationScores]) -> Car
         results="Scores are of whole texts, cased, by sacreBLEU: "
         + ", ".join(f"`{signature}`" for signature in scores.signatures.values())
         + f". Translations were made with {recipe.options.beams} beams.",
-        use=_USE.format(name=NAME, beams=recipe.options.beams),
+        use=_use(recipe),
         limitations="The scores apply to text like its training data. Translations may be wrong, or leave out what the "
         "source says, however fluent they are. It shares the biases of its training data.",
         pipeline_tag="translation",
@@ -101,6 +102,15 @@ def card_parts(recipe: Recipe, result: TrainingResult[TranslationScores]) -> Car
     )
 
 
+def _use(recipe: Recipe) -> str:
+    """Return how a model is used with transformers, whose tokenizers of source and target may be two."""
+    target, loading = "tokenizer", ""
+    if not recipe.data.shared_vocabulary:
+        target, loading = "target_tokenizer", _LOADING_TARGET.format(folder=TARGET)
+    return _USE.format(name=NAME, beams=recipe.options.beams, target=target, loading=loading)
+
+
+_LOADING_TARGET = 'target_tokenizer = AutoTokenizer.from_pretrained(name, subfolder="{folder}")\n'
 _USE = """\
 ```python
 import longspan.models  # makes the architecture known to transformers
@@ -109,9 +119,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 {name}
 model = AutoModelForSeq2SeqLM.from_pretrained(name)
 tokenizer = AutoTokenizer.from_pretrained(name)
-read = tokenizer(["A text."], return_tensors="pt")
+{loading}read = tokenizer(["A text."], return_tensors="pt")
 ids = model.generate(**read, num_beams={beams}, max_new_tokens=200)
-print(tokenizer.batch_decode(ids, skip_special_tokens=True))
+print({target}.batch_decode(ids, skip_special_tokens=True))
 ```
 
 `longspan predict FOLDER FILE` translates whole files, line by line."""

@@ -12,6 +12,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
+from longspan.models.alignment import aligned_layers
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
@@ -29,6 +30,7 @@ from longspan.tasks.translation.options import (
     TranslationData,
 )
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
+from longspan.tasks.word_alignment import source_words
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class TranslationPrediction(Prediction):
         translation: The best translation.
         score: Mean log probability of its tokens, end token included, in nats.
         cut: True if it never ended, and was cut at its maximum length; None otherwise.
-        alternatives: The `best` translations, the given one first, each with `translation`, `score` and perhaps `cut`;
-            None if only one was asked for.
+        alignment: The numbers, from 0, of words of the source and of the translation that belong together, [source,
+            target] each; None unless asked for. Words are what white space separates.
+        alternatives: The `best` translations, the given one first, each with `translation`, `score` and perhaps `cut`
+            and `alignment`; None if only one was asked for.
     """
 
     translation: str | None = None
     score: float | None = None
     cut: bool | None = None
+    alignment: list[list[int]] | None = None
     alternatives: list[dict[str, Any]] | None = None
 
 
@@ -79,6 +84,12 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def searched_examples(self, recipe: Recipe[TranslationData, TrainingOptions]) -> int:
         return recipe.options.translated_examples
 
+    def bpe_dropout(self, recipe: Recipe[TranslationData, TrainingOptions]) -> float:
+        return recipe.options.bpe_dropout
+
+    def shared_vocabulary(self, recipe: Recipe[TranslationData, TrainingOptions]) -> bool:
+        return recipe.data.shared_vocabulary
+
     def score(self, rows: Dataset, texts: Sequence[str], loss: float | None, intervals: bool) -> TranslationScores:
         return translation_scores(texts, rows["target"][:], loss=loss, intervals=intervals)
 
@@ -106,11 +117,17 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         how = replace(
             how, best=options.best, beams=max(how.beams, options.best) if options.beams is None else how.beams
         )
+        if options.alignments:
+            # Refused before anything is read.
+            aligned_layers(run.model)
         for window in windows(rows):
-            yield from self._translated(run, window, how)
+            yield from self._translated(run, window, how, options.alignments)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
-        return {"text": lambda found: found.translation or ""}
+        return {"text": lambda found: found.translation or "", "pharaoh": _pharaoh}
+
+    def format_options(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"pharaoh": {"alignments": True}}
 
     def baselines(self) -> Mapping[str, type[Baseline[TranslationScores]]]:
         return baselines_in(baselines)
@@ -121,7 +138,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result)
 
-    def _translated(self, run: Run, window: list[Row], how: Search) -> Iterator[Prediction]:
+    def _translated(self, run: Run, window: list[Row], how: Search, aligned: bool) -> Iterator[Prediction]:
         processor, data = reader_of(run), run.recipe.data
         problems = [row.problem or processor.problem(row.values) for row in window]
         texts = [row.values["source"] for row, problem in zip(window, problems, strict=True) if not problem]
@@ -129,8 +146,12 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         both = [([], 0) if problem else next(read) for problem in problems]
         problems = [problem or too_long(run.model, len(ids)) for problem, (ids, _) in zip(problems, both, strict=True)]
         usable = [ids for (ids, _), problem in zip(both, problems, strict=True) if not problem]
+        words = None
+        if aligned:
+            told = [row.values["source"] for row, problem in zip(window, problems, strict=True) if not problem]
+            words = source_words(processor.tokenizer, told, list(map(len, usable)))
         with torch.inference_mode():
-            found = iter(answers(run, usable, how, "translation"))
+            found = iter(answers(run, usable, how, "translation", words))
         for row, problem, (ids, lost) in zip(window, problems, both, strict=True):
             if problem:
                 yield self.prediction(row.where, problem)
@@ -139,3 +160,8 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
             alternatives = listed if how.best > 1 else None
             made = TranslationPrediction(row.where, None, **first, alternatives=alternatives)
             yield replace(made, tokens_read=len(ids), tokens_total=len(ids) + lost) if lost else made
+
+
+def _pharaoh(found: TranslationPrediction) -> str:
+    """Return an alignment as "0-1 1-0", as other tools write it."""
+    return " ".join(f"{source}-{target}" for source, target in found.alignment or [])

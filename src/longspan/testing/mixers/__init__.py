@@ -134,7 +134,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))
     if subject.takes_context:
         plain += [contexts.gradients_reach_the_context, contexts.cross_attention_costs_as_much_as_claimed]
-        plain.append(contexts.programs_read_a_context)
+        plain += [contexts.programs_read_a_context, contexts.weights_of_a_context_give_the_outputs]
         precise += [
             contexts.what_the_padding_of_a_context_holds_is_never_seen,
             contexts.padding_beside_a_context_changes_nothing,

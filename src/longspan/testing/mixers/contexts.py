@@ -53,6 +53,30 @@ def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
         close(mixer(x, context=context), subject.expected(mixer, x, None, context, None))
 
 
+def weights_of_a_context_give_the_outputs(subject: Subject) -> None:
+    """Outputs of cross attention are what `pool_context` makes of `context_weights`, none of which is negative or at
+    padding; mixers that declare none refuse."""
+    mixer = subject.build(torch.float64)
+    for seed, mask in enumerate(subject.masks()):
+        b, n = mask.shape
+        m = 1 + 17 * seed
+        x, context = subject.inputs(b, n, torch.float64), subject.inputs(b, m, torch.float64)
+        real = subject.mask(b, m, seed=seed, hidden=0.5)
+        padded = context.masked_fill(~real.unsqueeze(-1), float("nan"))
+        if not subject.kind.capabilities.weights:
+            refused(UserError, "weight", functools.partial(mixer.context_weights, x, context=context))
+            return
+        weights = mixer.context_weights(x, mask, context=padded, context_mask=real)
+        need(weights.shape == (b, weights.shape[1], n, m), f"weights of {n} by {m} are {tuple(weights.shape)}")
+        there = mask[:, None, :, None] & real[:, None, None, :]
+        need((weights >= 0).all() and (weights.masked_fill(there, 0) == 0).all(), "padding weighs something")
+        expected = mixer(x, mask, context=context, context_mask=real)
+        served = mask & real.any(1, keepdim=True)
+        close(mixer.pool_context(weights, context)[served], expected[served])
+        whole = mixer(x, context=context)
+        close(mixer.pool_context(mixer.context_weights(x, context=context), context), whole)
+
+
 def gradients_reach_the_context(subject: Subject) -> None:
     """Gradients of cross attention are right, for x and for the context, through states too."""
     mixer = subject.build(torch.float64)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
+from longspan.data.batches.by_length import LengthBatches
 from longspan.data.text.pairs import PairProcessor
 from longspan.results.scores import S
+from longspan.tasks.drawn_pairs import DrawnPairs, EpochBatches
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
-from longspan.training.lengths import LengthTrainer, scoring_batches
+from longspan.training.lengths import LengthTrainer, Rows, scoring_batches
 
 
 class TargetTrainer(LengthTrainer[S]):
@@ -24,6 +26,8 @@ class TargetTrainer(LengthTrainer[S]):
         how: the search of the final scores.
         searched_examples: number of validation examples that are searched for during training.
         scored: scores texts of the rows of a data set, given their loss and whether to compute intervals.
+        drawn: draws other tokens of training pairs in each epoch; None for the same ones. Batches are then made by the
+            mean lengths of drawn pairs, so that batches of `batch_tokens` are sometimes a little larger.
         kwargs: arguments of `LengthTrainer`. Data sets also have `target_length` and what `scored` reads.
     """
 
@@ -34,14 +38,27 @@ class TargetTrainer(LengthTrainer[S]):
         how: Search,
         searched_examples: int,
         scored: Callable[[Dataset, Sequence[str], float, bool], S],
+        drawn: DrawnPairs | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.reader, self.how, self.searched_examples, self.scored_by = reader, how, searched_examples, scored
+        self.drawn = drawn
+        self._growth = np.ones(2) if drawn is None else drawn.growth()
         self._finished = False
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
-        return pair_lengths(dataset)
+        lengths = pair_lengths(dataset)
+        # Drawn segmentations have more tokens.
+        return np.ceil(lengths * self._growth).astype(np.int64) if dataset is self.train_dataset else lengths
+
+    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
+        return (documents, batches) if self.drawn is None else (self.drawn, EpochBatches(batches))
+
+    def padding_fraction(self) -> float:
+        if self.drawn is None:
+            return super().padding_fraction()
+        return self.drawn.padding_fraction([*self._training_batches(self.args.process_index)])
 
     def per_token_columns(self) -> Sequence[str]:
         # Half of a source has no target.

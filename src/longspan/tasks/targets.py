@@ -22,10 +22,11 @@ from longspan.data.text.pairs import PairProcessor
 from longspan.errors import UserError
 from longspan.models import LongspanForSeq2SeqLM
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.models.limits import check_length
+from longspan.models.limits import check_length, limits
 from longspan.report import count, table
 from longspan.results.scores import S
 from longspan.tasks.base import D, O, Recipe, Run, Task
+from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
 from longspan.tasks.target_trainer import TargetTrainer
@@ -92,6 +93,10 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             intervals: Whether to compute intervals.
         """
 
+    def bpe_dropout(self, recipe: Recipe[D, O]) -> float:
+        """Return the share of merges that training leaves out at random: by default none."""
+        return 0.0
+
     def examples(self, rows: Dataset) -> Dataset:
         """Return one row for each target, from rows that are read: by default, the same."""
         return rows
@@ -102,7 +107,10 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         data: Any = recipe.data
         loaded = load(data, self.columns(data))
         processor = self.processor.learned(loaded.splits["train"], data)
-        splits = {name: self.encoded(split, processor, data, name) for name, split in loaded.splits.items()}
+        splits = {
+            name: self.encoded(split, processor, data, name, drawn=name == "train" and self.bpe_dropout(recipe) > 0)
+            for name, split in loaded.splits.items()
+        }
         told = loaded.notices()
         if self.leaves_out and data.max_length:
             splits["train"], left_out = _short_enough(splits["train"], data.max_length)
@@ -124,6 +132,12 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
     ) -> TargetTrainer[S]:
         assert isinstance(prepared.processor, PairProcessor)
         options: Any = recipe.options
+        drawn, rate = None, self.bpe_dropout(recipe)
+        if rate:
+            data: Any = recipe.data
+            seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+            most = _most_tokens(model, data.max_length)
+            drawn = DrawnPairs(prepared.splits["train"], prepared.processor, rate, seed, most)
         return TargetTrainer(
             model,
             arguments,
@@ -135,11 +149,17 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             how=self.search(recipe, self.evaluation_options()),
             searched_examples=self.searched_examples(recipe),
             scored=self.score,
+            drawn=drawn,
         )
 
-    def encoded(self, examples: Dataset, processor: PairProcessor, data: D, name: str) -> Dataset:
-        """Return examples as streams, with their `length`, `removed`, `target_length` and `target`, the text."""
-        keep = {"target": self.target, **self.kept()}
+    def encoded(
+        self, examples: Dataset, processor: PairProcessor, data: D, name: str, *, drawn: bool = False
+    ) -> Dataset:
+        """Return examples as streams, with their `length`, `removed`, `target_length` and `target`, the text.
+
+        With `drawn`, they also have `source`, the text, to draw other tokens of it.
+        """
+        keep = {"target": self.target, **self.kept(), **({"source": Carried("source")} if drawn else {})}
         rows = encoded(self.examples(examples), processor, data, f"{processor.work} {name}", keep=keep)
         features = Features({**rows.features, "target_length": Value("int32")})
 
@@ -251,6 +271,14 @@ def by_likelihood(losses: np.ndarray) -> list[int]:
     order = np.argsort(losses[:, 0] / losses[:, 1], kind="stable")
     found: list[int] = order[np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)].tolist()
     return found
+
+
+def _most_tokens(model: PreTrainedModel, max_length: int) -> list[int | None]:
+    """Return the maximum number of tokens of sources and of targets, None for any, given `data.max_length`."""
+    given = [max_length] if max_length else []
+    return [
+        min([*given, *(limit.tokens for limit in limits(part))], default=None) for part in (model, model.get_decoder())
+    ]
 
 
 def _short_enough(rows: Dataset, most: int) -> tuple[Dataset, int]:

@@ -75,13 +75,18 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def get_train_dataloader(self) -> Loader:
         documents = self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"])))
+        rows, batches = self.each_epoch(documents, self._training_batches(self.args.process_index))
         return Loader(
-            documents,
-            batch_sampler=self._training_batches(self.args.process_index),
+            rows,
+            batch_sampler=batches,
             collate_fn=_Share(self.data_collator, documents[0]),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
+
+    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
+        """Return what training reads and its batches, from documents and batches of their numbers: by default these."""
+        return documents, batches
 
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""

@@ -30,7 +30,9 @@ def recipe(data: Any, *more: str) -> Any:
 
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)
-    check_task("translation", data, [*TINY, "training.learning_rate=0.01", "training.beams=2"])
+    # With tokens drawn by BPE-dropout, which a resumed run draws alike.
+    more = ["training.learning_rate=0.01", "training.beams=2", "training.bpe_dropout=0.2"]
+    check_task("translation", data, [*TINY, *more])
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +186,8 @@ def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, caps
         (["model.shared_vocabulary=false"], "unknown key"),
         (["model.position=learned", "model.max_positions=4"], "at most 4 tokens for learned positions, got"),
         (["training.beams=0"], "beams must be at least 1, got 0"),
+        (["training.bpe_dropout=1.0"], "bpe_dropout of at least 0 and below 1, got 1.0"),
+        (["training.bpe_dropout=0.1", "data.tokens=bytes"], "expected a tokenizer of byte-level BPE for training"),
         (["data.max_length=2"], "training pairs of at most data.max_length=2 tokens, got only longer ones"),
         (['model.decoder_mixers=["longformer"]'], "longformer"),
     ],

@@ -61,14 +61,15 @@ class WordLookup:
             self._ids = {}
         # Another thread may start again.
         ids = self._ids
-        split = [self._words(text, lowercase) for text in texts]
+        split = [self.words(text, lowercase) for text in texts]
         new = sorted(set().union(*split) - ids.keys())
         if new:
             ids.update(zip(new, encode(new), strict=True))
         find = ids.__getitem__
         return [np.fromiter(chain.from_iterable(map(find, words)), np.int32) for words in split]
 
-    def _words(self, text: str, lowercase: bool) -> list[str]:
+    def words(self, text: str, lowercase: bool) -> list[str]:
+        """Return the words of a text, which may be encoded alone."""
         if text.isascii():
             # First, as contractions are recognised in lower case alone.
             return self._ascii_words.findall(text.lower() if lowercase else text)

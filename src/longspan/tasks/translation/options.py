@@ -46,10 +46,19 @@ class TrainingOptions(LengthTrainingOptions):
     translated_examples: int = option(
         200, "validation examples translated greedily for BLEU and chrF during training; final scores are of all"
     )
+    bpe_dropout: float = option(
+        0.0,
+        "BPE-dropout: share of the merges of data.tokens=bpe that are left out at random, so that training texts are "
+        "split into other tokens in each epoch; 0 for none",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, beams=1, translated_examples=1)
+        if not 0 <= self.bpe_dropout < 1:
+            raise UserError(
+                f"expected training.bpe_dropout of at least 0 and below 1, got {self.bpe_dropout}; set another, as 0.1."
+            )
 
 
 EvaluationOptions = SearchOptions

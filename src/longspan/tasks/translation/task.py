@@ -79,6 +79,9 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def searched_examples(self, recipe: Recipe[TranslationData, TrainingOptions]) -> int:
         return recipe.options.translated_examples
 
+    def bpe_dropout(self, recipe: Recipe[TranslationData, TrainingOptions]) -> float:
+        return recipe.options.bpe_dropout
+
     def score(self, rows: Dataset, texts: Sequence[str], loss: float | None, intervals: bool) -> TranslationScores:
         return translation_scores(texts, rows["target"][:], loss=loss, intervals=intervals)
 

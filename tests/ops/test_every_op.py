@@ -309,7 +309,7 @@ def test_gradients_of_gradients(op: Op) -> None:
     if op is OPS["attention"]:
         # More scores than plain products are faster for.
         with (
-            mock.patch("longspan.ops.attention._FEW", 0),
+            mock.patch("longspan.ops.attention._few", return_value=False),
             pytest.raises(RuntimeError, match=r"derivative for aten::_scaled_dot_product.*is not implemented"),
         ):
             again()

@@ -45,8 +45,8 @@ def context_weights(model: PreTrainedModel, chosen: Collection[int]) -> Iterator
         chosen: The numbers of the layers.
 
     Yields:
-        A list that grows with each pass by (b, t, m) for each of the layers, in their order: the mean over the layer's
-        heads of the weights of source tokens.
+        A list. Each pass adds one tensor (b, t, m) for each of the layers, in their order: the weights of source
+        tokens, as means over the layer's heads.
     """
     layers, found, handles = model.get_decoder().backbone.layers, list[Tensor](), []
     for block in {id(layers[number]): layers[number] for number in chosen}.values():

@@ -1,6 +1,7 @@
 """Softmax attention of queries over keys, with this project's common rules for masks and empty rows."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,9 +14,11 @@ from longspan.ops.execution import by_hand, on_cpu, transformed, without_autocas
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
 # Scores per row and head up to which plain products are faster on a CPU than the fused kernel, which calls the matrix
-# library once per tile: 5 instead of 52 ms for 141 rows of 14 tokens, forward and backward, with oneDNN's float32
-# products, 4 instead of 6 with MKL's. They need no more memory than the rest of a layer.
-_FEW = 128 * 128
+# library once per tile: with MKL's products, and with oneDNN's or in half precision, where calls take much longer
+# (benchmarks/short_attention.py).
+_FEW, _MORE = 32 * 32, 128 * 128
+# Keys of half precision up to which it pays to convert them.
+_CONVERTED = 1024
 
 
 def attention(
@@ -52,13 +55,23 @@ def scaled_products(
     A `mask` of booleans or biases has the shape (b or 1, h or 1, n or 1, m). Every query must see a key.
     """
     n, m = query.shape[2], key.shape[2]
-    if on_cpu(query) and by_hand() and n * m <= _FEW:
+    if on_cpu(query) and by_hand() and _few(n, m, query.dtype):
         return _in_products(query, key, value, _earlier(n, m, query) if causal else mask)
     if mask is not None:
         mask = mask.expand(-1, -1, n, m)
     # The fused kernels know one backward pass and no other derivative.
     with sdpa_kernel(SDPBackend.MATH) if transformed() else nullcontext():
         return scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+
+
+def _few(n: int, m: int, dtype: torch.dtype) -> bool:
+    """Return whether plain products are the faster way on a CPU, from the numbers of queries and keys."""
+    if dtype in (torch.float32, torch.float64):
+        # As the kernel decides: "medium" precision, and a processor with AVX-512.
+        backend: Any = torch.backends.mkldnn
+        onednn = dtype == torch.float32 and backend.matmul.fp32_precision == "bf16"
+        return n * m <= (_MORE if onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported() else _FEW)
+    return n * m <= _MORE and m <= _CONVERTED
 
 
 def _in_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -54,8 +54,10 @@ def cross_attention_agrees_with_the_naive_form(subject: Subject) -> None:
 
 
 def weights_of_a_context_give_the_outputs(subject: Subject) -> None:
-    """Outputs of cross attention are what `pool_context` makes of `context_weights`, none of which is negative or at
-    padding; mixers that declare none refuse."""
+    """Outputs of cross attention are what `pool_context` makes of `context_weights`.
+
+    No weight is negative or at padding. Mixers that declare no weights refuse.
+    """
     mixer = subject.build(torch.float64)
     for seed, mask in enumerate(subject.masks()):
         b, n = mask.shape

@@ -104,6 +104,7 @@ def recipe(tmp_path: Path) -> Recipe:
         path = "{tmp_path / "text.txt"}"
         tokens = "characters"
         validation_fraction = 0.2
+        test_fraction = 0.2
         [model]
         dim = 8
         depth = 1

@@ -96,7 +96,7 @@ def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -
         # Rows that were read twice are added in another order.
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     # N-grams that end a row predict nothing: they are read, but their gradient is zero.
-    found, wanted = (each.tables.state[table]["count"] for each, table in zip(steps, tables, strict=True))
+    found, wanted = (each.parts["tables"].state[table]["count"] for each, table in zip(steps, tables, strict=True))
     ends = sparse.longspan.embeddings.ngrams.buckets(torch.cat([ids(0)[:, -3:], ids(1)[:, -3:]])).unique()
     same = torch.ones(len(found), dtype=torch.bool).index_fill(0, ends, False)
     assert torch.equal(found[same], wanted[same])

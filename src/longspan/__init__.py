@@ -8,6 +8,8 @@ from typing import Any
 
 _LAZY = {
     "LongspanConfig": "longspan.models",
+    "LongspanFeatureExtractor": "longspan.models",
+    "LongspanForAudioClassification": "longspan.models",
     "LongspanForCausalLM": "longspan.models",
     "LongspanForEvidence": "longspan.models",
     "LongspanForMaskedLM": "longspan.models",
@@ -30,6 +32,8 @@ _LAZY = {
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",

@@ -16,6 +16,8 @@ MODELING = '''\
 try:
     from longspan.models import (
         LongspanConfig,
+        LongspanFeatureExtractor,
+        LongspanForAudioClassification,
         LongspanForCausalLM,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
@@ -33,6 +35,8 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
     "LongspanForCausalLM",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",

@@ -5,6 +5,7 @@ from transformers import (
     AutoFeatureExtractor,
     AutoModel,
     AutoModelForAudioClassification,
+    AutoModelForAudioFrameClassification,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
@@ -18,6 +19,7 @@ from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
@@ -30,6 +32,7 @@ AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoFeatureExtractor.register(LongspanConfig, LongspanFeatureExtractor)
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForAudioClassification.register(LongspanConfig, LongspanForAudioClassification)
+AutoModelForAudioFrameClassification.register(LongspanConfig, LongspanForAudioFrameClassification)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
@@ -41,6 +44,7 @@ __all__ = [
     "LongspanConfig",
     "LongspanFeatureExtractor",
     "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",

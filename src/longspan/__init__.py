@@ -8,6 +8,9 @@ from typing import Any
 
 _LAZY = {
     "LongspanConfig": "longspan.models",
+    "LongspanFeatureExtractor": "longspan.models",
+    "LongspanForAudioClassification": "longspan.models",
+    "LongspanForAudioFrameClassification": "longspan.models",
     "LongspanForCausalLM": "longspan.models",
     "LongspanForEvidence": "longspan.models",
     "LongspanForMaskedLM": "longspan.models",
@@ -30,6 +33,9 @@ _LAZY = {
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",

@@ -2,7 +2,10 @@
 
 from transformers import (
     AutoConfig,
+    AutoFeatureExtractor,
     AutoModel,
+    AutoModelForAudioClassification,
+    AutoModelForAudioFrameClassification,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
@@ -12,9 +15,11 @@ from transformers import (
 )
 
 from longspan.models.config import LongspanConfig
+from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
-from longspan.models.heads.classification import LongspanForSequenceClassification
+from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
@@ -24,7 +29,10 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
+AutoFeatureExtractor.register(LongspanConfig, LongspanFeatureExtractor)
 AutoModel.register(LongspanConfig, LongspanModel)
+AutoModelForAudioClassification.register(LongspanConfig, LongspanForAudioClassification)
+AutoModelForAudioFrameClassification.register(LongspanConfig, LongspanForAudioFrameClassification)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
@@ -34,6 +42,9 @@ AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassif
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",

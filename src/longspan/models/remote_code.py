@@ -16,6 +16,9 @@ MODELING = '''\
 try:
     from longspan.models import (
         LongspanConfig,
+        LongspanFeatureExtractor,
+        LongspanForAudioClassification,
+        LongspanForAudioFrameClassification,
         LongspanForCausalLM,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
@@ -33,6 +36,9 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",

@@ -8,9 +8,10 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.batches.by_length import LengthBatches
+from longspan.data.batches.epochs import EpochBatches
 from longspan.data.text.pairs import PairProcessor
 from longspan.results.scores import S
-from longspan.tasks.drawn_pairs import DrawnPairs, EpochBatches
+from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
 from longspan.training.lengths import LengthTrainer, Rows, scoring_batches
 

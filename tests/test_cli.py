@@ -12,7 +12,7 @@ import pytest
 from longspan import cli, mixers, recipes, tasks
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.options import GenerationOptions
 
 SCORES = ClassificationScores(

@@ -17,9 +17,9 @@ from longspan.data.sources.formats.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.results.scores import score
 from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.document_classification.classes import ClassPrediction
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
 from longspan.tasks.prepared import Prepared

@@ -12,7 +12,7 @@ from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedBaseline, Comparison, MixerSummary, Spread
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.verbs import compare as module
 from longspan.verbs import fitting

@@ -12,8 +12,8 @@ from torch import Tensor
 import longspan
 from longspan import LongspanConfig, UserError, compare, evaluate, predict, recipes, train
 from longspan.results import Comparison, Evaluation, TrainingResult
-from longspan.tasks.document_classification.classes import ClassPrediction
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.classes import ClassPrediction
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training import lengths
 from longspan.verbs.runs import load_run

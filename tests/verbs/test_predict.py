@@ -17,7 +17,7 @@ from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.tasks import examples
-from longspan.tasks.document_classification.classes import ClassPrediction
+from longspan.tasks.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.report import card_parts
 from longspan.tasks.document_classification.task import DocumentClassification

@@ -16,7 +16,7 @@ from longspan import evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.results import TrainingResult
 from longspan.tasks.base import Recipe
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
 from longspan.verbs.run_folders import RunFolder

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from drawing import drawn
 
+from longspan.report.calibration import calibration
 from longspan.report.confusion import confusion
 from longspan.report.pictures import shortened
-from longspan.tasks.document_classification import pictures
 
 
 @pytest.mark.parametrize("classes", [2, 30, 60])
@@ -29,5 +29,5 @@ def test_pictures_take_any_class_name(tmp_path: Path) -> None:
 
 def test_calibration(tmp_path: Path) -> None:
     bins = [{"from": 0.6, "to": 0.667, "count": 3, "confidence": 0.63, "accuracy": 0.66}]
-    pictures.calibration(bins, 0.03, tmp_path / "calibration.png")
+    calibration(bins, 0.03, tmp_path / "calibration.png")
     drawn(tmp_path / "calibration.png")

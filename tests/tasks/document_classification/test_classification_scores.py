@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longspan.errors import UserError
-from longspan.tasks.document_classification.scores import (
+from longspan.tasks.class_scores import (
     CALIBRATION_BINS,
     ClassificationScores,
     classification_scores,

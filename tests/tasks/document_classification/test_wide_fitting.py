@@ -17,9 +17,9 @@ from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
 from longspan.results.parts import Parts
+from longspan.tasks.classes import ClassTask
 from longspan.tasks.document_classification import fitting, regression
 from longspan.tasks.document_classification.bags import Bags
-from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.fitting import fit_wide
 from longspan.tasks.document_classification.kinds import (
     BAYES,

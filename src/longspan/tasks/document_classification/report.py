@@ -1,38 +1,13 @@
-"""Results of document classifiers: tables, and what the model card says."""
+"""What the model card says about document classifiers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longspan.machine.printing import code_names
 from longspan.models.publishing import NAME
-from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
-from longspan.results import Evaluation
 from longspan.results.parts import Parts
-from longspan.tasks.base import Recipe, Task
-from longspan.tasks.document_classification.scores import ClassificationScores
-
-
-def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) -> str:
-    """Return what `longspan evaluate` prints."""
-    scores, split = evaluation.scores, evaluation.split
-    keys = ("precision", "recall", "f1")
-    classes = (
-        [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
-    )
-    bins = (
-        [f"{row['from']:.2f} to {row['to']:.2f}", count(row["count"]), share(row["confidence"]), share(row["accuracy"])]
-        for row in scores.reliability
-    )
-    parts = [
-        task.data_table({split: evaluation.details["truncation"]}),
-        f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
-        scores_table({split: scores}),
-        table(["class", "precision", "recall", "F1", "support"], classes),
-        table(["confidence", "documents", "mean confidence", "accuracy"], bins),
-        f"written to {evaluation.folder}",
-    ]
-    return "\n\n".join(parts)
+from longspan.tasks.base import Recipe
 
 
 def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, Any] | None = None) -> CardParts:

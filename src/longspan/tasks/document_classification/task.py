@@ -17,13 +17,13 @@ from longspan.report.card import CardParts
 from longspan.results import TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.classes import ClassTask
 from longspan.tasks.counts import Counts
 from longspan.tasks.document_classification import baselines, report
 from longspan.tasks.document_classification.baselines.ngrams import Ngrams
-from longspan.tasks.document_classification.classes import ClassTask
 from longspan.tasks.document_classification.hints import hint
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.document_classification.scores import ClassificationScores
 from longspan.tasks.document_classification.trainer import WideTrainer, accuracies, combined, right_of
 from longspan.tasks.documents import DocumentTask
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from longspan.models.wide.classifier import Wide
 from longspan.results.parts import NAMES, Parts, compare_parts
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.training.lengths import LengthTrainer, targets
 
 #: What pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few of them are

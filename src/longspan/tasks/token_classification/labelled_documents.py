@@ -7,7 +7,8 @@ from itertools import accumulate, pairwise
 
 from datasets import Dataset
 
-from longspan.data.columns.kinds import Column, Sentences, WordLabels, Words
+from longspan.data.columns.kinds import Column, WordLabels, Words
+from longspan.data.columns.sentences import Sentences
 from longspan.data.columns.values import shown
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError

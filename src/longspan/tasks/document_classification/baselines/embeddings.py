@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from longspan.tasks.bags import Candidate, Documents, decisions
-from longspan.tasks.document_classification.scores import ClassificationScores
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.embeddings import STRENGTHS, EmbeddingBaseline
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from longspan.tasks.bags import STRENGTHS, BagBaseline, Candidate, Documents, log_odds, tfidf
+from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.document_classification.baselines._one_vs_rest import class_logits, classes_against_the_rest
-from longspan.tasks.document_classification.scores import ClassificationScores
 
 
 class Tfidf(BagBaseline[ClassificationScores]):

@@ -12,11 +12,12 @@ from longspan.data.columns.kept import Carried, class_number
 from longspan.data.columns.kinds import Column, Label
 from longspan.data.columns.values import in_order
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.report.calibration import calibration
 from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base import D
-from longspan.tasks.document_classification import pictures, report
-from longspan.tasks.document_classification.scores import ClassificationScores, classification_scores
+from longspan.tasks.class_report import evaluation_report
+from longspan.tasks.class_scores import ClassificationScores, classification_scores
 from longspan.tasks.examples import ExampleTask
 
 
@@ -62,13 +63,13 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
         self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
         confusion(scores.confusion, labels(config), folder / "confusion.png")
-        pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+        calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        return evaluation_report(self, evaluation)
 
 
 def labels(config: LongspanConfig) -> list[str]:

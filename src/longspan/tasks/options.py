@@ -115,10 +115,9 @@ class CorpusData(DataConfig):
 
 
 @dataclass(frozen=True)
-class CorpusTrainingOptions(TrainingOptions):
-    """Training options of tasks that read documents as streams, a segment of tokens at a time."""
+class ExcerptTrainingOptions(TrainingOptions):
+    """Training options of tasks that read documents without labels."""
 
-    segment_length: int = option(256, "tokens that a row reads in one step")
     max_eval_tokens: int = option(
         MAX_EVAL_TOKENS,
         "maximum number of tokens scored of a split during and after training; 0 means all, as in `longspan evaluate`",
@@ -127,6 +126,16 @@ class CorpusTrainingOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, max_eval_tokens=0)
+
+
+@dataclass(frozen=True)
+class CorpusTrainingOptions(ExcerptTrainingOptions):
+    """Training options of tasks that read documents as streams, a segment of tokens at a time."""
+
+    segment_length: int = option(256, "tokens that a row reads in one step")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.segment_length < 1:
             raise UserError(
                 "the task needs training.segment_length, how many tokens a row reads in one step, got "

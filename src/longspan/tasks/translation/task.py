@@ -20,8 +20,9 @@ from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
+from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search
-from longspan.tasks.targets import TargetTask, answers, describe, reader_of
+from longspan.tasks.targets import TargetTask, answers, describe
 from longspan.tasks.translation import baselines, pictures, report
 from longspan.tasks.translation.options import (
     EvaluationOptions,

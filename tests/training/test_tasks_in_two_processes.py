@@ -22,6 +22,7 @@ ELSEWHERE = ["document_classification", "language_modelling"]
 KEYS: dict[str, list[str]] = {
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
+    "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "question_answering": [],

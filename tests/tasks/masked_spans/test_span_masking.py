@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Value
 
 from longspan.data.config import DataConfig
 from longspan.data.text.long_documents import tokenize_documents
@@ -72,7 +72,7 @@ def test_documents_in_windows() -> None:
     texts = ["one two three " * 30, "a", "the end of it"]
     tokenizer = pair_tokenizer(DataConfig(vocab_size=300), texts, "windows")
     add_sentinels(tokenizer, 4)
-    data = Dataset.from_dict({"text": texts, "where": list("abc")}).cast_column("text", "large_string")
+    data = Dataset.from_dict({"text": texts, "where": list("abc")}).cast_column("text", Value("large_string"))
     documents = tokenize_documents(data, tokenizer, DataConfig(vocab_size=300), "test")
     masking = SpanMasking(sentinels_of(tokenizer), tokenizer.eos_token_id, 0.3, 2.0)
     lengths = np.array(documents["length"][:])

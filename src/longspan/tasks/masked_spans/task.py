@@ -73,6 +73,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     prediction = SpanPrediction
     processor: ClassVar[type[PairProcessor]] = SpanProcessor
     data_hint = DATA_HINT
+    cuts_examples = False
     sides = ("a window (data.max_length)", "the masked spans of a window")
 
     def columns(self, data: MaskedSpansData) -> Sequence[Column]:

@@ -77,6 +77,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         return Search(
             beams=options.beams or recipe.options.beams,
             length_penalty=options.length_penalty,
+            least=options.min_new_tokens,
             most=options.max_new_tokens,
             batch_size=recipe.training["per_device_eval_batch_size"],
             batch_tokens=recipe.options.batch_tokens,

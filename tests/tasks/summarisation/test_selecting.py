@@ -75,6 +75,7 @@ def test_training_evaluation_and_prediction_read_the_same(tmp_path: Path) -> Non
     run = load(tmp_path / "run")
     (one,) = run.predict([{"document": document, "question": "What about the budget?"}], max_new_tokens=4)
     reader = SummaryProcessor.from_pretrained(tmp_path / "run")
+    assert isinstance(reader, SummaryProcessor)
     read, lost = reader.source(document, "What about the budget?", made.data)
     assert (one.tokens_read, one.tokens_total) == (len(read), len(read) + lost)
     (short,) = run.predict([{"document": LINES[120], "question": "What about the budget?"}], max_new_tokens=4)

@@ -87,7 +87,7 @@ def test_the_lines_are_those_that_a_run_of_evidence_finds(monkeypatch: pytest.Mo
     assert baseline.scores(parts, ["", "Which?"]).argmax(1).tolist() == [0, 1]
     row = {"document": "\n".join(parts), "questions": ["Which?"], "summaries": ["s"]}
     setting = {"parts": "lines", "shortest": 1, "spread": 0.0}
-    assert list(baseline.summaries(row, 13, [setting])) == [[f"Ann: the\n{parts[1]}"]]
+    assert list(baseline.summaries(row, 12, [setting])) == [[f"Ann: the\n{parts[1]}"]]
     with pytest.raises(UserError, match="expected documents that its run can read, got one with: too long; name"):
         baseline.scores(parts * 9, ["Which?"])
     with pytest.raises(UserError, match="after a colon, got none; write, for example, evidence:runs/evidence"):

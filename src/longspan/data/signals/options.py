@@ -34,9 +34,8 @@ class RecordingData(SourceData):
             itself. This takes away the voice of a speaker and the sound of a microphone, but also steady sounds. "none"
             does nothing.
         max_length: Maximum number of frames per recording, the first ones; 0 keeps all.
-        speed: Augmentation: largest change of speed and pitch together, by resampling; 0.25 draws factors from 0.8 to
-            1.25, and a third of the recordings keep their own. This and the next five apply to training alone, and
-            differ in each epoch.
+        speed: Augmentation: largest change of speed and pitch together; 0.25 draws factors from 0.8 to 1.25. This and
+            the next five apply to training alone, and differ in each epoch.
         warp: Augmentation: largest change of the frequencies alone, as of speakers with other vocal tracts; 0.2 draws
             factors from 0.83 to 1.2.
         shift: Augmentation: largest shift in time, in seconds: silence before the recording, or a later start.

@@ -41,7 +41,7 @@ def meeting() -> tuple[str, str]:
 
 
 documents = [meeting()[0] for _ in range(1200)]
-pool, validation = [meeting() for _ in range(120)], [meeting() for _ in range(60)]
+pool, validation = [meeting() for _ in range(100)], [meeting() for _ in range(40)]
 print(pool[0][0])
 print("summary:", pool[0][1])
 
@@ -67,8 +67,6 @@ pretrained = longspan.train(
     progress=False,
 )
 print(f"validation perplexity {pretrained.scores['validation'].perplexity:.1f}")
-(filled,) = pretrained.predict(["Ann: the price must be large.\nBo: Ann wants the price to be<mask>\nAnn: yes, large."])
-print(filled.filled)
 
 # %%
 # Fine-tune
@@ -104,7 +102,7 @@ for amount in amounts:
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
 for (name, values), marker in zip(scores.items(), "so", strict=True):
     axes.plot(amounts, values, marker=marker, label=name)
-axes.set(xlabel="summaries to train on", ylabel="ROUGE-2 on 60 new meetings", ylim=(0, 102))
+axes.set(xlabel="summaries to train on", ylabel="ROUGE-2 on 40 new meetings", ylim=(0, 102))
 axes.set_title("With and without 1,200 meetings that have no summary")
 axes.legend(loc="lower right")
 plt.show()

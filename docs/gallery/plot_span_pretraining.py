@@ -9,7 +9,7 @@ alone, and ``start_from`` fine-tunes them on summaries.
 # %%
 # Many meetings, few summaries
 # ----------------------------
-# In each meeting somebody wants something, and somebody else repeats it.
+# In each meeting somebody wants something, and others come back to it.
 
 import random
 import tempfile
@@ -30,14 +30,18 @@ def meeting() -> tuple[str, str]:
     """Return the turns of a meeting as lines, and its summary."""
     topic, wish = choose.choice(TOPICS), choose.choice(CHOICES)
     who, other = choose.sample(PEOPLE, 2)
-    turns = [f"{choose.choice(PEOPLE)}: {' '.join(choose.choices(FILLER, k=5))}" for _ in range(4)]
-    turns.insert(choose.randrange(3), f"{who}: the {topic} must be {wish} .")
-    turns.append(f"{other}: {who} says the {topic} must be {wish} .")
+    small = [f"{choose.choice(PEOPLE)}: {' '.join(choose.choices(FILLER, k=2))}" for _ in range(3)]
+    said = [
+        f"{who}: the {topic} must be {wish}.",
+        f"{other}: {who} wants the {topic} to be {wish}?",
+        f"{who}: yes, {wish}.",
+    ]
+    turns = [small[0], said[0], small[1], said[1], said[2], small[2]]
     return "\n".join(turns), f"{who} wants the {topic} to be {wish}."
 
 
-documents = [meeting()[0] for _ in range(1500)]
-pool, validation = [meeting() for _ in range(120)], [meeting() for _ in range(60)]
+documents = [meeting()[0] for _ in range(1200)]
+pool, validation = [meeting() for _ in range(100)], [meeting() for _ in range(40)]
 print(pool[0][0])
 print("summary:", pool[0][1])
 
@@ -54,15 +58,15 @@ pretrained = longspan.train(
     run=Path(folder.name, "spans"),
     **shape,
     max_length=128,
-    learning_rate=1e-2,
+    learning_rate=5e-3,
     warmup_steps=40,
     per_device_train_batch_size=16,
-    num_train_epochs=6,
+    num_train_epochs=8,
+    eval_strategy="no",
+    load_best_model_at_end=False,
     progress=False,
 )
 print(f"validation perplexity {pretrained.scores['validation'].perplexity:.1f}")
-(filled,) = pretrained.predict(["Ann: the price must be <mask> .\nBo: Ann says the price must be large ."])
-print(filled.filled)
 
 # %%
 # Fine-tune
@@ -79,7 +83,7 @@ for amount in amounts:
             data={"train": pool[:amount], "validation": validation},
             run=Path(folder.name, f"{name} {amount}"),
             **start,
-            learning_rate=5e-3,
+            learning_rate=3e-3,
             warmup_steps=10,
             beams=1,
             num_train_epochs=1,
@@ -98,8 +102,8 @@ for amount in amounts:
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
 for (name, values), marker in zip(scores.items(), "so", strict=True):
     axes.plot(amounts, values, marker=marker, label=name)
-axes.set(xlabel="summaries to train on", ylabel="ROUGE-2 on 60 new meetings", ylim=(0, 102))
-axes.set_title("With and without 1,500 meetings that have no summary")
+axes.set(xlabel="summaries to train on", ylabel="ROUGE-2 on 40 new meetings", ylim=(0, 102))
+axes.set_title("With and without 1,200 meetings that have no summary")
 axes.legend(loc="lower right")
 plt.show()
 

@@ -16,6 +16,7 @@ from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.node_classification import LongspanForNodeClassification
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
@@ -37,6 +38,7 @@ __all__ = [
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",
+    "LongspanForNodeClassification",
     "LongspanForQuestionAnswering",
     "LongspanForRecommendation",
     "LongspanForSeq2SeqLM",

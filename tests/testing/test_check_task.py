@@ -253,6 +253,7 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 ELSEWHERE = {
     "evidence": "evidence/test_evidence_task.py",
     "masked_words": "masked_words/test_masked_words_task.py",
+    "node_classification": "node_classification/test_node_task.py",
     "recommendation": "recommendation/test_recommendation_task.py",
     "token_classification": "token_classification/test_token_task.py",
     "summarisation": "summarisation/test_summarisation_task.py",

@@ -24,6 +24,7 @@ KEYS: dict[str, list[str]] = {
     "evidence": [],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
+    "node_classification": [],
     "question_answering": [],
     "recommendation": ["model.wide=true"],
     "summarisation": ['model.mixers=["messages"]', "model.copy=true", "training.beams=2"],
@@ -60,6 +61,15 @@ def rows(task: str) -> list[dict[str, Any]]:
     return found
 
 
+def a_graph(folder: Path) -> tuple[Path, Path]:
+    """A ring of nodes, and the edges between them."""
+    nodes = [f"{number},{number % 3},{'ab'[number % 2]}" for number in range(NUMBER)]
+    edges = [f"{number},{(number + 1) % NUMBER}" for number in range(NUMBER)]
+    for name, lines in {"nodes": ["node,size,label", *nodes], "edges": ["source,target", *edges]}.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    return folder / "nodes.csv", folder / "edges.csv"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
@@ -67,6 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task, keys in KEYS.items():
         data = folder / f"{task}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows(task)), encoding="utf-8")
+        if task == "node_classification":
+            data, edges = a_graph(folder)
+            keys = [*keys, f"data.edges={edges}"]
         (folder / f"{task}.toml").write_text(f'task = "{task}"\n', encoding="utf-8")
         overrides[task] = [f"data.path={data}", *SAME, *keys]
     outside.write(folder)

@@ -44,7 +44,10 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        # Nodes are counted instead: there is no padding.
+        self.masks = ()
         self.inputs, self.measure, self.batch_nodes = inputs, measure, batch_nodes
+        self.full = inputs.batch()
         self.nodes = np.asarray(self.train_dataset["node"][:])
         self.labels = np.asarray(self.train_dataset["labels"][:])
         self.around = Neighbourhoods(inputs.edges, len(inputs.positions), fanout, hops) if batch_nodes else None
@@ -66,7 +69,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         ((epoch, number, rows),) = drawn
         nodes, labels = self.nodes[rows], self.labels[rows]
         if self.around is None:
-            batch = self._full()
+            batch = self.full
             given = np.full(len(self.inputs.positions), IGNORED, np.int64)
             given[nodes] = labels
         else:
@@ -84,31 +87,21 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         return 0.0
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        self.masks = ()
         self.real_tokens += inputs["nodes"].shape[1]
         return super().training_step(model, inputs, *args, **kwargs)
 
-    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        # Accelerate sends batches to the device only with loaders of its own.
-        return super().compute_loss(model, inputs, *args, **kwargs)
-
     def score(self, dataset: Dataset) -> ClassificationScores:
         """Return the scores of the logits for the nodes of a data set."""
-        found = logits_of(self.model, self._full())
+        found = logits_of(self.model, self.full)
         self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         return self.measure(found[torch.as_tensor(dataset["node"][:])], targets(dataset))
 
     def rehearse(self, dataset: Dataset) -> None:
-        logits_of(self.model, self._full())
+        logits_of(self.model, self.full)
 
     def validation_sizes(self) -> np.ndarray:
         # Scoring one node reads the full graph, as scoring all does.
         return np.ones(len(self.eval_dataset), dtype=np.int64)
-
-    def _full(self) -> dict[str, Tensor]:
-        if not hasattr(self, "_batch"):
-            self._batch = self.inputs.batch()
-        return dict(self._batch)
 
 
 @torch.no_grad()

@@ -2,8 +2,8 @@
 Classify the nodes of a graph
 =============================
 
-A class for each node of a graph of networkx, from a few labelled nodes: attention along edges, compared with a model that
-reads each node alone.
+A class for each node of a graph of networkx, from a few labelled nodes: attention along edges, compared with a model
+that reads each node alone.
 """
 
 # %%
@@ -47,9 +47,9 @@ SETTINGS = {
 }
 alone = nx.create_empty_copy(friends)
 alone.add_edges_from((person, person) for person in friends)
-runs, folder = {}, Path(tempfile.mkdtemp())
+runs, folder = {}, tempfile.TemporaryDirectory()
 for name, graph in {"friends": friends, "alone": alone}.items():
-    runs[name] = longspan.train("nodes", data=graph, run=folder / name, progress=False, **SETTINGS)
+    runs[name] = longspan.train("nodes", data=graph, run=Path(folder.name, name), progress=False, **SETTINGS)
     print(f"{name:8} test accuracy {runs[name].scores['test'].accuracy:.2f}")
 
 # %%

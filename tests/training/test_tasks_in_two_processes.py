@@ -22,6 +22,7 @@ ELSEWHERE = ["document_classification", "language_modelling"]
 KEYS: dict[str, list[str]] = {
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
+    "graph_classification": [],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "node_classification": [],
@@ -48,6 +49,9 @@ def rows(task: str) -> list[dict[str, Any]]:
             found.append({"tokens": words, "labels": ["B-A" if word == "word1" else "O" for word in words]})
         elif task == "evidence":
             found.append({"parts": words, "questions": [{"question": f"where {words[2]}", "evidence": [2]}]})
+        elif task == "graph_classification":
+            edges = [[place, place + 1] for place in range(len(words) - 1)]
+            found.append({"nodes": words, "edges": edges, "label": "ab"[number % 2]})
         elif task == "recommendation":
             clicks = [{"user": f"u{number}", "title": f"title {word}", "time": number, "clicked": place % 3 == 0}
                       for place, word in enumerate(dict.fromkeys(words))]  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from longspan import evaluate, predict, train
+from longspan import evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import Nodes
@@ -25,7 +25,7 @@ def ring(nodes: int = 60) -> networkx.Graph:
     for node, values in graph.nodes(data=True):
         upper = node < nodes // 2
         values["label"] = "upper" if upper else "lower"
-        values["near"], values["far"] = (float(x) for x in random.random(2) + [0.5 * upper, 0.5])
+        values["near"], values["far"] = (float(x) for x in random.random(2) + np.array([0.5 * upper, 0.5]))
     return graph
 
 
@@ -100,8 +100,19 @@ def test_sampled_training_with_a_global_mixer_and_features_of_edges(tmp_path: Pa
     assert run.model.longspan.backbone.layers[0].mixer.edge_width == 1
     assert evaluate(tmp_path / "run", graph).scores.loss > 0
     other = networkx.path_graph(3)
-    with pytest.raises(UserError, match="expected 2 features of nodes in .*, got 0"):
+    networkx.set_edge_attributes(other, 1.0, "weight")
+    with pytest.raises(UserError, match=r"expected 2 features of nodes in .*, got 0"):
         list(run.predict(other))
+
+
+def test_baselines(tmp_path: Path) -> None:
+    data = tables(tmp_path)
+    recipe = recipes.load("nodes", [f"data.path={data}", f"data.edges={tmp_path / 'edges.csv'}", *SMALL])
+    found = {name: kind().fit(recipe).scores["validation"].accuracy for name, kind in recipe.task.baselines().items()}
+    assert sorted(found) == ["label_propagation", "logistic", "sgc"]
+    # Of a ring in two halves, neighbours say more than a node's own features.
+    assert found["logistic"] < min(found["sgc"], found["label_propagation"])
+    assert found["label_propagation"] > 0.9
 
 
 def test_batches_have_each_node_once_whatever_shares_them() -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from longspan.data.graphs.graph import Graph
 from longspan.errors import UserError
 
 MOST = 1e12
@@ -11,7 +10,7 @@ MOST = 1e12
 _BLOCK = 256
 
 
-def walk_positions(graph: Graph, steps: int) -> np.ndarray:
+def walk_positions(edges: np.ndarray, nodes: int, steps: int) -> np.ndarray:
     """Return the probability that a random walk from each node is there again after 1 to `steps` steps, (n, steps).
 
     A walk leaves a node by any of its edges alike (Dwivedi et al. 2022, https://arxiv.org/abs/2110.07875). Loops are
@@ -20,7 +19,7 @@ def walk_positions(graph: Graph, steps: int) -> np.ndarray:
     Raises:
         UserError: The graph is too large.
     """
-    nodes, (source, target) = len(graph), _without_loops(graph)
+    source, target = _without_loops(edges)
     if float(nodes) * len(source) * steps > MOST:
         raise UserError(
             f"expected a smaller graph for data.walk_positions, whose cost is nodes times edges, got {nodes:,} nodes; "
@@ -29,7 +28,9 @@ def walk_positions(graph: Graph, steps: int) -> np.ndarray:
     degree = np.bincount(source, minlength=nodes)
     share = torch.from_numpy((1 / np.maximum(degree, 1))[source])
     # Transposed: a column per node that walks start from.
-    walk = torch.sparse_coo_tensor(torch.from_numpy(np.stack((target, source))), share, (nodes, nodes)).coalesce()
+    walk = torch.sparse_coo_tensor(
+        torch.from_numpy(np.stack((target, source))), share, (nodes, nodes), check_invariants=False
+    ).coalesce()
     found = np.zeros((nodes, steps), np.float32)
     for first in range(0, nodes, _BLOCK):
         own = torch.arange(first, min(first + _BLOCK, nodes))
@@ -41,7 +42,7 @@ def walk_positions(graph: Graph, steps: int) -> np.ndarray:
     return found
 
 
-def eigenvector_positions(graph: Graph, count: int) -> np.ndarray:
+def eigenvector_positions(edges: np.ndarray, nodes: int, count: int) -> np.ndarray:
     """Return eigenvectors of the symmetrically normalised Laplacian of the undirected graph, (n, count).
 
     They are those of the smallest eigenvalues above 0 on the largest connected part, times the root of its number of
@@ -58,7 +59,7 @@ def eigenvector_positions(graph: Graph, count: int) -> np.ndarray:
         raise UserError(
             "data.eigenvector_positions needs the package scipy, which is not installed; run: pip install scipy"
         ) from None
-    nodes, (source, target) = len(graph), _without_loops(graph)
+    source, target = _without_loops(edges)
     joined = sparse.coo_matrix((np.ones(len(source)), (source, target)), (nodes, nodes)).tocsr()
     joined = ((joined + joined.T) > 0).astype(np.float64)
     _, parts = csgraph.connected_components(joined, directed=False)
@@ -83,7 +84,7 @@ def eigenvector_positions(graph: Graph, count: int) -> np.ndarray:
     return found
 
 
-def _without_loops(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    source, target = graph.edges
+def _without_loops(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    source, target = edges
     others = source != target
     return source[others], target[others]

@@ -97,7 +97,7 @@ class GraphProcessor(Processor):
 
     @classmethod
     def columns(cls, data: Any) -> Sequence[Column]:
-        return [Label("node", "node_column")]
+        return [Label("node", "node_column", target=False)]
 
     @classmethod
     def of(cls, graph: Graph, data: GraphData) -> "GraphProcessor":
@@ -135,9 +135,9 @@ class GraphProcessor(Processor):
                 )
         places = [np.zeros((len(graph), 0), np.float32)]
         if self.walk_positions:
-            places.append(walk_positions(graph, self.walk_positions))
+            places.append(walk_positions(graph.edges, len(graph), self.walk_positions))
         if self.eigenvector_positions:
-            places.append(eigenvector_positions(graph, self.eigenvector_positions))
+            places.append(eigenvector_positions(graph.edges, len(graph), self.eigenvector_positions))
         return NodeInputs(self._scaled(graph.features), np.concatenate(places, 1), graph.edges, graph.edge_features)
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:

@@ -253,7 +253,9 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 ELSEWHERE = {
     "audio_classification": "audio_classification/test_audio_task.py",
     "evidence": "evidence/test_evidence_task.py",
+    "graph_classification": "graph_classification/test_graph_task.py",
     "masked_words": "masked_words/test_masked_words_task.py",
+    "node_classification": "node_classification/test_node_task.py",
     "recommendation": "recommendation/test_recommendation_task.py",
     "token_classification": "token_classification/test_token_task.py",
     "summarisation": "summarisation/test_summarisation_task.py",

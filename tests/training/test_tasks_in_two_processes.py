@@ -23,9 +23,11 @@ KEYS: dict[str, list[str]] = {
     "audio_classification": ["data.sample_rate=1000", "data.bands=4", "data.speed=0.2", "data.noise=0.1"],
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
+    "graph_classification": [],
     "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
+    "node_classification": [],
     "question_answering": [],
     "recommendation": ["model.wide=true"],
     "summarisation": ['model.mixers=["messages"]', "model.copy=true", "training.beams=2"],
@@ -49,6 +51,9 @@ def rows(task: str) -> list[dict[str, Any]]:
             found.append({"tokens": words, "labels": ["B-A" if word == "word1" else "O" for word in words]})
         elif task == "evidence":
             found.append({"parts": words, "questions": [{"question": f"where {words[2]}", "evidence": [2]}]})
+        elif task == "graph_classification":
+            edges = [[place, place + 1] for place in range(len(words) - 1)]
+            found.append({"nodes": words, "edges": edges, "label": "ab"[number % 2]})
         elif task == "recommendation":
             clicks = [{"user": f"u{number}", "title": f"title {word}", "time": number, "clicked": place % 3 == 0}
                       for place, word in enumerate(dict.fromkeys(words))]  # fmt: skip
@@ -63,6 +68,15 @@ def rows(task: str) -> list[dict[str, Any]]:
     return found
 
 
+def a_graph(folder: Path) -> tuple[Path, Path]:
+    """A ring of nodes, and the edges between them."""
+    nodes = [f"{number},{number % 3},{'ab'[number % 2]}" for number in range(NUMBER)]
+    edges = [f"{number},{(number + 1) % NUMBER}" for number in range(NUMBER)]
+    for name, lines in {"nodes": ["node,size,label", *nodes], "edges": ["source,target", *edges]}.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    return folder / "nodes.csv", folder / "edges.csv"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
@@ -70,6 +84,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task, keys in KEYS.items():
         data = folder / f"{task}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows(task)), encoding="utf-8")
+        if task == "node_classification":
+            data, edges = a_graph(folder)
+            keys = [*keys, f"data.edges={edges}"]
         (folder / f"{task}.toml").write_text(f'task = "{task}"\n', encoding="utf-8")
         overrides[task] = [f"data.path={data}", *SAME, *keys]
     outside.write(folder)

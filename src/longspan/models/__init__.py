@@ -21,6 +21,7 @@ from longspan.models.heads.classification import LongspanForAudioClassification,
 from longspan.models.heads.evidence import LongspanForEvidence
 from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.node_classification import LongspanForNodeClassification
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
@@ -48,6 +49,7 @@ __all__ = [
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForMaskedLM",
+    "LongspanForNodeClassification",
     "LongspanForQuestionAnswering",
     "LongspanForRecommendation",
     "LongspanForSeq2SeqLM",

@@ -121,7 +121,8 @@ class Block(nn.Module):
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
         Without a `context` a cross mixer does nothing; a state holds the one it was made with. `edges`, and features
-        of them, are for mixers that take them. Raises UserError for a context without a cross mixer, or together with packed documents.
+        of them, are for mixers that take them. Raises UserError for a context without a cross mixer, or together with
+        packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:

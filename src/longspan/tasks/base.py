@@ -13,7 +13,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
 from longspan.data.sources.formats.rows import Row
-from longspan.data.sources.in_memory import rows_of
+from longspan.data.sources.in_memory import rows_of, with_data
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.processor import TextProcessor
@@ -65,6 +65,8 @@ class Task(abc.ABC, Generic[S, D, O]):
     #: Whether only a part is read of examples longer than `data.max_length`, as predictions then say: not so where they
     #: are read in windows, or where the parts of an example are cut, such as titles.
     cuts_examples: ClassVar[bool] = True
+    #: Whether all splits are parts of one source, such as the nodes of a graph, so that none has copies in another.
+    one_source: ClassVar[bool] = False
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
     #: What turns its examples into the streams of a batch.
@@ -93,6 +95,16 @@ class Task(abc.ABC, Generic[S, D, O]):
     def inputs(self, data: D) -> Sequence[Column]:
         """Return the columns that predictions are made from: by default, all but the targets."""
         return [column for column in self.columns(data) if not column.target]
+
+    def reading(self, data: D, given: Any) -> D:
+        """Return the keys of `[data]` with other data in place of all that they name: by default, see
+        `in_memory.with_data`.
+
+        Raises:
+            UserError: The data are of another kind.
+        """
+        found: D = with_data(data, self.columns(data), given)
+        return found
 
     def splits(self, data: D) -> Splits:
         """Return what there is to score, by split; `evaluate` gets one of these. Training data need not be there.

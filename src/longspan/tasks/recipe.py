@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from longspan.data.config import SourceData
 from longspan.data.processor import Processor
-from longspan.data.sources.in_memory import with_data
 from longspan.errors import UserError
 from longspan.tasks.options import TrainingOptions
 
@@ -65,8 +64,8 @@ class Recipe(Generic[D, O]):
         return tomli_w.dumps(_without_none(tables))
 
     def reading(self, data: Any) -> "Recipe[D, O]":
-        """Return the recipe with other data: see `in_memory.with_data`."""
-        return dataclasses.replace(self, data=with_data(self.data, self.task.columns(self.data), data))
+        """Return the recipe with other data: see `Task.reading`."""
+        return dataclasses.replace(self, data=self.task.reading(self.data, data))
 
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""

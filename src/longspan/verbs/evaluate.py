@@ -9,7 +9,6 @@ from longspan import recipes
 from longspan.data.config import SourceData
 from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
-from longspan.data.sources.in_memory import with_data
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.results.outputs import folder_in, write_json
@@ -96,7 +95,7 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
     """
     config, task = run.recipe.data, run.task
     if data is not None:
-        config = with_data(config, task.columns(config), data)
+        config = task.reading(config, data)
         config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0)
     loaded = task.splits(config)
     if data is not None and set(loaded.splits) == {"train"}:

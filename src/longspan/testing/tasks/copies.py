@@ -7,6 +7,8 @@ from longspan.testing.tasks.subject import Subject, need
 
 def counts_copies(subject: Subject) -> None:
     """Examples of the validation split that are in the training split as well are counted."""
+    if subject.task().one_source:
+        return
     # A folder may have others for each split, such as MINDsmall_train.
     source = next(iter(Path(subject.data).glob("*train")), subject.data)
     both = [f"data.train={source}", f"data.validation={source}"]

@@ -1,0 +1,1 @@
+"""Graphs: reading them, features of their nodes' places, neighbourhoods, and the processor of graphs."""

@@ -1,0 +1,126 @@
+"""Many small graphs as examples: their columns, and the processor that makes streams of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column, Numbers, Words
+from longspan.data.columns.values import json_list
+from longspan.data.config import SourceData
+from longspan.data.graphs.graph import in_order
+from longspan.data.graphs.positions import walk_positions
+from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.errors import UserError
+
+
+@dataclass(frozen=True)
+class GraphsData(SourceData):
+    """Graphs, a row of a table for each.
+
+    Attributes:
+        nodes_column: The column with the types of a graph's nodes, a list of texts: `["C", "C", "O"]`.
+        edges_column: The column with its edges, a list of pairs of numbers of nodes, from 0: `[[0, 1], [1, 2]]`.
+        label_column: The column with its class.
+        directed: Whether a node sees only the nodes that have edges to it; otherwise edges lead both ways.
+        self_loops: Whether each node has an edge to itself.
+        walk_positions: Steps of a random walk, for each of which a node has its probability of return as a feature.
+    """
+
+    nodes_column: str = "nodes"
+    edges_column: str = "edges"
+    label_column: str = "label"
+    directed: bool = False
+    self_loops: bool = True
+    walk_positions: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.walk_positions < 0:
+            raise UserError(f"data.walk_positions must be at least 0, got {self.walk_positions}; raise it.")
+
+
+@dataclass(frozen=True)
+class Pairs(Numbers):
+    """The edges of a graph: a list of pairs of numbers of nodes, or the same as JSON; none is fine.
+
+    Its values are these numbers one after the other.
+    """
+
+    required: bool = field(default=False, kw_only=True)
+    kind = "a list of pairs of numbers of nodes"
+
+    def parse(self, cell: Any, folder: Path) -> list[float]:
+        items = json_list(cell) if isinstance(cell, str) else cell
+        pairs = isinstance(items, list) and all(isinstance(item, list | tuple) and len(item) == 2 for item in items)
+        if not pairs:
+            raise self._bad_cell("something else")
+        return super().parse([number for pair in items for number in pair], folder)
+
+    def is_missing(self, value: Any) -> bool:
+        return value is None
+
+
+@dataclass(frozen=True)
+class GraphsProcessor(Processor):
+    """Graphs whose nodes have types.
+
+    Attributes:
+        types: The types of nodes in the training graphs. Nodes of others have no features.
+        walk_positions: See `GraphsData`.
+    """
+
+    types: list[str]
+    walk_positions: int
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        places = {"places": Stream("float32", width=self.walk_positions)} if self.walk_positions else {}
+        return {
+            "nodes": Stream("int64", mask="attention_mask"),
+            "columns": Stream("int64"),
+            "values": Stream("float32"),
+            **places,
+            "edges": Stream("int64", width=2, joined=True),
+        }
+
+    @classmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        return [Words("nodes", "nodes_column"), Pairs("edges", "edges_column")]
+
+    @classmethod
+    def learned(cls, training: Dataset, data: Any) -> "GraphsProcessor":
+        return cls(sorted({kind for types in training["nodes"][:] for kind in types}), data.walk_positions)
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        number = {kind: place for place, kind in enumerate(self.types)}
+        return [self._one(*row, number, data) for row in zip(rows["nodes"], rows["edges"], strict=True)]
+
+    def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        return {"node_features": len(self.types), "place_features": self.walk_positions}
+
+    def _one(self, types: Sequence[str], flat: Sequence[float] | None, number: Mapping[str, int], data: Any) -> Encoded:
+        ends = np.asarray(flat or [], np.float64)
+        wrong = ends[(ends < 0) | (ends >= len(types)) | (ends != np.floor(ends))]
+        if len(wrong):
+            raise Unreadable(
+                f"expected edges between nodes 0 to {len(types) - 1:,} of a graph, got one of node {wrong[0]:g}; "
+                "correct it."
+            )
+        source, target = ends.astype(np.int64).reshape(-1, 2).T
+        edges, _ = in_order(source, target, directed=data.directed, loops=data.self_loops, nodes=len(types))
+        known = [kind in number for kind in types]
+        columns = [number[kind] for kind in types if kind in number]
+        streams: dict[str, Any] = {
+            "nodes": np.array(known, np.int64),
+            "columns": np.array(columns or [0], np.int64),
+            "values": np.ones(len(columns), np.float32) if columns else np.zeros(1, np.float32),
+            "edges": edges.T,
+        }
+        if self.walk_positions:
+            streams["places"] = walk_positions(edges, len(types), self.walk_positions)
+        return Encoded(streams)

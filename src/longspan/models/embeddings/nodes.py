@@ -1,0 +1,92 @@
+"""Nodes of graphs as vectors: of their features, and of where they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+
+from longspan.models.embeddings.base import Embeddings
+from longspan.models.settings import EmbeddingSettings, check_shares, check_sizes, from_data
+from longspan.ops.dropout import dropout
+
+
+@strict
+@dataclass
+class NodeSettings(EmbeddingSettings):
+    """How nodes become vectors.
+
+    Args:
+        feature_dropout: probability with which a feature of a node is zeroed in training.
+        node_features: how many features nodes have.
+        place_features: how many features say where nodes are.
+    """
+
+    feature_dropout: float | int = 0.0
+    node_features: int = from_data(1)
+    place_features: int = from_data(0)
+
+    def check(self, config: Any) -> None:
+        check_shares(self, "feature_dropout")
+        check_sizes(self, {"node_features": 0, "place_features": 0})
+
+    def build(self, config: Any) -> Embeddings:
+        return Nodes(self.node_features, self.place_features, config.embedding_dim, self.feature_dropout)
+
+
+class Nodes(Embeddings):
+    """Features of nodes, most of them zero, times a matrix, and so are features of places.
+
+    The streams are `nodes` (b, t), how many features of each node are not zero; `columns` (b, k), which these are, node
+    after node; `values` (b, k), 0 at padding; and `places` (b, t, p). Cost: k·dim.
+
+    Args:
+        features: how many features nodes have.
+        places: how many features say where they are.
+        dim: width of the vectors.
+        feature_dropout: probability with which a feature is zeroed in training.
+    """
+
+    streams = ("nodes", "columns", "values", "places")
+
+    def __init__(self, features: int, places: int, dim: int, feature_dropout: float) -> None:
+        super().__init__()
+        self.output_dim = dim
+        self.feature_dropout = float(feature_dropout)
+        # A layer whose input is never formed: of thousands of features, a node has a few.
+        self.features = nn.Linear(max(features, 1), dim)
+        self.places = nn.Linear(places, dim, bias=False) if places else None
+
+    def forward(
+        self,
+        streams: Mapping[str, Tensor | None],
+        *,
+        vectors: Tensor | None = None,
+        mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        before: Tensor | None = None,
+    ) -> Tensor:
+        if vectors is not None:
+            return vectors
+        sizes, columns, values = (streams.get(name) for name in ("nodes", "columns", "values"))
+        assert sizes is not None
+        found = self.features.bias.expand(*sizes.shape, -1)
+        if columns is not None and values is not None and columns.shape[1]:
+            values = dropout(values.to(self.features.weight.dtype), self.feature_dropout, self.training)
+            row = torch.arange(len(sizes), device=sizes.device).unsqueeze(1) * columns.shape[1]
+            # Padding belongs to the last node of its row, and is zero.
+            offsets = (row + sizes.cumsum(1) - sizes).flatten()
+            summed = nn.functional.embedding_bag(
+                columns.flatten(),
+                self.features.weight.T,
+                offsets,
+                mode="sum",
+                per_sample_weights=values.flatten(),
+            )
+            found = found + summed.view_as(found)
+        places = streams.get("places")
+        if self.places is not None and places is not None:
+            found = found + self.places(places.to(found.dtype))
+        return found

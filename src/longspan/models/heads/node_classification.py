@@ -1,0 +1,118 @@
+"""A node classifier: a class for each node of a graph."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import hands_on
+from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings, check_shares, check_sizes
+from longspan.ops.pooling import accumulation_dtype
+from longspan.ops.propagation import propagate
+
+
+@strict
+@dataclass
+class NodeClassificationSettings(HeadSettings):
+    """Settings of a node classifier.
+
+    Args:
+        classifier_dropout: dropout before the classifier; None means `dropout`.
+        label_smoothing: share of the target spread evenly over all classes in the loss.
+        propagation_steps: steps of personalised PageRank along the edges that average the logits of neighbours
+            (Gasteiger et al. 2019).
+        teleport: share of a node's own logits in each of these steps.
+    """
+
+    classifier_dropout: float | int | None = None
+    label_smoothing: float | int = 0.0
+    propagation_steps: int = 0
+    teleport: float | int = 0.1
+
+    def check(self, config: Any) -> None:
+        check_shares(self, "classifier_dropout", "label_smoothing", "teleport")
+        check_sizes(self, {"propagation_steps": 0})
+
+
+@dataclass
+class NodeLabels(TokenClassifierOutput):
+    """What transformers' token classifiers return, and more.
+
+    Attributes:
+        plain_loss: the loss without label smoothing, where training has it; no gradient.
+    """
+
+    plain_loss: Tensor | None = None
+
+
+class LongspanForNodeClassification(LongspanPreTrainedModel):
+    """Classify the nodes of graphs.
+
+    `forward` takes the streams of nodes (`longspan.models.embeddings.nodes`), `edges` (3, n) with a row of the batch, a
+    source and a target each, `edge_features` (n, f), an `attention_mask` (b, t), and `labels` (b, t): class numbers,
+    -100 where unknown. It returns `logits` (b, t, num_labels) and, with labels, the `loss`: the mean over known labels,
+    or their sum divided by `num_items_in_batch`.
+
+    Raises:
+        UserError: for labels that are not integers of (b, t).
+    """
+
+    head_settings = NodeClassificationSettings
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.num_labels = self.config.num_labels
+        self.longspan = LongspanModel(self.config)
+        self.dropout = self.head_dropout()
+        self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
+        self.post_init()
+
+    @hands_on("inputs_embeds", "edge_features", "streams")
+    def forward(
+        self,
+        nodes: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        **read: Any,
+    ) -> NodeLabels:
+        along = edges if any(layer.mixer.capabilities.edges for layer in self.longspan.backbone.layers) else None
+        features = read.pop("edge_features", None)
+        body = self.longspan(
+            nodes=nodes,
+            attention_mask=attention_mask,
+            edges=along,
+            edge_features=None if along is None else features,
+            use_cache=False,
+            **read,
+        )
+        scores = self.classifier(self.dropout(body.last_hidden_state))
+        scores = scores.to(accumulation_dtype(scores.dtype))
+        steps = self.config.head.propagation_steps
+        if steps and edges is not None:
+            row, source, target = edges
+            length = scores.shape[1]
+            flat = propagate(
+                scores.flatten(0, 1), row * length + source, row * length + target, steps, self.config.head.teleport
+            )
+            scores = flat.view_as(scores)
+        loss, plain = None, None
+        if labels is not None:
+            check_token_labels("labels", labels, scores.shape[:2])
+            known = labels != IGNORED
+            smoothing = float(self.config.head.label_smoothing) if self.training else 0.0
+            losses, plain_losses = smoothed_losses(scores[known], labels[known], smoothing)
+            loss = mean_loss(losses, known.sum(), num_items_in_batch)
+            plain = None if plain_losses is None else mean_loss(plain_losses, known.sum(), num_items_in_batch)
+        return NodeLabels(loss=loss, logits=scores, hidden_states=body.hidden_states, plain_loss=plain)
+
+    @property
+    def smooths_labels(self) -> bool:
+        """Whether `config.head.label_smoothing` smooths the labels of this model."""
+        return True

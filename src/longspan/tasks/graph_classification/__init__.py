@@ -1,0 +1,1 @@
+"""Graph classification: a class for each graph."""

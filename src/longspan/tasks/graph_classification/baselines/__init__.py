@@ -1,0 +1,1 @@
+"""What graph classifiers are compared with."""

@@ -1,0 +1,7 @@
+"""Options of graph classification."""
+
+from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+
+__all__ = ["EvaluationOptions", "TrainingOptions"]
+
+TrainingOptions = LengthTrainingOptions

@@ -1,0 +1,34 @@
+"""Graph classification: `GraphClassification`."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from longspan.data.graphs.many import GraphsData, GraphsProcessor
+from longspan.models.embeddings.nodes import NodeSettings
+from longspan.report import count
+from longspan.tasks.base import Baseline
+from longspan.tasks.baselines import baselines_in
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.classes import ClassTask
+from longspan.tasks.examples import Facts
+from longspan.tasks.graph_classification import baselines
+
+
+class GraphClassification(ClassTask[GraphsData]):
+    """A class for each graph, of any number of nodes."""
+
+    data_config = GraphsData
+    processor = GraphsProcessor
+    embeddings = (NodeSettings,)
+    cuts_examples = False
+    example = "a graph"
+    data_hint = "data.path=FILE (jsonl or parquet, or csv with JSON lists: nodes, edges, label), or data.train=FILE"
+    facts: ClassVar[Facts] = {
+        "documents": ("graphs", count),
+        "tokens": ("nodes", count),
+        "median_length": ("median nodes", count),
+        "longest": ("most nodes", count),
+    }
+
+    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
+        return baselines_in(baselines)

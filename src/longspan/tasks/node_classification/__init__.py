@@ -1,0 +1,1 @@
+"""Node classification: a class for each node of a graph."""

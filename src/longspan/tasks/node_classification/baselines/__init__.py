@@ -1,0 +1,1 @@
+"""What node classifiers are compared with."""

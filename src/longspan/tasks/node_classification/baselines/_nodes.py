@@ -1,0 +1,77 @@
+"""What baselines of node classification share: the graph of a recipe, and logistic regression."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.tasks.base import Fitted, Recipe
+from longspan.tasks.class_scores import ClassificationScores, classification_scores
+from longspan.training.lengths import targets
+
+#: What validation chooses from as scikit-learn's C.
+STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A recipe's graph, as a model reads it, and the labels of each split.
+
+    Attributes:
+        features: (n, width) float32.
+        source: Where each edge begins.
+        target: Where it ends.
+        nodes: By split, the numbers of its nodes.
+        labels: By split, their classes.
+        classes: The names of classes.
+    """
+
+    features: Tensor
+    source: Tensor
+    target: Tensor
+    nodes: dict[str, Tensor]
+    labels: dict[str, Tensor]
+    classes: list[str]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "Known":
+        """Read the graph of a recipe. Raises UserError for whatever is wrong with it."""
+        prepared: Any = recipe.task.prepare(recipe)
+        inputs = prepared.inputs
+        table = np.concatenate((inputs.features.table(), inputs.positions), 1)
+        source, target = torch.from_numpy(inputs.edges)
+        nodes = {name: torch.as_tensor(rows["node"][:]) for name, rows in prepared.splits.items()}
+        labels = {name: targets(rows) for name, rows in prepared.splits.items()}
+        return cls(torch.from_numpy(table), source, target, nodes, labels, prepared.details["labels"])
+
+    def best(self, candidates: Iterable[tuple[dict[str, Any], int, Callable[[], Tensor]]]) -> Fitted:
+        """Return the candidate with the highest accuracy on the validation split, the first of equals.
+
+        Each has its settings, how many numbers it learns, and what returns its logits (n, classes).
+        """
+        best: tuple[float, float, Fitted] | None = None
+        for chosen, parameters, fitted in candidates:
+            logits = fitted()
+            scores: dict[str, ClassificationScores] = {
+                name: classification_scores(logits[self.nodes[name]], self.labels[name], self.classes)
+                for name in ("validation", "test")
+                if name in self.nodes
+            }
+            own = scores["validation"]
+            if best is None or (own.accuracy, -own.loss) > best[:2]:
+                best = own.accuracy, -own.loss, Fitted(scores, chosen, parameters)
+        assert best is not None
+        return best[2]
+
+
+def regression(known: Known, features: Tensor, strength: float, seed: int) -> Tensor:
+    """Return the logits (n, classes) of logistic regression that is fitted to the training nodes."""
+    from sklearn.linear_model import LogisticRegression
+
+    # Through a pipeline the scale of features would be learned, too; rows are scaled already.
+    fitted = LogisticRegression(C=strength, max_iter=1000, random_state=seed)
+    fitted.fit(features[known.nodes["train"]].numpy(), known.labels["train"].numpy())
+    return torch.from_numpy(fitted.predict_log_proba(features.numpy())).float().clamp_min(-50)

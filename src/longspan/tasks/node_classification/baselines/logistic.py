@@ -1,0 +1,19 @@
+"""Logistic regression on the features of nodes."""
+
+from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
+
+
+class Logistic(Baseline[ClassificationScores]):
+    """Logistic regression on a node's own features."""
+
+    packages = ("sklearn",)
+
+    def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
+        known, seed = Known.of(recipe), recipe.training["seed"]
+        size = (known.features.shape[1] + 1) * len(known.classes)
+        return known.best(
+            ({"C": strength}, size, lambda strength=strength: regression(known, known.features, strength, seed))
+            for strength in STRENGTHS
+        )

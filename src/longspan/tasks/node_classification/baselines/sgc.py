@@ -1,0 +1,31 @@
+"""Simplified graph convolution."""
+
+from longspan.ops.propagation import propagate
+from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
+
+HOPS = (1, 2, 3, 4)
+
+
+class Sgc(Baseline[ClassificationScores]):
+    """Logistic regression on features averaged over neighbours, as a simplified graph convolution.
+
+    Wu et al. 2019, https://arxiv.org/abs/1902.07153.
+    """
+
+    packages = ("sklearn",)
+
+    def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
+        known, seed = Known.of(recipe), recipe.training["seed"]
+        size = (known.features.shape[1] + 1) * len(known.classes)
+        averaged = {hops: propagate(known.features, known.source, known.target, hops) for hops in HOPS}
+        return known.best(
+            (
+                {"hops": hops, "C": strength},
+                size,
+                lambda hops=hops, strength=strength: regression(known, averaged[hops], strength, seed),
+            )
+            for hops in HOPS
+            for strength in STRENGTHS
+        )

@@ -1,0 +1,76 @@
+"""Graph classification from data to predictions."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan import recipes, train
+from longspan.data.graphs.many import GraphsData, GraphsProcessor
+from longspan.data.processor import Unreadable
+from longspan.testing import check_task
+
+SMALL = ["model.dim=16", "model.heads=2", "model.depth=2", "model.dropout=0.0", "data.validation_fraction=0.3"]
+
+
+def far_apart(count: int, length: int = 8) -> list[dict[str, Any]]:
+    """Paths whose ends have one of two colours each: the class is whether both are alike.
+
+    No node sees both ends in fewer layers than the path is long, and each end's colour alone says nothing.
+    """
+    choose = random.Random(0)
+    found = []
+    for _ in range(count):
+        ends = choose.choice("rb"), choose.choice("rb")
+        nodes = [ends[0], *"n" * choose.randint(length, length + 4), ends[1]]
+        edges = [[number, number + 1] for number in range(len(nodes) - 1)]
+        found.append({"nodes": nodes, "edges": edges, "label": "same" if ends[0] == ends[1] else "different"})
+    return found
+
+
+def test_keeps_the_promises(tmp_path: Path) -> None:
+    data = tmp_path / "graphs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in far_apart(60)), encoding="utf-8")
+    check_task("graph_classification", data, [*SMALL, "data.walk_positions=2"])
+
+
+@pytest.mark.parametrize(("mixers", "solved"), [('["graph", "softmax"]', True), ('["graph"]', False)])
+def test_what_is_far_apart_needs_a_global_mixer(mixers: str, solved: bool, tmp_path: Path) -> None:
+    run = train(
+        "graphs",
+        [*SMALL, f"model.mixers={mixers}", "model.pooling=max", "training.num_train_epochs=12", "training.seed=0",
+         "training.learning_rate=0.01", "training.min_steps=0", "training.per_device_train_batch_size=16"],
+        data=far_apart(300),
+        run=tmp_path / "run",
+        progress=False,
+    )  # fmt: skip
+    assert (run.scores["validation"].accuracy > 0.9) == solved
+
+
+def test_counts_of_degrees_as_a_baseline(tmp_path: Path) -> None:
+    rows = [
+        {
+            "nodes": ["n"] * nodes,
+            "edges": [[node, node + 1] for node in range(nodes - 1)] + [[nodes - 1, 0]] * closed,
+            "label": "ring" if closed else "path",
+        }
+        for nodes in range(5, 25)
+        for closed in (0, 1)
+    ]
+    (tmp_path / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    recipe = recipes.load("graphs", [f"data.path={tmp_path / 'graphs.jsonl'}", *SMALL])
+    # A path has two nodes of degree 1.
+    assert recipe.task.baselines()["degrees"]().fit(recipe).scores["validation"].accuracy == 1
+
+
+def test_edges_of_missing_nodes_and_unknown_types() -> None:
+    processor = GraphsProcessor(["C", "O"], 0)
+    (found,) = processor.encode({"nodes": [["C", "X", "O"]], "edges": [[0.0, 1.0]]}, GraphsData())
+    assert found.streams["nodes"].tolist() == [1, 0, 1]
+    assert found.streams["columns"].tolist() == [0, 1]
+    assert found.streams["edges"].tolist() == [[0, 0], [1, 0], [0, 1], [1, 1], [2, 2]]
+    for wrong in (3.0, -1.0, 0.5):
+        with pytest.raises(Unreadable, match="expected edges between nodes 0 to 2 of a graph, got one of node"):
+            processor.encode({"nodes": [["C", "C", "O"]], "edges": [[0.0, wrong]]}, GraphsData())

@@ -1,0 +1,140 @@
+"""Node classification from data to predictions."""
+
+import json
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+import torch
+
+from longspan import evaluate, predict, recipes, train
+from longspan.errors import UserError
+from longspan.models import LongspanForNodeClassification
+from longspan.models.embeddings.nodes import Nodes
+from longspan.tasks.node_classification.trainer import NodeBatches
+from longspan.testing import check_task
+
+SMALL = ["model.dim=8", "model.heads=2", "model.depth=1", "model.dropout=0.0", "data.validation_fraction=0.3"]
+
+
+def ring(nodes: int = 60) -> networkx.Graph:
+    """A ring in two halves with a class each, whose features say little."""
+    random = np.random.default_rng(0)
+    graph = networkx.cycle_graph(nodes)
+    for node, values in graph.nodes(data=True):
+        upper = node < nodes // 2
+        values["label"] = "upper" if upper else "lower"
+        values["near"], values["far"] = (float(x) for x in random.random(2) + np.array([0.5 * upper, 0.5]))
+    return graph
+
+
+def tables(folder: Path) -> Path:
+    graph = ring()
+    rows = ["node,near,far,label"]
+    rows += [f"{node},{values['near']},{values['far']},{values['label']}" for node, values in graph.nodes(data=True)]
+    (folder / "nodes.csv").write_text("\n".join(rows), encoding="utf-8")
+    edges = [f"{a},{b}" for a, b in graph.edges]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *edges]), encoding="utf-8")
+    return folder / "nodes.csv"
+
+
+def test_keeps_the_promises(tmp_path: Path) -> None:
+    data = tables(tmp_path)
+    check_task("node_classification", data, [f"data.edges={tmp_path / 'edges.csv'}", *SMALL])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nodes")
+
+
+def test_trains_on_a_graph_in_memory(folder: Path) -> None:
+    graph = ring()
+    graph.add_node("alone", near=1.0, far=1.0)
+    run = train(
+        "nodes",
+        [*SMALL, "model.depth=2", "model.feature_dropout=0.0", "training.num_train_epochs=60", "training.seed=0",
+         "training.learning_rate=0.03", "data.walk_positions=2", "model.mixer_options.graph.attention_dropout=0.0"],
+        data=graph,
+        run=folder / "run",
+        progress=False,
+    )  # fmt: skip
+    # A node's own features find about three of four.
+    assert run.scores["validation"].accuracy > 0.8
+    assert run.data["graph"]["isolated"] == 1
+    assert run.data["graph"]["unlabelled"] == 1
+    assert run.evaluate(split="validation").scores.accuracy == run.scores["validation"].accuracy
+    found = list(run.predict(graph))
+    assert [one.node for one in found] == [str(node) for node in graph.nodes]
+    assert sum(found[0].probabilities.values()) == pytest.approx(1)
+    some = list(predict(folder / "run", ring_file(folder), nodes="59, 3"))
+    assert [one.node for one in some] == ["59", "3"]
+    with pytest.raises(UserError, match="names of nodes, got 'nobody'"):
+        list(predict(folder / "run", ring_file(folder), nodes="nobody"))
+    model = LongspanForNodeClassification.from_pretrained(folder / "run")
+    assert model.config.head.kind() == "node_classification"
+    saved = json.loads((folder / "run" / "processor.json").read_text())
+    assert saved["walk_positions"] == 2
+
+
+def ring_file(folder: Path) -> Path:
+    path = folder / "ring.graphml"
+    networkx.write_graphml(ring(), path)
+    return path
+
+
+def test_sampled_training_with_a_global_mixer_and_features_of_edges(tmp_path: Path) -> None:
+    graph = ring(40)
+    for _, _, values in graph.edges(data=True):
+        values["weight"] = 1.0
+    run = train(
+        "nodes",
+        [*SMALL, 'model.mixers=["graph", "linear"]', "model.depth=2", 'data.edge_feature_columns=["weight"]',
+         "training.batch_nodes=8", "training.fanout=2", "training.num_train_epochs=1"],
+        data=graph,
+        run=tmp_path / "run",
+        progress=False,
+    )  # fmt: skip
+    assert run.steps == 4
+    assert run.model.longspan.backbone.layers[0].mixer.edge_width == 1
+    assert evaluate(tmp_path / "run", graph).scores.loss > 0
+    other = networkx.path_graph(3)
+    networkx.set_edge_attributes(other, 1.0, "weight")
+    with pytest.raises(UserError, match=r"expected 2 features of nodes in .*, got 0"):
+        list(run.predict(other))
+
+
+def test_baselines(tmp_path: Path) -> None:
+    data = tables(tmp_path)
+    recipe = recipes.load("nodes", [f"data.path={data}", f"data.edges={tmp_path / 'edges.csv'}", *SMALL])
+    found = {name: kind().fit(recipe).scores["validation"].accuracy for name, kind in recipe.task.baselines().items()}
+    assert sorted(found) == ["label_propagation", "logistic", "sgc"]
+    # Of a ring in two halves, neighbours say more than a node's own features.
+    assert found["logistic"] < min(found["sgc"], found["label_propagation"])
+    assert found["label_propagation"] > 0.9
+
+
+def test_batches_have_each_node_once_whatever_shares_them() -> None:
+    alone = NodeBatches(10, 4, seed=0)
+    shares = [NodeBatches(10, 2, 0, rank, 2) for rank in (0, 1)]
+    for batches in (alone, *shares):
+        batches.set_epoch(3)
+    rows = [rows for [(_, _, rows)] in alone]
+    assert len(alone) == len(rows) == 3
+    assert sorted(np.concatenate(rows).tolist()) == list(range(10))
+    for whole, *parts in zip(rows, *([rows for [(_, _, rows)] in each] for each in shares), strict=True):
+        assert sorted(np.concatenate(parts).tolist()) == sorted(whole.tolist())
+
+
+def test_embeddings_are_a_layer_of_dense_features() -> None:
+    embeddings = Nodes(5, 2, 4, 0.0).double()
+    table = torch.randn(2, 3, 5, dtype=torch.float64) * (torch.rand(2, 3, 5) < 0.5)
+    places = torch.randn(2, 3, 2, dtype=torch.float64)
+    sizes = (table != 0).sum(2)
+    columns, values = torch.zeros(2, 15, dtype=torch.long), torch.zeros(2, 15, dtype=torch.float64)
+    for row in range(2):
+        node, column = table[row].nonzero().T
+        columns[row, : len(column)], values[row, : len(column)] = column, table[row][node, column]
+    found = embeddings({"nodes": sizes, "columns": columns, "values": values, "places": places})
+    torch.testing.assert_close(found, embeddings.features(table) + embeddings.places(places))

@@ -3,9 +3,11 @@
 from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
+    AutoImageProcessor,
     AutoModel,
     AutoModelForAudioClassification,
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
@@ -18,19 +20,23 @@ from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.image_classification import LongspanForImageClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
 from longspan.models.heads.token_classification import LongspanForTokenClassification
+from longspan.models.image_processing import LongspanImageProcessor
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoFeatureExtractor.register(LongspanConfig, LongspanFeatureExtractor)
+AutoImageProcessor.register(LongspanConfig, image_processor_classes={"pil": LongspanImageProcessor})
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForAudioClassification.register(LongspanConfig, LongspanForAudioClassification)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
+AutoModelForImageClassification.register(LongspanConfig, LongspanForImageClassification)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForSeq2SeqLM)
@@ -43,12 +49,14 @@ __all__ = [
     "LongspanForAudioClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForRecommendation",
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
     "LongspanPreTrainedModel",
     "MixerStates",

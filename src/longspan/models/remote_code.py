@@ -19,11 +19,13 @@ try:
         LongspanFeatureExtractor,
         LongspanForAudioClassification,
         LongspanForCausalLM,
+        LongspanForImageClassification,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
         LongspanForSeq2SeqLM,
         LongspanForSequenceClassification,
         LongspanForTokenClassification,
+        LongspanImageProcessor,
         LongspanModel,
     )
 except ModuleNotFoundError as error:
@@ -38,11 +40,13 @@ __all__ = [
     "LongspanFeatureExtractor",
     "LongspanForAudioClassification",
     "LongspanForCausalLM",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
 ]
 '''

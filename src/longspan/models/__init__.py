@@ -6,6 +6,7 @@ from transformers import (
     AutoImageProcessor,
     AutoModel,
     AutoModelForAudioClassification,
+    AutoModelForAudioFrameClassification,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
@@ -20,6 +21,7 @@ from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.image_classification import LongspanForImageClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
@@ -35,6 +37,7 @@ AutoFeatureExtractor.register(LongspanConfig, LongspanFeatureExtractor)
 AutoImageProcessor.register(LongspanConfig, image_processor_classes={"pil": LongspanImageProcessor})
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForAudioClassification.register(LongspanConfig, LongspanForAudioClassification)
+AutoModelForAudioFrameClassification.register(LongspanConfig, LongspanForAudioFrameClassification)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForImageClassification.register(LongspanConfig, LongspanForImageClassification)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
@@ -47,6 +50,7 @@ __all__ = [
     "LongspanConfig",
     "LongspanFeatureExtractor",
     "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForImageClassification",

@@ -7,7 +7,7 @@ import numpy as np
 from transformers import BatchFeature, SequenceFeatureExtractor
 
 from longspan.errors import UserError
-from longspan.ops.mel import log_mel, normalised, raw
+from longspan.ops.mel import fourier_size, log_mel, normalised, raw
 
 #: The least deviation that recordings are divided by, of log powers and of samples.
 _SILENCE = {"mel": 1e-2, "samples": 1e-4}
@@ -23,8 +23,8 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         features: "mel" or "samples".
         frame_seconds: length of the window of a mel frame.
         hop_seconds: time from one frame to the next.
-        normalise: "bands" gives each band of a recording mean 0 and deviation 1, "level" the recording as a whole, and
-            "none" nothing.
+        normalise: "level" gives a recording as a whole mean 0 and deviation 1, "bands" each of its bands, and "none"
+            does nothing.
         kwargs: further settings of transformers.
     """
 
@@ -39,7 +39,7 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         features: str = "mel",
         frame_seconds: float = 0.025,
         hop_seconds: float = 0.01,
-        normalise: str = "bands",
+        normalise: str = "level",
         **kwargs: Any,
     ) -> None:
         super().__init__(feature_size, sampling_rate, padding_value, **kwargs)
@@ -56,6 +56,21 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         """Samples of a frame's window."""
         return max(1, round(self.frame_seconds * self.sampling_rate))
 
+    @property
+    def reach(self) -> int:
+        """Samples that a frame depends on, from its first one on."""
+        return fourier_size(self.frame) if self.features == "mel" else self.hop
+
+    @property
+    def axis(self) -> int | None:
+        """The axis of means and deviations: 0 for each band, which samples do not have; None for all numbers."""
+        return 0 if self.normalise == "bands" and self.features == "mel" else None
+
+    @property
+    def least(self) -> float:
+        """The least deviation that recordings are divided by."""
+        return _SILENCE[self.features]
+
     def frames(self, sound: np.ndarray, warp: float = 1.0) -> np.ndarray:
         """Return the frames of samples (n,), not normalised, (t, width) float32; `warp` as in `filter_bank`."""
         if self.features == "samples":
@@ -66,11 +81,7 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
 
     def normalised(self, frames: np.ndarray) -> np.ndarray:
         """Return the frames of one recording, (t, width), as `normalise` says."""
-        if self.normalise == "none":
-            return frames
-        # Places in a frame of samples mean nothing by themselves.
-        axis = 0 if self.normalise == "bands" and self.features == "mel" else None
-        return normalised(frames, axis, _SILENCE[self.features])
+        return frames if self.normalise == "none" else normalised(frames, self.axis, self.least)
 
     def __call__(
         self,

@@ -79,7 +79,8 @@ def _files(dataset: Dataset, processor: Processor, data: Any) -> str:
     for column in processor.columns(data):
         if not isinstance(column, File):
             continue
-        for path in filter(None, map(column.path_of, dataset[column.name][:])):
+        values = dataset.select_columns([column.name]).with_format("arrow")[:][column.name]
+        for path in filter(None, column.paths(values)):
             status = Path(path).stat()
             digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

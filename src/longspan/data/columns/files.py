@@ -22,6 +22,11 @@ class File(Column):
         found: str | None = value
         return found
 
+    def paths(self, values: Any) -> list[str | None]:
+        """Return the paths in the values of a data set, a column of Arrow."""
+        found: list[str | None] = values.to_pylist()
+        return found
+
     def content(self, value: Any) -> bytes:
         """Return the hash of the file's bytes; of its path if it has gone, which whoever reads it then says."""
         try:

@@ -1,4 +1,7 @@
-"""Columns of recordings and the like, each in a file, a part of a file, or an array: `Media` and `Recording`."""
+"""Columns of recordings and the like, each in a file, a part of a file, or an array: `Media` and `Recording`.
+
+Nothing heavy is imported at the top, as declaring columns costs nothing.
+"""
 
 import hashlib
 from abc import abstractmethod
@@ -6,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from longspan.data.columns.files import File
 from longspan.data.columns.values import WrongColumn, described, number
@@ -24,6 +25,13 @@ class Media(File):
 
     def path_of(self, value: Any) -> str | None:
         found: str | None = None if value is None else value["path"]
+        return found
+
+    def paths(self, values: Any) -> list[str | None]:
+        import pyarrow.compute as pc
+
+        # Not the samples next to them.
+        found: list[str | None] = pc.struct_field(values, "path").to_pylist()
         return found
 
     def size(self, value: Any) -> int:
@@ -109,6 +117,8 @@ class Recording(Media):
 
     def content(self, value: Any) -> bytes:
         """Return the hash of the file's bytes, or of the samples, with start and end."""
+        import numpy as np
+
         digest = hashlib.sha256(repr((value["start"], value["end"])).encode())
         if value["path"] is not None:
             digest.update(super().content(value["path"]))
@@ -117,9 +127,13 @@ class Recording(Media):
         return digest.digest()
 
     def stored(self, value: Any) -> int:
-        return 0 if value is None else len(value["bytes"] or ()) + 4 * len(value["samples"] or ())
+        if value is None:
+            return 0
+        return len(value["bytes"] or ()) + (0 if value["samples"] is None else 4 * len(value["samples"]))
 
     def _samples(self, array: Any) -> list[float]:
+        import numpy as np
+
         try:
             found = np.asarray(array, np.float32)
         except (ValueError, TypeError):

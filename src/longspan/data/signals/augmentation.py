@@ -25,7 +25,7 @@ class Augmentation:
         if self.speed:
             import soxr
 
-            samples = soxr.resample(samples, factor(self.speed, random), 1.0, quality="QQ")
+            samples = soxr.resample(samples, factor(self.speed, random), 1.0, quality="LQ")
         if self.shift:
             samples = shifted(samples, round(random.uniform(-self.shift, self.shift) * rate))
         if self.noise:

@@ -63,6 +63,13 @@ def rate_of(recording: Mapping[str, Any]) -> int:
         return int(file.samplerate)
 
 
+def seconds_of(recording: Mapping[str, Any]) -> float:
+    """Return the length of a recording in a file, in seconds. Raises Unreadable if it cannot be read."""
+    with _opened(recording) as file:
+        end = file.frames / file.samplerate
+    return min(end, math.inf if recording["end"] is None else recording["end"]) - (recording["start"] or 0.0)
+
+
 def pcm(stream: BinaryIO, seconds: float, rate: int) -> Iterator[np.ndarray]:
     """Yield stretches of raw 16-bit little-endian mono PCM as they come, (n,) float32; the last may be shorter.
 

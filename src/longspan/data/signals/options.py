@@ -1,11 +1,13 @@
 """The settings of recordings: `RecordingData`."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from longspan.data.config import SourceData
-from longspan.data.signals.augmentation import Augmentation
 from longspan.errors import UserError
+
+if TYPE_CHECKING:
+    from longspan.data.signals.augmentation import Augmentation
 
 #: The largest change of speed and warping: beyond, no voice sounds so.
 _MOST = 1.0
@@ -28,8 +30,9 @@ class RecordingData(SourceData):
         bands: Number of mel bands.
         frame_seconds: Length of the window of a frame.
         hop_seconds: Time from one frame to the next.
-        normalise: "bands" gives each band of a recording mean 0 and deviation 1, "level" the recording as a whole, and
-            "none" nothing.
+        normalise: "level" gives a recording as a whole mean 0 and deviation 1. "bands" gives them to each band by itself,
+            which takes away the voice of a speaker and the sound of a microphone, but also steady sounds. "none" does
+            nothing.
         max_length: Maximum number of frames per recording, the first ones; 0 keeps all.
         speed: Augmentation: largest change of speed and pitch together, by resampling; 0.25 draws factors from 0.8 to
             1.25. This and the next five apply to training alone, and are drawn anew in each epoch.
@@ -52,7 +55,7 @@ class RecordingData(SourceData):
     bands: int = 40
     frame_seconds: float = 0.025
     hop_seconds: float = 0.01
-    normalise: Literal["bands", "level", "none"] = "bands"
+    normalise: Literal["level", "bands", "none"] = "level"
     max_length: int = 0
     speed: float = 0.0
     warp: float = 0.0
@@ -83,6 +86,8 @@ class RecordingData(SourceData):
             raise UserError("data.warp is for data.features=mel, got data.features=samples; leave one of them out.")
 
     @property
-    def augmentation(self) -> Augmentation:
+    def augmentation(self) -> "Augmentation":
         """How recordings are changed in training."""
+        from longspan.data.signals.augmentation import Augmentation
+
         return Augmentation(self.speed, self.warp, self.shift, self.noise, self.mask_times, self.mask_bands)

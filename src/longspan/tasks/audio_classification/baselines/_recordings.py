@@ -58,6 +58,7 @@ class RecordingBaseline(Baseline[ClassificationScores]):
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
         task, recordings = recipe.task, read(recipe)
+        assert isinstance(task, ClassTask)
         config, targets = recordings.config, recordings.targets
 
         def rank(candidate: Candidate) -> tuple[float, float]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import WrongColumn, described
 
@@ -72,6 +70,8 @@ class Picture(Media):
         if array is not None:
             if not isinstance(array, list):
                 raise WrongColumn
+            import numpy as np
+
             try:
                 return {"path": None, "bytes": _png(np.asarray(array))}
             except ValueError as error:
@@ -92,6 +92,7 @@ class Picture(Media):
 
 def _png(given: Any) -> bytes:
     """Return an image or an array as the bytes of a PNG file."""
+    import numpy as np
     from PIL import Image, ImageOps
 
     from longspan.ops.images import image_of

@@ -50,7 +50,7 @@ data = {"recording": [sound(label, random.uniform(0.5, 1)) for label in labels],
 
 folder = Path(tempfile.mkdtemp(), "run")
 run = longspan.train(
-    "audio", data=data, run=folder, sample_rate=RATE, dim=32, depth=1, num_train_epochs=8, speed=0.1, warp=0.0
+    "audio", data=data, run=folder, sample_rate=RATE, dim=32, depth=1, num_train_epochs=8, speed=0.0, warp=0.0
 )
 print(f"validation accuracy: {run.scores['validation'].accuracy:.2f}")
 

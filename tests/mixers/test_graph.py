@@ -56,7 +56,9 @@ def test_is_dense_attention_masked_by_the_graph(graph: tuple[int, int, Tensor]) 
     torch.testing.assert_close(mixer(x, edges=edges), naive(mixer, x, edges=edges))
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"output_projection": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"output_projection": False}, {"score": "additive", "bias": False}]
+)
 @given(graph=graphs(), density=st.floats(0, 1))
 def test_masked_nodes_neither_send_nor_receive(
     options: dict[str, Any], graph: tuple[int, int, Tensor], density: float
@@ -70,6 +72,59 @@ def test_masked_nodes_neither_send_nor_receive(
     row, source, target = edges
     among_real = edges[:, mask[row, source] & mask[row, target]]
     torch.testing.assert_close(y, mixer(x, edges=among_real) * mask.unsqueeze(-1))
+
+
+@pytest.mark.parametrize("score", ["dot", "additive"])
+@given(graph=graphs())
+def test_features_of_edges_are_added_to_scores(score: str, graph: tuple[int, int, Tensor]) -> None:
+    b, t, edges = graph
+    mixer, x = build(score=score, edge_width=3), inputs(b, t)
+    features = torch.randn(edges.shape[1], 3, dtype=torch.float64)
+    y = mixer(x, edges=edges, edge_features=features)
+    torch.testing.assert_close(y, naive(mixer, x, edges=edges, edge_features=features))
+
+
+def test_additive_scores_are_those_of_graph_attention_networks() -> None:
+    """The paper's equation 3, written out with one concatenated vector a of each head."""
+    mixer, x = build(score="additive", bias=False, output_projection=False), inputs(1, 4)
+    edges = torch.cartesian_prod(torch.arange(1), torch.arange(4), torch.arange(4)).T
+    a = torch.cat((mixer.target_score, mixer.source_score), 1)
+    h = mixer.value(x)[0].unflatten(1, (HEADS, -1))
+    both = torch.cat((h.unsqueeze(1).expand(4, 4, -1, -1), h.unsqueeze(0).expand(4, 4, -1, -1)), 3)
+    weights = torch.nn.functional.leaky_relu((both * a).sum(-1), 0.2).softmax(1)
+    expected = torch.einsum("tsh,she->the", weights, h).flatten(1)
+    torch.testing.assert_close(mixer(x, edges=edges)[0], expected)
+
+
+def test_weights_of_edges_are_dropped_in_training() -> None:
+    mixer, x = build(attention_dropout=0.5, bias=False), inputs(1, 6)
+    edges = torch.cartesian_prod(torch.arange(1), torch.arange(6), torch.arange(6)).T
+    mixer.eval()
+    whole = mixer(x, edges=edges).detach()
+    torch.testing.assert_close(whole, naive(mixer, x, edges=edges).detach())
+    mixer.train()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        drawn = torch.stack([mixer(x, edges=edges) for _ in range(500)])
+    # The mean of 500 draws, each off by about as much as the output itself.
+    torch.testing.assert_close(drawn.mean(0), whole, atol=5 * float(drawn.std(0).max()) / 500**0.5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"score": "dott"}, "did you mean 'dot'"),
+        ({"attention_dropout": 1.0}, "attention_dropout of at least 0 and below 1"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(**options)
+
+
+def test_features_must_fit() -> None:
+    with pytest.raises(UserError, match="edge_features of 3 numbers for each of 2 edges"):
+        build(edge_width=3)(inputs(1, 4), edges=torch.zeros(3, 2, dtype=torch.long), edge_features=torch.zeros(2, 2))
 
 
 def test_a_complete_graph_is_softmax_attention() -> None:
@@ -88,6 +143,7 @@ def test_an_edge_given_twice_counts_once() -> None:
     mixer, x = build(), inputs(1, 3)
     edges = torch.tensor([[0, 0], [0, 1], [2, 2]])
     torch.testing.assert_close(mixer(x, edges=edges.repeat(1, 3)), mixer(x, edges=edges))
+    torch.testing.assert_close(mixer(x, edges=edges.flip(1)), mixer(x, edges=edges))
 
 
 def test_a_node_without_edges_gives_zeros() -> None:

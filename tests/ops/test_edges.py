@@ -1,5 +1,8 @@
 """Attention over edges against its form query by query and against dense attention."""
 
+from contextlib import ExitStack
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.ops.attention import attention
-from longspan.ops.edges import batch_edges, chain, edge_attention, edge_attention_naive, first_of_each
+from longspan.ops.edges import (
+    batch_edges,
+    by_target,
+    chain,
+    edge_attention,
+    edge_attention_naive,
+    in_order,
+    new_ones,
+    operators,
+    plain,
+)
 
 
 def arguments(n: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,18 +29,87 @@ def arguments(n: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
+def plainly() -> ExitStack:
+    """Return a context in which the kernels are those that every device has."""
+    stack = ExitStack()
+    for each in (operators.edge_attention, operators.edge_attention_backward, operators.by_target):
+        stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+    return stack
+
+
+@pytest.mark.parametrize("kernels", [ExitStack, plainly], ids=["loops", "plain"])
 @given(n=st.integers(1, 9), m=st.integers(1, 9), count=st.integers(0, 30), density=st.floats(0, 1))
-def test_is_the_sum_over_edges(n: int, m: int, count: int, density: float) -> None:
+def test_is_the_sum_over_edges(kernels: Any, n: int, m: int, count: int, density: float) -> None:
     source, target = torch.randint(m, (count,)), torch.randint(n, (count,))
     tensors, keep, probe = arguments(n, m), torch.rand(count) < density, torch.randn(n, 2, 3, dtype=torch.float64)
-    for kept in (None, keep):
-        actual = edge_attention(*tensors, source, target, kept)
-        expected = edge_attention_naive(*tensors, source, target, kept)
+    bias = torch.randn(count, 2, dtype=torch.float64).requires_grad_()
+    factor = torch.randint(3, (count, 2)).double()
+    for given_too in ((), (keep,), (None, bias), (keep, bias, factor)):
+        with kernels():
+            actual = edge_attention(*tensors, source, target, *given_too)
+            inputs = [*tensors, *(one for one in given_too if one is bias)]
+            found = torch.autograd.grad(actual, inputs, probe)
+        expected = edge_attention_naive(*tensors, source, target, *given_too)
         torch.testing.assert_close(actual, expected)
         if expected.requires_grad:
-            torch.testing.assert_close(
-                torch.autograd.grad(actual, tensors, probe), torch.autograd.grad(expected, tensors, probe)
-            )
+            wanted = torch.autograd.grad(expected, inputs, probe, allow_unused=True, materialize_grads=True)
+            torch.testing.assert_close(found, wanted)
+
+
+def test_queries_and_keys_may_have_no_width() -> None:
+    """So the bias alone is the score."""
+    _, _, value = arguments(3, 4)
+    source, target = torch.tensor([[0, 1, 2, 3, 1], [0, 0, 2, 2, 2]])
+    bias = torch.randn(5, 2, dtype=torch.float64).requires_grad_()
+    none = torch.empty(3, 2, 0, dtype=torch.float64), torch.empty(4, 2, 0, dtype=torch.float64)
+    actual = edge_attention(*none, value, source, target, bias=bias)
+    expected = edge_attention_naive(*none, value, source, target, bias=bias)
+    torch.testing.assert_close(actual, expected)
+    probe = torch.randn_like(expected)
+    torch.testing.assert_close(*(torch.autograd.grad(one, (value, bias), probe) for one in (actual, expected)))
+
+
+def test_gradcheck_and_the_rules_of_operators() -> None:
+    source, target = torch.randint(5, (2, 12))
+    bias = torch.randn(12, 2, dtype=torch.float64).requires_grad_()
+    keep, factor = torch.rand(12) < 0.7, torch.rand(12, 2, dtype=torch.float64)
+    given_too = (source, target, keep, bias, factor)
+    tensors = arguments(5, 5)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: edge_attention(*inputs[:3], *given_too[:3], *inputs[3:]), (*tensors, bias, factor)
+    )
+    torch.library.opcheck(
+        operators.edge_attention, (*tensors, *given_too), test_utils=("test_schema", "test_faketensor")
+    )
+    torch.library.opcheck(operators.by_target, (source, target, 5, 5), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_threads_share_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = torch.randint(5, (2, 20))
+    tensors, probe = arguments(5, 5), torch.randn(5, 2, 3, dtype=torch.float64)
+    alone = edge_attention(*tensors, source, target)
+    gradients = torch.autograd.grad(alone, tensors, probe)
+    monkeypatch.setattr("longspan.ops.edges.numba.WORTH_SHARING", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    together = edge_attention(*tensors, source, target)
+    assert torch.equal(together, alone)
+    for one, other in zip(torch.autograd.grad(together, tensors, probe), gradients, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_more_edges_than_are_read_ahead() -> None:
+    """The order of edges changes sums by rounding alone."""
+    tensors, (source, target) = arguments(40, 50), (torch.randint(50, (999,)), torch.randint(40, (999,)))
+    probe, order = torch.randn(40, 2, 3, dtype=torch.float64), by_target(source, target, 50, 40)
+    found = []
+    for one, other in ((source, target), (source[order], target[order])):
+        out = edge_attention(*tensors, one, other)
+        found.append((out, *torch.autograd.grad(out, tensors, probe)))
+    torch.testing.assert_close(*found)
+    torch.testing.assert_close(
+        found[0][0],
+        plain.edge_attention(*tensors, source, target, source[:0].bool(), probe[:0, :, 0], probe[:0, :, 0])[0],
+    )
 
 
 def test_all_edges_are_dense_attention() -> None:
@@ -66,10 +148,19 @@ def test_gradients_at_ties_are_those_of_softmax() -> None:
     assert [gradient.flatten().tolist() for gradient in gradients] == [[0, 0], [0, 0], [1.5, 1.5]]
 
 
-def test_the_first_of_equal_edges_is_kept() -> None:
+@pytest.mark.parametrize("kernels", [ExitStack, plainly], ids=["loops", "plain"])
+def test_edges_in_order(kernels: Any) -> None:
     source, target = torch.tensor([[3, 1, 3, 2, 1, 3], [0, 1, 0, 2, 1, 1]])
-    assert first_of_each(source, target).tolist() == [True, True, False, True, False, True]
-    assert first_of_each(source[:0], target[:0]).tolist() == []
+    with kernels():
+        order = by_target(source, target, 4, 3)
+        none = by_target(source[:0], target[:0], 4, 3)
+    assert order.tolist() == [0, 2, 1, 4, 5, 3]
+    assert none.tolist() == []
+    assert new_ones(source[order], target[order]).tolist() == [True, False, True, False, True, True]
+    assert not in_order(source, target)
+    assert not in_order(source[order], target[order])
+    assert in_order(source[[0, 1, 5, 3]], target[[0, 1, 5, 3]])
+    assert in_order(source[:0], target[:0])
 
 
 def test_a_chain_joins_neighbours() -> None:

@@ -8,6 +8,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
+from longspan.ops import threads as shared
 from longspan.ops.compiled import compiled
 from longspan.ops.scan import numba as scan
 
@@ -31,7 +32,7 @@ def test_threads_change_nothing(per_channel: bool, late: bool, monkeypatch: pyte
     alone = run(per_channel, 1)
     monkeypatch.setattr(scan, "WORTH_SHARING", 1)
     if late:
-        monkeypatch.setattr(scan, "_workers", LateWorkers)
+        monkeypatch.setattr(shared, "_workers", LateWorkers)
     for threads in (2, 3, 5, 100):
         for one, other in zip(alone, run(per_channel, threads), strict=True):
             np.testing.assert_array_equal(one, other)

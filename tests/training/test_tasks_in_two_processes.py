@@ -23,6 +23,7 @@ KEYS: dict[str, list[str]] = {
     "audio_classification": ["data.sample_rate=1000", "data.bands=4", "data.speed=0.2", "data.noise=0.1"],
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
+    "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "question_answering": [],

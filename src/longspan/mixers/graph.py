@@ -6,13 +6,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.mixers._checks import check_documents, check_rows
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.ops.edges import chain, chain_of_any_length, edge_attention, first_of_each
+from longspan.ops.dropout import dropout
+from longspan.ops.edges import by_target, chain, chain_of_any_length, edge_attention, in_order, new_ones
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import zero_padding
+
+SCORES = ("dot", "additive")
+SLOPE = 0.2
+"""That of negative numbers in the scores of the paper."""
 
 
 class Graph(Mixer):
@@ -20,37 +25,67 @@ class Graph(Mixer):
 
     Equations:
         q_t = W_q x_t, k_t = W_k x_t, v_t = W_v x_t, split into heads of width e = dim / heads
-        y_t = W_o concat_h( Σ_{s: s→t} softmax_s(q_t·k_s / √e) v_s )
+        score "dot": z_st = q_t·k_s / √e; score "additive": z_st = LeakyReLU(a_h·v_t + b_h·v_s), slope 0.2, no q and k
+        with features f of edges: z_st + (W_f f_st)_h
+        y_t = W_o concat_h( Σ_{s: s→t} softmax_s(z_st) v_s )
         without edges, the sequence is a chain: s ∈ {t - 1, t, t + 1}
 
-    Cost: edges·dim + 4·t·dim² time, (edges + t)·dim memory; sorting the edges adds edges·log(edges)
+    Cost: edges·dim + 4·t·dim² time, edges·heads + t·dim memory on a CPU with Numba, otherwise (edges + t)·dim. Edges
+        that are not in the order of targets, then sources, are sorted first
     Source: Veličković et al. 2018, "Graph Attention Networks" (masked self-attention), https://arxiv.org/abs/1710.10903
-    Deviations: scores are scaled dot products where the paper has LeakyReLU(a·[W x_t; W x_s]), with separate queries,
-        keys and values; no nonlinearity follows. No loops are added: a node sees itself only if an edge says so, and
-        one without incoming edges has only zeros before W_o. An edge given twice counts once. Masked nodes neither
-        send nor receive: a padding neighbour in the chain does not count, and nothing takes its place.
+    Deviations: scores are scaled dot products by default; with score="additive", bias=False and
+        output_projection=False, it is a layer of the paper with concatenated heads. No nonlinearity follows. No loops
+        are added: a node sees itself only if an edge says so, and one without incoming edges has only zeros before W_o.
+        An edge given twice counts once, with the features given first. Masked nodes neither send nor receive: a padding
+        neighbour in the chain does not count, and nothing takes its place.
 
     Args:
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
-        bias: whether the four projections have biases.
+        bias: whether the projections of nodes have biases.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
+        score: "dot" or "additive": what the weights of edges are computed from.
+        attention_dropout: probability with which weights of edges are zeroed in training.
+        edge_width: number of features of each edge, which `edge_features` has; 0 for none.
 
     Raises:
-        UserError: when `heads` does not divide `dim`, and at call time when edges name rows or nodes that `x` lacks
-            (not checked in compiled programs).
+        UserError: when `heads` does not divide `dim`, for an unknown score, and at call time when edges name rows or
+            nodes that `x` lacks (not checked in compiled programs), or features that do not fit.
     """
 
     capabilities = Capabilities(edges=True)
 
-    def __init__(self, dim: int, *, heads: int = 8, bias: bool = True, output_projection: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 8,
+        bias: bool = True,
+        output_projection: bool = True,
+        score: str = "dot",
+        attention_dropout: float = 0.0,
+        edge_width: int = 0,
+    ) -> None:
         super().__init__(dim)
-        head_width("graph", dim, heads)
+        width = head_width("graph", dim, heads)
+        check_choice("score", score, SCORES)
+        if not 0 <= attention_dropout < 1:
+            raise UserError(
+                f"graph expected attention_dropout of at least 0 and below 1, got {attention_dropout}; change it."
+            )
         self.heads = heads
-        self.query = nn.Linear(dim, dim, bias=bias)
-        self.key = nn.Linear(dim, dim, bias=bias)
+        self.score = score
+        self.attention_dropout = attention_dropout
+        self.edge_width = edge_width
+        if score == "dot":
+            self.query = nn.Linear(dim, dim, bias=bias)
+            self.key = nn.Linear(dim, dim, bias=bias)
+        else:
+            self.target_score = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width)))
+            self.source_score = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width)))
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
+        self.edge_bias = nn.Linear(edge_width, heads, bias=False) if edge_width else None
 
     def forward(
         self,
@@ -59,11 +94,13 @@ class Graph(Mixer):
         *,
         document_ids: Int[Tensor, "b t"] | None = None,
         edges: Int[Tensor, "3 n"] | None = None,
+        edge_features: Float[Tensor, "n f"] | None = None,
         **others: Any,
     ) -> Float[Tensor, "b t d"] | tuple[Float[Tensor, "b t d"], Any]:
         """Mix along `edges`: for each its row in the batch, its source and its target, which attends to the source.
 
-        Edges from one document of `document_ids` to another do not count. For everything else see `Mixer.forward`.
+        `edge_features` has `edge_width` numbers for each of them. Edges from one document of `document_ids` to another
+        do not count. For everything else see `Mixer.forward`.
         """
         if edges is None or not x.shape[0] or not x.shape[1]:
             return super().forward(x, mask, document_ids=document_ids, **others)
@@ -72,14 +109,21 @@ class Graph(Mixer):
         if others:
             raise TypeError(f"graph takes no {', '.join(others)} together with edges")
         b, t, _ = x.shape
+        self._check_features(edges, edge_features)
         if by_hand():
             _check_edges(edges, b, t)
         row, source, target = edges
         source, target = row * t + source, row * t + target
-        keep = first_of_each(source, target)
+        keep = None
+        if not (by_hand() and in_order(source, target)):
+            order = by_target(source, target, b * t, b * t)
+            source, target = source[order], target[order]
+            keep = new_ones(source, target)
+            edge_features = None if edge_features is None else edge_features[order]
         if document_ids is not None:
-            keep = keep & (document_ids.flatten()[source] == document_ids.flatten()[target])
-        return zero_padding(self._along(zero_padding(x, mask), mask, source, target, keep), mask)
+            within = document_ids.flatten()[source] == document_ids.flatten()[target]
+            keep = within if keep is None else keep & within
+        return zero_padding(self._along(zero_padding(x, mask), mask, source, target, keep, edge_features), mask)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         rows, length = x.shape[:2]
@@ -91,20 +135,51 @@ class Graph(Mixer):
 
     def operations(self, length: int) -> int:
         # Along edges everything is elementwise.
-        projections = 3 if isinstance(self.output, nn.Identity) else 4
-        return 2 * projections * length * self.dim**2
+        projections = 1 + 2 * (self.score == "dot") + isinstance(self.output, nn.Linear)
+        scores = 0 if self.score == "dot" else 4 * length * self.dim
+        return 2 * projections * length * self.dim**2 + scores
 
-    def _along(self, x: Tensor, mask: Tensor | None, source: Tensor, target: Tensor, keep: Tensor | None) -> Tensor:
+    def _along(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        source: Tensor,
+        target: Tensor,
+        keep: Tensor | None,
+        features: Tensor | None = None,
+    ) -> Tensor:
         """Mix along the edges where `keep` is True, between positions that are numbered across all rows."""
         if mask is not None:
             real = mask.flatten()[source] & mask.flatten()[target]
             keep = real if keep is None else keep & real
-        query, key, value = (
-            projection(x).flatten(0, 1).unflatten(1, (self.heads, -1))
-            for projection in (self.query, self.key, self.value)
-        )
-        y: Tensor = self.output(edge_attention(query, key, value, source, target, keep).view_as(x))
+        value = self._heads(self.value(x))
+        bias = None if self.edge_bias is None or features is None else self.edge_bias(features.to(x.dtype))
+        if self.score == "dot":
+            query, key = self._heads(self.query(x)), self._heads(self.key(x))
+        else:
+            query = key = value[..., :0]
+            to, of = (value * self.target_score).sum(-1), (value * self.source_score).sum(-1)
+            additive = nn.functional.leaky_relu(to[target] + of[source], SLOPE)
+            bias = additive if bias is None else additive + bias
+        factor = None
+        if self.training and self.attention_dropout:
+            factor = dropout(value.new_ones(source.shape[0], self.heads), self.attention_dropout)
+        mixed = edge_attention(query, key, value, source, target, keep, bias, factor)
+        y: Tensor = self.output(mixed.view_as(x))
         return y
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        return projected.flatten(0, 1).unflatten(1, (self.heads, -1))
+
+    def _check_features(self, edges: Tensor, features: Tensor | None) -> None:
+        """Raise UserError unless features fit the edges and this mixer; without any, edges are all alike."""
+        if features is None:
+            return
+        if features.shape != (edges.shape[1], self.edge_width):
+            raise UserError(
+                f"graph expected edge_features of {self.edge_width} numbers for each of {edges.shape[1]} edges, got "
+                f"the shape {tuple(features.shape)}; give as many, and build the mixer with edge_width."
+            )
 
 
 def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
@@ -119,24 +194,42 @@ def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
         )
 
 
-def naive(mixer: Graph, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
-    """Compute `mixer(x, mask, edges=edges)` from the equations, node by node."""
-    query, key, value = (
-        projection(x).unflatten(2, (mixer.heads, -1)) for projection in (mixer.query, mixer.key, mixer.value)
-    )
+def naive(
+    mixer: Graph,
+    x: Tensor,
+    mask: Tensor | None = None,
+    edges: Tensor | None = None,
+    edge_features: Tensor | None = None,
+) -> Tensor:
+    """Compute `mixer(x, mask, edges=edges, edge_features=edge_features)` from the equations, node by node."""
+    value = mixer.value(x).unflatten(2, (mixer.heads, -1))
+    if edge_features is not None:
+        assert mixer.edge_bias is not None
+        edge_bias = mixer.edge_bias(edge_features)
+    if mixer.score == "dot":
+        query, key = (part(x).unflatten(2, (mixer.heads, -1)) for part in (mixer.query, mixer.key))
     y = torch.zeros_like(x)
     for row in range(x.shape[0]):
         for node in range(x.shape[1]):
             if edges is None:
-                sources = {node - 1, node, node + 1} & set(range(x.shape[1]))
+                numbers = {other: 0 for other in (node - 1, node, node + 1) if 0 <= other < x.shape[1]}
             else:
-                sources = {s for r, s, t in edges.T.tolist() if (r, t) == (row, node)}
-            seen = sorted(s for s in sources if mask is None or mask[row, s])
+                here = [(s, i) for i, (r, s, t) in enumerate(edges.T.tolist()) if (r, t) == (row, node)]
+                # Of equal edges the first counts.
+                numbers = dict(reversed(here))
+            seen = sorted(s for s in numbers if mask is None or mask[row, s])
             if mask is not None and not mask[row, node]:
                 continue
-            mixed = torch.zeros_like(query[row, node])
+            mixed = torch.zeros_like(value[row, node])
             if seen:
-                scores = (query[row, node] * key[row, seen]).sum(-1) / query.shape[3] ** 0.5
+                if mixer.score == "dot":
+                    scores = (query[row, node] * key[row, seen]).sum(-1) / key.shape[3] ** 0.5
+                else:
+                    own = (value[row, node] * mixer.target_score).sum(-1)
+                    added = own + (value[row, seen] * mixer.source_score).sum(-1)
+                    scores = torch.where(added > 0, added, SLOPE * added)
+                if edge_features is not None:
+                    scores = scores + edge_bias[[numbers[s] for s in seen]]
                 mixed = (scores.softmax(0).unsqueeze(-1) * value[row, seen]).sum(0)
             y[row, node] = mixer.output(mixed.flatten())
     return y

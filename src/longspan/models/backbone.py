@@ -115,12 +115,13 @@ class Block(nn.Module):
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
         edges: Int[Tensor, "3 n"] | None = None,
+        edge_features: Float[Tensor, "n f"] | None = None,
     ) -> Any:
         """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
-        Without a `context` a cross mixer does nothing; a state holds the one it was made with. `edges` are for mixers
-        that take them. Raises UserError for a context without a cross mixer, or together with packed documents.
+        Without a `context` a cross mixer does nothing; a state holds the one it was made with. `edges`, and features
+        of them, are for mixers that take them. Raises UserError for a context without a cross mixer, or together with packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:
@@ -133,7 +134,9 @@ class Block(nn.Module):
             return self._fed_forward(self._leave(self.cross_norm, x, read)), CrossedState(own, cross)
         if self.convolution is not None:
             entered, _ = self.convolution(entered, mask, document_ids)
-        along = {"edges": edges} if edges is not None and self.mixer.capabilities.edges else {}
+        along = {}
+        if edges is not None and self.mixer.capabilities.edges:
+            along = {"edges": edges, "edge_features": edge_features}
         x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids, **along))
         if context is not None:
             read = self._reader()(
@@ -308,11 +311,12 @@ class Backbone(nn.Module):
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
         edges: Int[Tensor, "3 n"] | None = None,
+        edge_features: Float[Tensor, "n f"] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack; the input of every block is appended to `hidden_states`, if given.
 
         Every layer attends to `context`, if given, where `context_mask` is True. `edges` of a graph, each with its row,
-        source and target, are for the mixers that take them. Raises UserError if none does.
+        source and target, and features of each, are for the mixers that take them. Raises UserError if none does.
         """
         if edges is not None and not any(block.mixer.capabilities.edges for block in self.layers):
             raise UserError(
@@ -322,7 +326,7 @@ class Backbone(nn.Module):
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = block(x, mask, document_ids, None, context, context_mask, edges)
+            x = block(x, mask, document_ids, None, context, context_mask, edges, edge_features)
         y: Tensor = self.final_norm(x)
         return y
 

@@ -71,13 +71,18 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         """The least deviation that recordings are divided by."""
         return _SILENCE[self.features]
 
-    def frames(self, sound: np.ndarray, warp: float = 1.0) -> np.ndarray:
-        """Return the frames of samples (n,), not normalised, (t, width) float32; `warp` as in `filter_bank`."""
+    def frames(self, sound: np.ndarray, warp: float = 1.0, speed: float = 1.0) -> np.ndarray:
+        """Return the frames of samples, not normalised, (t, width) float32.
+
+        Args:
+            sound: (n,) samples.
+            warp: of mel frames, see `filter_bank`.
+            speed: factor of the time between mel frames.
+        """
         if self.features == "samples":
             return raw(sound, hop=self.hop)
-        return log_mel(
-            sound, rate=self.sampling_rate, frame=self.frame, hop=self.hop, bands=self.feature_size, warp=warp
-        )
+        hop = max(1, round(self.hop * speed))
+        return log_mel(sound, rate=self.sampling_rate, frame=self.frame, hop=hop, bands=self.feature_size, warp=warp)
 
     def normalised(self, frames: np.ndarray) -> np.ndarray:
         """Return the frames of one recording, (t, width), as `normalise` says."""

@@ -269,6 +269,7 @@ class LongspanModel(LongspanPreTrainedModel):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         edges: Tensor | None = None,
+        edge_features: Tensor | None = None,
         **streams: Tensor | None,
     ) -> BaseModelOutputWithPast:
         check_attentions(self.config, output_attentions)
@@ -327,7 +328,7 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            x = self.backbone(x, mask, document_ids, hidden_states, context, read, edges)
+            x = self.backbone(x, mask, document_ids, hidden_states, context, read, edges, edge_features)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after

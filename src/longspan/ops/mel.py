@@ -38,7 +38,7 @@ def filter_bank(rate: int, size: int, bands: int, warp: float = 1.0) -> np.ndarr
         size: Samples of a Fourier transform.
         bands: The number of bands.
         warp: What the frequencies of the speaker are multiplied by, up to 7/8 of the highest one; above, the map is
-            linear and ends at the highest one (Jaitly and Hinton 2013).
+            linear and ends at the highest one (Jaitly and Hinton 2013). Bands keep their sum of weights.
     """
     frequencies = np.linspace(0, rate / 2, size // 2 + 1)
     if warp != 1:
@@ -54,7 +54,12 @@ def filter_bank(rate: int, size: int, bands: int, warp: float = 1.0) -> np.ndarr
     rising = -slopes[:-2] / np.diff(edges)[:-1, None]
     falling = slopes[2:] / np.diff(edges)[1:, None]
     areas = 2 / (edges[2:] - edges[:-2])
-    return (np.maximum(0, np.minimum(rising, falling)) * areas[:, None]).astype(np.float32)
+    weights = np.maximum(0, np.minimum(rising, falling)) * areas[:, None]
+    if warp != 1:
+        # As much of white noise as otherwise, though the map stretches some frequencies.
+        sums = filter_bank(rate, size, bands).sum(1) / np.maximum(weights.sum(1), np.finfo(np.float32).tiny)
+        weights *= sums[:, None]
+    return weights.astype(np.float32)
 
 
 @functools.lru_cache(16)

@@ -1,6 +1,5 @@
 """Reading recordings as samples: `samples`, whole, and `blocks`, piece by piece in constant memory."""
 
-import importlib
 import io
 import math
 from collections.abc import Iterator, Mapping
@@ -32,7 +31,7 @@ def samples(recording: Mapping[str, Any], rate: int) -> np.ndarray:
 
 def blocks(recording: Mapping[str, Any], rate: int) -> Iterator[np.ndarray]:
     """Yield what `samples` returns in pieces, as they are decoded. Raises what `samples` raises."""
-    soxr = _package("soxr")
+    soxr = _soxr()
     if recording["samples"] is not None:
         own, name = recording["rate"] or rate, "the array"
         pieces: Iterator[np.ndarray] = iter([np.asarray(recording["samples"], np.float32)])
@@ -109,7 +108,7 @@ def _of_file(recording: Mapping[str, Any]) -> tuple[int, Iterator[np.ndarray]]:
 
 
 def _opened(recording: Mapping[str, Any]) -> Any:
-    soundfile = _package("soundfile")
+    soundfile = _soundfile()
     path, content = recording["path"], recording["bytes"]
     try:
         return soundfile.SoundFile(io.BytesIO(content) if content else path)
@@ -118,7 +117,7 @@ def _opened(recording: Mapping[str, Any]) -> Any:
 
 
 def _decoded(file: Any, path: str | None, first: int, end: float) -> Iterator[np.ndarray]:
-    soundfile = _package("soundfile")
+    soundfile = _soundfile()
     with file:
         try:
             if first:
@@ -149,10 +148,23 @@ def _damaged(path: str | None, error: Exception) -> Unreadable:
     )
 
 
-def _package(name: str) -> Any:
+def _soundfile() -> Any:
     try:
-        return importlib.import_module(name)
+        import soundfile
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"recordings need the package {error.name!r}, which is not installed; run `pip install 'longspan[audio]'`."
-        ) from None
+        raise _missing(error) from None
+    return soundfile
+
+
+def _soxr() -> Any:
+    try:
+        import soxr
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return soxr
+
+
+def _missing(error: ModuleNotFoundError) -> UserError:
+    return UserError(
+        f"recordings need the package {error.name!r}, which is not installed; run `pip install 'longspan[audio]'`."
+    )

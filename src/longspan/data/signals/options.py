@@ -30,12 +30,12 @@ class RecordingData(SourceData):
         bands: Number of mel bands.
         frame_seconds: Length of the window of a frame.
         hop_seconds: Time from one frame to the next.
-        normalise: "level" gives a recording as a whole mean 0 and deviation 1. "bands" gives them to each band by itself,
-            which takes away the voice of a speaker and the sound of a microphone, but also steady sounds. "none" does
-            nothing.
+        normalise: "level" gives a recording as a whole mean 0 and deviation 1. "bands" gives them to each band by
+            itself. This takes away the voice of a speaker and the sound of a microphone, but also steady sounds. "none"
+            does nothing.
         max_length: Maximum number of frames per recording, the first ones; 0 keeps all.
-        speed: Augmentation: largest change of speed and pitch together, by resampling; 0.25 draws factors from 0.8 to
-            1.25. This and the next five apply to training alone, and are drawn anew in each epoch.
+        speed: Augmentation: largest change of speed and pitch together; 0.25 draws factors from 0.8 to 1.25. This and
+            the next five apply to training alone, and differ in each epoch.
         warp: Augmentation: largest change of the frequencies alone, as of speakers with other vocal tracts; 0.2 draws
             factors from 0.83 to 1.2.
         shift: Augmentation: largest shift in time, in seconds: silence before the recording, or a later start.

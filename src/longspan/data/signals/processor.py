@@ -13,7 +13,7 @@ from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.media import Recording
 from longspan.data.processor import Encoded, Processor, Unreadable
-from longspan.data.signals.augmentation import Augmentation
+from longspan.data.signals.augmentation import Augmentation, faster
 from longspan.data.signals.decoding import rate_of, samples
 from longspan.data.signals.options import RecordingData
 from longspan.models.feature_extraction import LongspanFeatureExtractor
@@ -80,8 +80,11 @@ class RecordingProcessor(Processor):
         self, sound: np.ndarray, change: Augmentation, random: np.random.Generator, max_length: int = 0
     ) -> dict[str, np.ndarray]:
         """Return samples (n,) as streams, changed at random, with at most this number of frames; 0 for all."""
-        extractor = self.extractor
-        frames = extractor.frames(change.waveform(sound, self.sample_rate, random), change.warping(random))
+        extractor, speed, warp = self.extractor, change.tempo(random), change.warping(random)
+        if self.features == "samples" and speed != 1:
+            sound = faster(sound, speed)
+        # Resampling would leave the highest bands empty, or lose them, which new recordings do not.
+        frames = extractor.frames(change.waveform(sound, self.sample_rate, random), speed * warp, speed)
         kept = frames[:max_length] if max_length else frames
         return {FRAMES: change.frames(extractor.normalised(kept), random)}
 

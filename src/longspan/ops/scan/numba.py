@@ -1,20 +1,17 @@
 """The gated recurrence, the gates of a prefix softmax and their gradients as compiled loops over positions.
 
 NumPy arrays in and out, no tensors, all of them C-contiguous. Sums over positions run in float64, whatever the arrays
-hold. Rows and heads are independent of each other, so they are divided among threads of this process. OpenMP is not
-used: it neither survives a fork nor shares cores with the threads of other libraries.
+hold. Rows and heads are independent of each other, so they are divided among threads of this process.
 """
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from longspan.ops.compiled import compiled
+from longspan.ops.threads import in_slices
 
 # Elements per slice below which handing one to another thread costs more than it saves: a single core nearly keeps up
 # with the memory, and two took longer than one at every size up to 65,536 x 256.
@@ -23,8 +20,6 @@ WORTH_SHARING = 1 << 26
 BLOCK_BYTES = 1 << 18
 # A logit this far above the reference of a running sum becomes the reference: exp(40) is nowhere near infinity.
 HEADROOM = 40.0
-
-_pool: ThreadPoolExecutor | None = None
 
 
 def lerp_forward(
@@ -107,33 +102,7 @@ def _share_heads(
 
 def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], units: int, elements: int, threads: int) -> None:
     """Run `kernel(*arguments, first, last)` over `units` cut into as many slices as are worth a thread each."""
-    slices = max(1, min(threads, units, elements // WORTH_SHARING))
-    bounds = list(pairwise(units * i // slices for i in range(slices + 1)))
-    others = [_workers().submit(kernel, *arguments, *bound) for bound in bounds[1:]]
-    kernel(*arguments, *bounds[0])
-    for bound, other in zip(bounds[1:], others, strict=True):
-        # On a busy machine a worker may not have woken yet: better to do its part than to wait for it.
-        if other.cancel():
-            kernel(*arguments, *bound)
-        else:
-            other.result()
-
-
-def _workers() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="longspan")
-    return _pool
-
-
-def _forget_workers() -> None:
-    """A forked child has none of its parent's threads."""
-    global _pool
-    _pool = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
+    in_slices(kernel, arguments, units, min(threads, elements // WORTH_SHARING))
 
 
 def _inner(function: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,116 @@
+"""Softmax attention over the edges of a graph, and the edges themselves: numbers of rows, sources and targets.
+
+`plain` has the attention in plain operations, `numba` as compiled loops for a CPU; `operators` has PyTorch choose by
+the device.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from longspan.ops.edges import operators, plain
+from longspan.ops.execution import exporting, transformed
+from longspan.ops.pooling import accumulation_dtype
+
+
+def chain(rows: int, length: int, device: torch.device | str | None = None) -> Int[Tensor, "3 n"]:
+    """Return the edges (row, source, target) that join each of `length` positions to itself and its neighbours."""
+    position = torch.arange(length, device=device)
+    source = torch.cat((position, position[:-1], position[1:]))
+    target = torch.cat((position, position[1:], position[:-1]))
+    row = torch.arange(rows, device=device).repeat_interleave(source.shape[0])
+    return torch.stack((row, source.repeat(rows), target.repeat(rows)))
+
+
+def chain_of_any_length(
+    rows: int, length: int, device: torch.device | str | None = None
+) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Bool[Tensor, " k"]]:
+    """Return sources and targets of the same edges, as numbers of positions through all rows, and which to keep.
+
+    There are three edges to each position, so that no size depends on how many neighbours the ends lack.
+    """
+    position = torch.arange(length, device=device).unsqueeze(1)
+    neighbour = position + torch.arange(-1, 2, device=device)
+    keep = (neighbour >= 0) & (neighbour < length)
+    first = (torch.arange(rows, device=device) * length).view(-1, 1, 1)
+    source, target = first + neighbour.clamp(0, length - 1), first + position.expand_as(neighbour)
+    return source.flatten(), target.flatten(), keep.expand_as(source).flatten()
+
+
+def batch_edges(graphs: Sequence[Int[Tensor, "2 _"]]) -> Int[Tensor, "3 n"]:
+    """Return the edges (row, source, target) of a batch whose row i is the graph with the edges `graphs[i]`."""
+    return torch.cat([torch.cat((torch.full_like(graph[:1], row), graph)) for row, graph in enumerate(graphs)], 1)
+
+
+def by_target(source: Int[Tensor, " k"], target: Int[Tensor, " k"], sources: int, targets: int) -> Int[Tensor, " k"]:
+    """Return the order of edges by target, then by source; the first of equal edges stays the first.
+
+    Sources lie below `sources`, targets below `targets`. Cost: k + sources + targets.
+    """
+    find = plain.by_target if exporting() or transformed() else operators.by_target
+    return find(source, target, sources, targets)
+
+
+def new_ones(source: Int[Tensor, " k"], target: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
+    """Return, for edges in the order of `by_target`, which differ from the one before: the first of all equal ones."""
+    new = torch.ones_like(source, dtype=torch.bool)
+    new[1:] = (source.diff() != 0) | (target.diff() != 0)
+    return new
+
+
+def in_order(source: Int[Tensor, " k"], target: Int[Tensor, " k"]) -> bool:
+    """Return whether edges are in the order of `by_target`, no two of them equal."""
+    later = target.diff()
+    return bool(((later > 0) | ((later == 0) & (source.diff() > 0))).all())
+
+
+def edge_attention(
+    query: Float[Tensor, "n h e"],
+    key: Float[Tensor, "m h e"],
+    value: Float[Tensor, "m h v"],
+    source: Int[Tensor, " k"],
+    target: Int[Tensor, " k"],
+    keep: Bool[Tensor, " k"] | None = None,
+    bias: Float[Tensor, "k h"] | None = None,
+    factor: Float[Tensor, "k h"] | None = None,
+) -> Float[Tensor, "n h v"]:
+    """Return softmax(QKᵀ/√e + B)V where query `target[i]` sees key `source[i]` for each edge i, and nothing else.
+
+    Edges where `keep` is False do not count; equal edges count each. A query without edges gives zeros. The `bias` of
+    an edge is added to its score. Its `factor`, which has no gradient, multiplies its weight after the softmax: that is
+    where weights are dropped. Queries and keys may have width 0, so that the bias is the score. Sums are computed in at
+    least float32. On a CPU, edges in the order of their targets are read in one pass; others are sorted first.
+
+    Cost: k·h·(e + v) time, k·h memory where loops are compiled (Numba), otherwise k·h·(e + v).
+    """
+    exact = accumulation_dtype(value.dtype)
+    query, key, wide = query.to(exact), key.to(exact), value.to(exact)
+    keep = source.new_empty(0, dtype=torch.bool) if keep is None else keep
+    bias = wide.new_empty(0, wide.shape[1]) if bias is None else bias.to(exact)
+    factor = wide.new_empty(0, wide.shape[1]) if factor is None else factor.to(exact)
+    attend = plain.edge_attention if exporting() or transformed() else operators.edge_attention
+    return attend(query, key, wide, source, target, keep, bias, factor)[0].to(value.dtype)
+
+
+def edge_attention_naive(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: Tensor,
+    target: Tensor,
+    keep: Tensor | None = None,
+    bias: Tensor | None = None,
+    factor: Tensor | None = None,
+) -> Tensor:
+    """Compute `edge_attention` query by query over the keys its edges come from."""
+    out = query.new_zeros(*query.shape[:2], value.shape[2])
+    for node in range(query.shape[0]):
+        edges = target == node if keep is None else (target == node) & keep
+        if edges.any():
+            scores = (query[node] * key[source[edges]]).sum(-1) / max(query.shape[2], 1) ** 0.5
+            weights = (scores if bias is None else scores + bias[edges]).softmax(0)
+            weights = weights if factor is None else weights * factor[edges]
+            out[node] = (weights.unsqueeze(-1) * value[source[edges]]).sum(0)
+    return out

@@ -20,11 +20,13 @@ try:
         LongspanForAudioClassification,
         LongspanForAudioFrameClassification,
         LongspanForCausalLM,
+        LongspanForImageClassification,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
         LongspanForSeq2SeqLM,
         LongspanForSequenceClassification,
         LongspanForTokenClassification,
+        LongspanImageProcessor,
         LongspanModel,
     )
 except ModuleNotFoundError as error:
@@ -40,11 +42,13 @@ __all__ = [
     "LongspanForAudioClassification",
     "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
 ]
 '''

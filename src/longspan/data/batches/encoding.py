@@ -57,7 +57,9 @@ def encoded(
                     raise refusal(where, problem) from None
             raise
         result: dict[str, list[Any]] = {
-            name: [one.streams[name] for one in found] for name in streams if name not in carried
+            name: [stream.flat(one.streams[name]) for one in found]
+            for name, stream in streams.items()
+            if name not in carried
         }
         result["length"] = [len(one.streams[main]) for one in found]
         result["removed"] = [one.removed for one in found]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset
 from datasets.exceptions import DatasetsError
 
 from longspan.data.columns.files import File
@@ -297,6 +297,10 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
     schema.check_present(name, dataset.column_names)
     used = [column for column in schema.sources if column in dataset.column_names]
     kinds = {column: dataset.features[column] for column in used}
+    for column, kind in kinds.items():
+        if isinstance(kind, Image | Audio):
+            # As files: whoever reads them says what is wrong with one.
+            dataset = dataset.cast_column(column, type(kind)(decode=False))
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(dataset.select_columns(used), 1):

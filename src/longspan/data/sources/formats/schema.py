@@ -81,6 +81,13 @@ class Schema:
         """Return the names in the source of what a column is read from."""
         return column.sources(self.names[column.name])
 
+    def given(self, name: str, cell: Any) -> Any:
+        """Return what stands in a table for something in memory, in the column of the source that is called `name`."""
+        for column in self.columns:
+            if self.names[column.name] == name:
+                return column.given(cell)
+        return cell
+
     @property
     def joined(self) -> bool:
         """Whether the rows of a table are the lines of one document."""

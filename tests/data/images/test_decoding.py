@@ -38,7 +38,7 @@ def test_formats(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
 def test_animated_files_are_no_image(kind: str) -> None:
     content = bytes_of(NOISE, kind, save_all=True, append_images=[Image.new("RGB", NOISE.size)])
-    with pytest.raises(Unreadable, match="^expected a single image in the bytes, got 2 frames; save one of them"):
+    with pytest.raises(Unreadable, match=r"^expected a single image in the bytes, got 2 frames; save one of them"):
         read(content)
 
 
@@ -61,7 +61,7 @@ def test_other_formats_and_missing_files_are_named(tmp_path: Path) -> None:
 
 def test_decompression_bombs_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MOST_PIXELS", 1000)
-    with pytest.raises(Unreadable, match="^expected an image of at most 1,000 pixels in the bytes, got a larger one"):
+    with pytest.raises(Unreadable, match=r"^expected an image of at most 1,000 pixels in the bytes, got a larger one"):
         read(bytes_of(NOISE, "PNG"))
     # The header of a PNG file says 30,000 x 30,000, which Pillow refuses before anything is decoded.
     bomb = bytearray(bytes_of(Image.new("L", (1, 1)), "PNG"))

@@ -61,9 +61,9 @@ def test_queries_and_keys_may_have_no_width() -> None:
     _, _, value = arguments(3, 4)
     source, target = torch.tensor([[0, 1, 2, 3, 1], [0, 0, 2, 2, 2]])
     bias = torch.randn(5, 2, dtype=torch.float64).requires_grad_()
-    none = torch.empty(3, 2, 0, dtype=torch.float64), torch.empty(4, 2, 0, dtype=torch.float64)
-    actual = edge_attention(*none, value, source, target, bias=bias)
-    expected = edge_attention_naive(*none, value, source, target, bias=bias)
+    query, key = (torch.empty(count, 2, 0, dtype=torch.float64) for count in (3, 4))
+    actual = edge_attention(query, key, value, source, target, bias=bias)
+    expected = edge_attention_naive(query, key, value, source, target, bias=bias)
     torch.testing.assert_close(actual, expected)
     probe = torch.randn_like(expected)
     torch.testing.assert_close(*(torch.autograd.grad(one, (value, bias), probe) for one in (actual, expected)))
@@ -76,7 +76,8 @@ def test_gradcheck_and_the_rules_of_operators() -> None:
     given_too = (source, target, keep, bias, factor)
     tensors = arguments(5, 5)
     assert torch.autograd.gradcheck(
-        lambda *inputs: edge_attention(*inputs[:3], *given_too[:3], *inputs[3:]), (*tensors, bias, factor)
+        lambda query, key, value, *others: edge_attention(query, key, value, source, target, keep, *others),
+        (*tensors, bias, factor),
     )
     torch.library.opcheck(
         operators.edge_attention, (*tensors, *given_too), test_utils=("test_schema", "test_faketensor")

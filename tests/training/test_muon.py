@@ -125,7 +125,12 @@ def recipe(tmp_path: Path) -> Recipe:
 def test_training_goes_on_as_if_never_stopped(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
     usual = Muon.step
-    monkeypatch.setattr(Muon, "step", lambda self: (taken.append(copy.copy(self.param_groups)), usual(self)))
+
+    def step(self: Muon) -> None:
+        taken.append(copy.copy(self.param_groups))
+        usual(self)
+
+    monkeypatch.setattr(Muon, "step", step)
     train(recipe, run=tmp_path / "whole", progress=False)
     assert len(taken) == 6
     assert [len(group["params"]) for group in taken[0]] == [5]

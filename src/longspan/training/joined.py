@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 
@@ -47,7 +47,7 @@ class Joined(Optimizer):
         return getattr(next(iter(self.parts.values())), name)
 
 
-def take(optimizer: Optimizer, weights: Sequence[nn.Parameter]) -> None:
+def take(optimizer: Optimizer, weights: Sequence[Tensor]) -> None:
     """Take weights out of an optimizer, so that another one can have them."""
     taken = {id(weight) for weight in weights}
     for group in optimizer.param_groups:

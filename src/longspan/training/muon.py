@@ -86,7 +86,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
-def matrices_of(model: nn.Module) -> list[nn.Parameter]:
+def matrices_of(model: nn.Module) -> list[Tensor]:
     """Return the weights of the dense layers in a model's layers that are trained.
 
     Embeddings, heads, biases, norms, convolutions and recurrent weights are not among them.

@@ -90,9 +90,9 @@ def test_planetoid_and_csr_archives(tmp_path: Path) -> None:
         tmp_path / "planetoid.npz",
         feature_row=[0, 2, 1],
         feature_col=[1, 0, 1],
-        feature_value=np.float32([1, 3, 2]),
+        feature_value=np.array([1, 3, 2], dtype=np.float32),
         shape=[3, 2],
-        label=np.int16([0, 1, 0]),
+        label=np.array([0, 1, 0], dtype=np.int16),
         edges=[[0, 1], [1, 2]],
         train=[0, 1],
         valid=[2],
@@ -103,7 +103,7 @@ def test_planetoid_and_csr_archives(tmp_path: Path) -> None:
         adj_indices=[1, 2],
         adj_data=[1, 1],
         adj_shape=[3, 3],
-        attr_matrix=np.float32([[0, 1], [0, 2], [3, 0]]),
+        attr_matrix=np.array([[0, 1], [0, 2], [3, 0]], dtype=np.float32),
         labels=[0, 1, 0],
     )
     graphs = [

@@ -16,6 +16,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification, pi
 import longspan
 from longspan import TrainedRun, UserError, predict, train
 from longspan.data.images import augmented
+from longspan.data.images.processor import ImageProcessor
 from longspan.recipes import load as load_recipe
 from longspan.testing import check_task
 
@@ -102,6 +103,7 @@ def test_bad_images_are_named_or_skipped_and_counted(tmp_path: Path) -> None:
 def test_augmentation_depends_on_seed_epoch_and_image_alone(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe("images", [f"data.path={shapes}", *SMALL, *AUGMENTED])
     prepared = recipe.task.prepare(recipe)
+    assert isinstance(prepared.processor, ImageProcessor)
     rows = prepared.splits["train"]
     made = [augmented.AugmentedImages(rows, prepared.processor, recipe.data.augmentation, seed) for seed in (5, 5, 6)]
     monkeypatch.setattr(augmented, "KEPT", 0)

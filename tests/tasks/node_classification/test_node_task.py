@@ -129,6 +129,7 @@ def test_batches_have_each_node_once_whatever_shares_them() -> None:
 
 def test_embeddings_are_a_layer_of_dense_features() -> None:
     embeddings = Nodes(5, 2, 4, 0.0).double()
+    assert embeddings.places is not None
     table = torch.randn(2, 3, 5, dtype=torch.float64) * (torch.rand(2, 3, 5) < 0.5)
     places = torch.randn(2, 3, 2, dtype=torch.float64)
     sizes = (table != 0).sum(2)

@@ -56,8 +56,7 @@ class Pairs(Numbers):
 
     def parse(self, cell: Any, folder: Path) -> list[float]:
         items = json_list(cell) if isinstance(cell, str) else cell
-        pairs = isinstance(items, list) and all(isinstance(item, list | tuple) and len(item) == 2 for item in items)
-        if not pairs:
+        if not isinstance(items, list) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in items):
             raise self._bad_cell("something else")
         return super().parse([number for pair in items for number in pair], folder)
 

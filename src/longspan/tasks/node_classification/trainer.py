@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.utils.data import Dataset as Rows
 from torch.utils.data import Sampler
 
 from longspan.data.graphs.neighbours import Neighbourhoods
@@ -145,7 +146,7 @@ class NodeBatches(Sampler[list[Drawn]]):
             yield [(self.epoch, number, order[first : first + self.together][self.rank :: self.world])]
 
 
-class _Itself:
+class _Itself(Rows[Any]):
     """A data set whose examples are what its sampler says."""
 
     def __getitem__(self, drawn: Drawn) -> Drawn:

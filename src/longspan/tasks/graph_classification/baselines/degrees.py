@@ -34,7 +34,7 @@ class Degrees(Baseline[ClassificationScores]):
                 LogisticRegression(C=strength, max_iter=1000, random_state=recipe.training["seed"]),
             )
             model.fit(counts["train"], labels["train"].numpy())
-            scores = {
+            scores: dict[str, ClassificationScores] = {
                 name: classification_scores(
                     torch.from_numpy(model.predict_log_proba(counts[name])).clamp_min(-50), labels[name], names
                 )
@@ -47,7 +47,7 @@ class Degrees(Baseline[ClassificationScores]):
         return best
 
 
-def _counts(row: dict) -> dict[str, float]:  # type: ignore[type-arg]
+def _counts(row: dict[str, Any]) -> dict[str, float]:
     degrees = Counter(target for source, target in row["edges"] if source != target)
     found: Counter[str] = Counter(f"type {column}" for column in row["columns"])
     found.update(f"degree {degrees[node]}" for node in range(len(row["nodes"])))

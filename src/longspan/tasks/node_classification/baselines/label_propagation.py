@@ -1,5 +1,7 @@
 """Labels that spread along edges."""
 
+import functools
+
 import torch
 
 from longspan.ops.propagation import propagate
@@ -28,4 +30,4 @@ class LabelPropagation(Baseline[ClassificationScores]):
             # Where no label arrives, all classes are alike.
             return (found + 1e-9).log()
 
-        return known.best(({"share": share}, 0, lambda share=share: spread(share)) for share in SHARES)
+        return known.best(({"share": share}, 0, functools.partial(spread, share)) for share in SHARES)

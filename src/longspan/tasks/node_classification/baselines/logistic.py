@@ -1,5 +1,7 @@
 """Logistic regression on the features of nodes."""
 
+import functools
+
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
@@ -14,6 +16,6 @@ class Logistic(Baseline[ClassificationScores]):
         known, seed = Known.of(recipe), recipe.training["seed"]
         size = (known.features.shape[1] + 1) * len(known.classes)
         return known.best(
-            ({"C": strength}, size, lambda strength=strength: regression(known, known.features, strength, seed))
+            ({"C": strength}, size, functools.partial(regression, known, known.features, strength, seed))
             for strength in STRENGTHS
         )

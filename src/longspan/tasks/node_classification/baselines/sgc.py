@@ -1,5 +1,7 @@
 """Simplified graph convolution."""
 
+import functools
+
 from longspan.ops.propagation import propagate
 from longspan.tasks.base import Baseline, Fitted, Recipe
 from longspan.tasks.class_scores import ClassificationScores
@@ -24,7 +26,7 @@ class Sgc(Baseline[ClassificationScores]):
             (
                 {"hops": hops, "C": strength},
                 size,
-                lambda hops=hops, strength=strength: regression(known, averaged[hops], strength, seed),
+                functools.partial(regression, known, averaged[hops], strength, seed),
             )
             for hops in HOPS
             for strength in STRENGTHS

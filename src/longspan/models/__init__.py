@@ -15,6 +15,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.graph_classification import LongspanForGraphClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.node_classification import LongspanForNodeClassification
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
@@ -37,6 +38,7 @@ __all__ = [
     "LongspanConfig",
     "LongspanForCausalLM",
     "LongspanForEvidence",
+    "LongspanForGraphClassification",
     "LongspanForMaskedLM",
     "LongspanForNodeClassification",
     "LongspanForQuestionAnswering",

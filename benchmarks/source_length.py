@@ -27,8 +27,8 @@ from longspan.cli import use_fastest_exact_products
 from longspan.data.batches.streams import pad
 from longspan.data.text.tokenization import encode_counted, token_ids
 from longspan.tasks.base import Run
+from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search, search, target_losses
-from longspan.tasks.targets import reader_of
 from longspan.training.lengths import scoring_batches
 
 SIZES = (1, 4, 16, 64, 256)

@@ -19,6 +19,7 @@ from longspan.data.sources.loading import load
 from longspan.machine.environment import environment
 from longspan.tasks.summarisation.baselines._extraction import SummaryBaseline, mean_words, references
 from longspan.tasks.summarisation.scores import ROUGE, SIGNATURE, better, bootstrap, rouge
+from longspan.verbs import fitting
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     told: dict[str, list[str]] = {}
     for name in filter(None, given.baselines.split(",")):
         started = time.process_time()
-        baseline = recipe.task.baselines()[name]()
+        baseline = fitting.find(recipe.task, name)
         assert isinstance(baseline, SummaryBaseline)
         texts, chosen = baseline.made(splits, words)
         found[name] = rouge(texts[given.split], right)

@@ -152,3 +152,15 @@ def test_summaries(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_bench
     assert result["oracle"]["rouge"][0] == 100
     assert all(low <= high for low, high in result["oracle"]["gain"])
     assert "gain" not in result["lead"]
+
+
+def test_spoken_digits(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    for name in (f"{digit}_{speaker}_{index}.wav" for digit in (0, 1) for speaker in "ab" for index in range(120)):
+        (tmp_path / name).touch()
+    run_benchmark("spoken_digits.py", str(tmp_path), str(tmp_path / "tables"))
+    sizes = {
+        path.stem: len(path.read_text(encoding="utf-8").splitlines()) - 1
+        for path in (tmp_path / "tables").glob("*.csv")
+    }
+    official = {"official_test": 20, "official_validation": 180, "official_train": 280}
+    assert sizes.items() >= (official | {"without_a_test": 240, "without_b_validation": 150}).items()

@@ -8,9 +8,13 @@ from typing import Any
 
 _LAZY = {
     "LongspanConfig": "longspan.models",
+    "LongspanFeatureExtractor": "longspan.models",
+    "LongspanForAudioClassification": "longspan.models",
+    "LongspanForAudioFrameClassification": "longspan.models",
     "LongspanForCausalLM": "longspan.models",
     "LongspanForEvidence": "longspan.models",
     "LongspanForGraphClassification": "longspan.models",
+    "LongspanForImageClassification": "longspan.models",
     "LongspanForMaskedLM": "longspan.models",
     "LongspanForNodeClassification": "longspan.models",
     "LongspanForQuestionAnswering": "longspan.models",
@@ -18,6 +22,7 @@ _LAZY = {
     "LongspanForSeq2SeqLM": "longspan.models",
     "LongspanForSequenceClassification": "longspan.models",
     "LongspanForTokenClassification": "longspan.models",
+    "LongspanImageProcessor": "longspan.models",
     "LongspanModel": "longspan.models",
     "TrainedRun": "longspan.verbs.trained",
     "UserError": "longspan.errors",
@@ -32,9 +37,13 @@ _LAZY = {
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForGraphClassification",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForNodeClassification",
     "LongspanForQuestionAnswering",
@@ -42,6 +51,7 @@ __all__ = [
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
     "TrainedRun",
     "UserError",

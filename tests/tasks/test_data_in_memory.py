@@ -56,6 +56,7 @@ DATA: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "news": (clicks, {"vocab_size": 300}),
     "model-text": (lambda: TEXTS * 4, {**SOON, "segment_length": 32}),
     "masked-words": (lambda: {"text": TEXTS * 4}, {**SOON, "segment_length": 32}),
+    "masked-spans": (lambda: {"text": TEXTS}, {**SOON, "max_length": 32}),
 }
 
 

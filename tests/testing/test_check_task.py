@@ -251,6 +251,7 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 
 #: Tasks that read other data than a table of documents, and what checks them on those.
 ELSEWHERE = {
+    "audio_classification": "audio_classification/test_audio_task.py",
     "evidence": "evidence/test_evidence_task.py",
     "graph_classification": "graph_classification/test_graph_task.py",
     "masked_words": "masked_words/test_masked_words_task.py",

@@ -18,7 +18,8 @@ from longspan.errors import UserError
 from longspan.models.ngrams import NgramEmbedding
 from longspan.training import base
 from longspan.training.base import LongspanTrainer
-from longspan.training.tables import RowwiseAdam, beside_tables, clip_gradients, tables_of
+from longspan.training.joined import Joined
+from longspan.training.tables import RowwiseAdam, apart, clip_gradients, tables_of
 
 
 def model(**changes: Any) -> LongspanForCausalLM:
@@ -35,7 +36,8 @@ def ids(seed: int) -> Tensor:
 
 def optimizer(each: LongspanForCausalLM, folder: Path, sparse: bool = True) -> Any:
     arguments = TrainingArguments(str(folder), learning_rate=0.1, adam_beta2=0.9, use_cpu=True, report_to=[])
-    return beside_tables(AdamW(each.parameters(), lr=0.1), tables_of(each), arguments, sparse=sparse)
+    dense = AdamW(each.parameters(), lr=0.1)
+    return Joined({"dense": dense, "tables": apart(tables_of(each), dense, arguments, sparse=sparse)})
 
 
 def step(each: LongspanForCausalLM, steps: Any, seed: int, most: float = 1e9) -> Tensor:
@@ -79,8 +81,8 @@ def test_what_is_not_read_stays_and_costs_nothing(tmp_path: Path) -> None:
     moved = table.detach().abs().sum(1).nonzero().flatten()
     assert {*moved.tolist()} == {*read.tolist()} - {0}
     # Two numbers for each row, not two tables.
-    assert sum(value.numel() for value in steps.tables.state[table].values()) == 2 * len(table)
-    assert all(table is not other for group in steps.dense.param_groups for other in group["params"])
+    assert sum(value.numel() for value in steps.parts["tables"].state[table].values()) == 2 * len(table)
+    assert all(table is not other for group in steps.parts["dense"].param_groups for other in group["params"])
 
 
 def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_steps_with_dense_gradients_are_those_with_sparse_ones(tmp_path: Path) -
         # Rows that were read twice are added in another order.
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     # N-grams that end a row predict nothing: they are read, but their gradient is zero.
-    found, wanted = (each.tables.state[table]["count"] for each, table in zip(steps, tables, strict=True))
+    found, wanted = (each.parts["tables"].state[table]["count"] for each, table in zip(steps, tables, strict=True))
     ends = sparse.longspan.embeddings.ngrams.buckets(torch.cat([ids(0)[:, -3:], ids(1)[:, -3:]])).unique()
     same = torch.ones(len(found), dtype=torch.bool).index_fill(0, ends, False)
     assert torch.equal(found[same], wanted[same])
@@ -120,7 +122,10 @@ def test_schedules_and_checkpoints_reach_both(tmp_path: Path) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(steps, lambda number: 0.5**number)
     step(each, steps, 0)
     schedule.step()
-    assert [group["lr"] for group in (*steps.dense.param_groups, *steps.tables.param_groups)] == [0.05, 0.05]
+    assert [group["lr"] for group in (*steps.parts["dense"].param_groups, *steps.parts["tables"].param_groups)] == [
+        0.05,
+        0.05,
+    ]
     other = copy.deepcopy(each)
     resumed = optimizer(other, tmp_path)
     torch.save(steps.state_dict(), tmp_path / "optimizer.pt")
@@ -136,12 +141,12 @@ def test_schedules_and_checkpoints_reach_both(tmp_path: Path) -> None:
     for one, two in zip(each.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
     # A schedule after a load reaches both optimizers too.
-    assert {group["lr"] for group in resumed.tables.param_groups} == {0.025}
+    assert {group["lr"] for group in resumed.parts["tables"].param_groups} == {0.025}
 
 
 def test_what_the_dense_one_has_is_found(tmp_path: Path) -> None:
     steps = optimizer(model(), tmp_path)
-    steps.dense.train = lambda: "training"
+    steps.parts["dense"].train = lambda: "training"
     assert steps.train() == "training"
     with pytest.raises(AttributeError):
         steps.nothing_of_the_kind  # noqa: B018

@@ -20,9 +20,11 @@ NUMBER = 14
 ELSEWHERE = ["document_classification", "language_modelling"]
 #: Of what each other task reads, besides the columns that all share.
 KEYS: dict[str, list[str]] = {
+    "audio_classification": ["data.sample_rate=1000", "data.bands=4", "data.speed=0.2", "data.noise=0.1"],
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
     "graph_classification": [],
+    "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
     "node_classification": [],
@@ -60,6 +62,7 @@ def rows(task: str) -> list[dict[str, Any]]:
             found.append({"text": text, "label": "ab"[number % 2], "stars": number / 4, "cat": number % 2,
                           "dog": number % 3 == 0, "context": text, "question": "Which?",
                           "document": text, "summary": words[0], "source": text,
+                          "recording": [((place * number) % 7) / 7 for place in range(100 + 20 * (number % 5))],
                           "target": " ".join(words[::-1][number % 3 :]),
                           "answers": [{"text": words[1], "answer_start": len(words[0]) + 1}]})  # fmt: skip
     return found

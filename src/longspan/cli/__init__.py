@@ -195,7 +195,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
         "--baselines",
         metavar="A,B,C",
         default="",
-        help="baselines on the same splits (embeddings as embeddings:MODEL, a folder or a model in the Hub's cache): "
+        help="baselines on the same splits (embeddings as embeddings:MODEL, a folder or a model in the Hub's cache, "
+        "evidence as evidence:RUN): "
         + "; ".join(
             f"{' or '.join(found)} for {task}"
             for task in (tasks.names() if used in ("", "compare") else ())

@@ -68,6 +68,8 @@ _EXAMPLES: dict[Any, str] = {str: '["a", "b"]', int: "[1, 2]", float: "[0.1, 0.2
 
 def _choice(names: list[str], value: Any) -> str:
     known = sorted(set(names))
+    if len(known) == 1:
+        return repr(known[0])
     if len(known) > FEW:
         some = difflib.get_close_matches(value, known, n=3, cutoff=0) if isinstance(value, str) else names[:3]
         return f"one of {len(known)} names such as {', '.join(some)}"

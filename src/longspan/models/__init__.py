@@ -2,8 +2,13 @@
 
 from transformers import (
     AutoConfig,
+    AutoFeatureExtractor,
+    AutoImageProcessor,
     AutoModel,
+    AutoModelForAudioClassification,
+    AutoModelForAudioFrameClassification,
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
@@ -12,22 +17,31 @@ from transformers import (
 )
 
 from longspan.models.config import LongspanConfig
+from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
-from longspan.models.heads.classification import LongspanForSequenceClassification
+from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
+from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.graph_classification import LongspanForGraphClassification
+from longspan.models.heads.image_classification import LongspanForImageClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.node_classification import LongspanForNodeClassification
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
 from longspan.models.heads.token_classification import LongspanForTokenClassification
+from longspan.models.image_processing import LongspanImageProcessor
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
+AutoFeatureExtractor.register(LongspanConfig, LongspanFeatureExtractor)
+AutoImageProcessor.register(LongspanConfig, image_processor_classes={"pil": LongspanImageProcessor})
 AutoModel.register(LongspanConfig, LongspanModel)
+AutoModelForAudioClassification.register(LongspanConfig, LongspanForAudioClassification)
+AutoModelForAudioFrameClassification.register(LongspanConfig, LongspanForAudioFrameClassification)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
+AutoModelForImageClassification.register(LongspanConfig, LongspanForImageClassification)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForSeq2SeqLM)
@@ -36,9 +50,13 @@ AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassif
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
     "LongspanForGraphClassification",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForNodeClassification",
     "LongspanForQuestionAnswering",
@@ -46,6 +64,7 @@ __all__ = [
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
     "LongspanPreTrainedModel",
     "MixerStates",

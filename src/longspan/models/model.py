@@ -299,6 +299,8 @@ class LongspanModel(LongspanPreTrainedModel):
             mask = None
         before = None if past_key_values is None else past_key_values.recent
         embedded = self.embeddings(streams, vectors=inputs_embeds, mask=mask, document_ids=document_ids, before=before)
+        if mask is not None and inputs_embeds is None:
+            mask = self.embeddings.reduced(mask)
         read = None if context_mask is None else context_mask.bool()
         states = self._states(past_key_values, use_cache, embedded, document_ids, context, read)
         if states is not None and edges is not None:

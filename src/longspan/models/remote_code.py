@@ -16,12 +16,17 @@ MODELING = '''\
 try:
     from longspan.models import (
         LongspanConfig,
+        LongspanFeatureExtractor,
+        LongspanForAudioClassification,
+        LongspanForAudioFrameClassification,
         LongspanForCausalLM,
+        LongspanForImageClassification,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
         LongspanForSeq2SeqLM,
         LongspanForSequenceClassification,
         LongspanForTokenClassification,
+        LongspanImageProcessor,
         LongspanModel,
     )
 except ModuleNotFoundError as error:
@@ -33,12 +38,17 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "LongspanConfig",
+    "LongspanFeatureExtractor",
+    "LongspanForAudioClassification",
+    "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
+    "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",
     "LongspanForSeq2SeqLM",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
+    "LongspanImageProcessor",
     "LongspanModel",
 ]
 '''

@@ -170,7 +170,8 @@ def _refuse_others(rest: dict[str, Any], chosen: type[PartSettings], other: type
     needed = [name for name in other.required() if not rest.get(name)]
     for name in needed:
         rest.pop(name, None)
-    for name in (name for name in other.settings() if name in rest):
+    shared = chosen.settings()
+    for name in (name for name in other.settings() if name in rest and name not in shared):
         if needed:
             raise UserError(
                 f"{name} needs model.{needed[0]}, got {name}={rest[name]!r} without it; set that one or leave this out."

@@ -259,14 +259,13 @@ def _key(table: str, name: str, task: Task) -> Key:
 
 def _declared_by(table: str, name: str, task: Task) -> tuple[type, str]:
     """Return the class whose field a key is, and the part of the model that it belongs to."""
-    from transformers import TrainingArguments
-
     from longspan import LongspanConfig
+    from longspan.training.arguments import Arguments
 
     if table == "data":
         return task.data_config, ""
     if table == "training":
-        return task.training_options if name in typing.get_type_hints(task.training_options) else TrainingArguments, ""
+        return task.training_options if name in typing.get_type_hints(task.training_options) else Arguments, ""
     part = next(part for part, names in parts(task).items() if name in names)
     kinds = {"model": ModelOptions, "backbone": LongspanConfig, **{_title(kind): kind for kind in _kinds(task)}}
     return kinds[part], part
@@ -310,10 +309,10 @@ def _entries(docstring: str) -> dict[str, str]:
 
 @functools.cache
 def _training_keys() -> dict[str, Any]:
-    from transformers import TrainingArguments
+    from longspan.training.arguments import Arguments
 
-    hints = typing.get_type_hints(TrainingArguments)
-    fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(TrainingArguments) if entry.init}
+    hints = typing.get_type_hints(Arguments)
+    fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(Arguments) if entry.init}
     return {key: hint for key, hint in fields.items() if key not in SET_ELSEWHERE}
 
 

@@ -1,4 +1,4 @@
-"""Baselines of a package, found by their files: `baselines_in`; those over a model of others: `ModelBaseline`."""
+"""Baselines of a package, found by their files: `baselines_in`; those over another model: `ModelBaseline`."""
 
 import abc
 import hashlib
@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Generic
 
 from longspan.results.scores import S
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.recipe import Recipe, Run
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,19 @@ class ModelBaseline(Baseline[S]):
         last = re.split(r"[/\\]", self.source.rstrip("/\\"))[-1]
         readable = re.sub(r"[^\w.-]", "_", last, flags=re.ASCII)[:40]
         return f"{readable}-{hashlib.sha256(self.source.encode()).hexdigest()[:8]}"
+
+
+class RunBaseline(ModelBaseline[S]):
+    """A baseline over a run of another task, which `--baselines` names after a colon: "evidence:RUN".
+
+    Args:
+        model: What is after the colon, a run folder.
+        run: That run, loaded.
+    """
+
+    def __init__(self, model: str, run: Run) -> None:
+        super().__init__(model)
+        self.run, self.source = run, str(run.folder.absolute())
 
 
 def baselines_in(package: ModuleType) -> dict[str, type[Baseline]]:

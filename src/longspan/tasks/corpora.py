@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.sources.loading import load
+from longspan.data.sources.loading import Splits, load
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
@@ -64,16 +64,27 @@ def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool 
     loaded = load(data, task.columns(data))
     training = loaded.splits["train"]
     tokenizer = build_tokenizer(data, pieces(training, data), cache_key=training._fingerprint, end=end, mask=mask)
+    return tokenised(recipe, loaded, tokenizer)
+
+
+def tokenised(recipe: Recipe[Any, Any], loaded: Splits, tokenizer: PreTrainedTokenizerBase) -> Corpus:
+    """Tokenise documents that are read; the recipe has `CorpusData` and `ExcerptTrainingOptions`."""
     splits = {
-        name: tokenize_documents(split, tokenizer, data, f"Tokenising {name}") for name, split in loaded.splits.items()
+        name: tokenize_documents(split, tokenizer, recipe.data, f"Tokenising {name}")
+        for name, split in loaded.splits.items()
     }
     facts: dict[str, Any] = {name: summary(split) for name, split in splits.items()}
     for name, split in splits.items():
-        lengths = np.asarray(split["length"][:])
-        scored = int(np.minimum(lengths, excerpt(lengths, recipe.options.max_eval_tokens)).sum())
-        if name != "train" and scored < lengths.sum():
+        scored = int(scored_lengths(split, recipe.options.max_eval_tokens).sum())
+        if name != "train" and scored < facts[name]["tokens"]:
             facts[name]["scored"] = scored
     return Corpus(splits, tokenizer, {**facts, **loaded.notices()})
+
+
+def scored_lengths(tokens: Dataset, most: int) -> np.ndarray:
+    """Return how many tokens of each document are scored, from its beginning, `most` at most of all; 0 for no limit."""
+    lengths = np.asarray(tokens["length"][:])
+    return np.minimum(lengths, excerpt(lengths, most))
 
 
 def documents_table(data: Mapping[str, Any], style: str = "simple") -> str:

@@ -1,14 +1,13 @@
 """Training pairs whose tokens are drawn anew in each epoch: `DrawnPairs`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
 from torch.utils.data import Dataset as Rows
-from torch.utils.data import Sampler
 
-from longspan.data.batches.by_length import LengthBatches, padding_fraction
+from longspan.data.batches.by_length import padding_fraction
 from longspan.data.text.bpe_dropout import BpeDropout
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import special_tokens
@@ -81,21 +80,3 @@ class DrawnPairs(Rows[dict[str, Any]]):
     def _lengths(self, rows: Any) -> np.ndarray:
         drawn = (self[0, int(row)] for row in rows)
         return np.array([[len(pair["input_ids"]), len(pair["labels"])] for pair in drawn])
-
-
-class EpochBatches(Sampler[list[Index]]):
-    """Batches of pairs with the epoch, which shuffles them, too."""
-
-    def __init__(self, batches: LengthBatches) -> None:
-        self.batches = batches
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0 up."""
-        self.batches.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[Index]]:
-        for batch in self.batches:
-            yield [(self.batches.epoch, row) for row in batch]

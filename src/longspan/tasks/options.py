@@ -115,10 +115,9 @@ class CorpusData(DataConfig):
 
 
 @dataclass(frozen=True)
-class CorpusTrainingOptions(TrainingOptions):
-    """Training options of tasks that read documents as streams, a segment of tokens at a time."""
+class ExcerptTrainingOptions(TrainingOptions):
+    """Training options of tasks that read documents without labels."""
 
-    segment_length: int = option(256, "tokens that a row reads in one step")
     max_eval_tokens: int = option(
         MAX_EVAL_TOKENS,
         "maximum number of tokens scored of a split during and after training; 0 means all, as in `longspan evaluate`",
@@ -127,6 +126,16 @@ class CorpusTrainingOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, max_eval_tokens=0)
+
+
+@dataclass(frozen=True)
+class CorpusTrainingOptions(ExcerptTrainingOptions):
+    """Training options of tasks that read documents as streams, a segment of tokens at a time."""
+
+    segment_length: int = option(256, "tokens that a row reads in one step")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.segment_length < 1:
             raise UserError(
                 "the task needs training.segment_length, how many tokens a row reads in one step, got "
@@ -150,6 +159,7 @@ class SearchOptions(EvaluationOptions):
 
     beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given")
     length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
+    min_new_tokens: int = option(0, "minimum number of tokens of a text, for texts that end too early")
     max_new_tokens: int | None = option(
         None,
         "maximum number of tokens of a text; unless given, 256 for a summary, and for a translation twice those "
@@ -157,7 +167,12 @@ class SearchOptions(EvaluationOptions):
     )
 
     def __post_init__(self) -> None:
-        check_at_least(self, beams=1, max_new_tokens=1)
+        check_at_least(self, beams=1, min_new_tokens=0, max_new_tokens=1)
+        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+            raise UserError(
+                f"min_new_tokens must be at most max_new_tokens={self.max_new_tokens}, got {self.min_new_tokens}; "
+                "lower it."
+            )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class Search:
         beams: Number of beams; 1 is greedy search.
         best: Number of targets of each source.
         length_penalty: Exponent of the length by which the log probability of a beam is divided.
-        most: Maximum number of tokens; None for one that depends on the source.
+        least: Minimum number of tokens, where a target may have as many.
+        most: Maximum number of tokens; None for one that depends on the source. At least `least`.
         once: Number of tokens in a row that occur only once in a target; 0 for no such limit.
         batch_size: Maximum number of beams in a batch.
         batch_tokens: Maximum number of positions of sources and targets in a batch; 0 for no limit.
@@ -39,6 +40,7 @@ class Search:
     beams: int
     best: int = 1
     length_penalty: float = 1.0
+    least: int = 0
     most: int | None = None
     once: int = 0
     batch_size: int = 64
@@ -48,6 +50,7 @@ class Search:
         """Return the maximum number of tokens of each target, end token not included, from those of sources."""
         lengths = np.asarray(sources, dtype=np.int64)
         found = RATIO * lengths + MORE if self.most is None else np.full(len(lengths), self.most)
+        found = np.maximum(found, self.least)
         fits = most_targets(model)
         # The start token takes a position, the end token none.
         return found if fits is None else np.minimum(found, fits - 1)
@@ -78,19 +81,23 @@ Link = Callable[[int, Sequence[int], Tensor], Sequence[int]]
 
 
 class _Ends(LogitsProcessor):
-    """Ends each target at its own maximum, whatever the others in the batch do.
+    """Ends each target at its own maximum, whatever the others in the batch do, and not before a minimum.
 
     Args:
         longest: (b,) maximum number of tokens.
+        least: Minimum number of tokens, where the maximum allows as many.
         end: The end token.
     """
 
-    def __init__(self, longest: np.ndarray, end: int) -> None:
-        self.longest, self.end = torch.from_numpy(longest), end
+    def __init__(self, longest: np.ndarray, least: int, end: int) -> None:
+        self.longest, self.least, self.end = torch.from_numpy(longest), least, end
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        beams = len(scores) // len(self.longest)
-        full = (self.longest <= input_ids.shape[1] - 1).to(scores.device).repeat_interleave(beams)
+        beams, made = len(scores) // len(self.longest), input_ids.shape[1] - 1
+        if made < self.least:
+            scores = scores.clone()
+            scores[:, self.end] = -torch.inf
+        full = (self.longest <= made).to(scores.device).repeat_interleave(beams)
         only = torch.full_like(scores, -torch.inf)
         only[:, self.end] = 0
         return torch.where(full[:, None], only, scores)
@@ -178,7 +185,7 @@ def _search(
                 length_penalty=how.length_penalty,
                 no_repeat_ngram_size=how.once,
                 max_new_tokens=int(longest[batch].max()) + 1,
-                logits_processor=LogitsProcessorList([_Ends(longest[batch], end)]),
+                logits_processor=LogitsProcessorList([_Ends(longest[batch], how.least, end)]),
             )
             # The first one is the start.
             targets = [_before(ids, end) for ids in made[:, 1:].tolist()]

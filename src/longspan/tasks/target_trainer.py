@@ -1,4 +1,4 @@
-"""Training of models that write a text for each source: `TargetTrainer`."""
+"""Training of encoder-decoder models: `PairTrainer`, and `TargetTrainer` where texts are written for scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,15 +8,59 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.batches.by_length import LengthBatches
+from longspan.data.batches.epochs import EpochBatches
 from longspan.data.text.pairs import PairProcessor
 from longspan.results.scores import S
-from longspan.tasks.drawn_pairs import DrawnPairs, EpochBatches
+from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
 from longspan.training.lengths import LengthTrainer, Rows, scoring_batches
 
 
-class TargetTrainer(LengthTrainer[S]):
-    """A `LengthTrainer` that batches by the lengths of sources and targets, and scores what the model writes.
+class PairTrainer(LengthTrainer[S]):
+    """A `LengthTrainer` that batches by the lengths of sources and targets.
+
+    Args:
+        drawn: what training reads in place of the data set, by `Index`: pairs that are drawn anew in each epoch. None
+            for the same ones.
+        kwargs: arguments of `LengthTrainer`. Data sets also have `target_length`.
+    """
+
+    def __init__(self, *args: Any, drawn: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.drawn = drawn
+
+    def lengths(self, dataset: Dataset) -> np.ndarray:
+        return pair_lengths(dataset)
+
+    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
+        return (documents, batches) if self.drawn is None else (self.drawn, EpochBatches(batches))
+
+    def per_token_columns(self) -> Sequence[str]:
+        # Half of a source has no target.
+        return ()
+
+    def validation_sizes(self) -> np.ndarray:
+        return self.lengths(self.eval_dataset).sum(1)
+
+    def loss_parts(self, dataset: Dataset) -> tuple[float, float]:
+        """Return the nats of all targets of a data set, and how many tokens they have. All processes share the work."""
+        losses = target_losses(
+            self.model,
+            self.rows(dataset, [*self.streams]),
+            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
+            self.streams,
+            progress=self.shown(),
+            after_batch=self._scored_a_batch,
+        ).sum(0)
+        return float(losses[0]), float(losses[1])
+
+    def shown(self) -> bool:
+        """Return whether this process shows progress bars."""
+        return bool(not self.args.disable_tqdm and self.is_world_process_zero())
+
+
+class TargetTrainer(PairTrainer[S]):
+    """A `PairTrainer` that scores what the model writes.
 
     During training, the loss is that of the whole validation split, and the other scores are those of greedy search for
     `searched_examples` of it, evenly spaced. Final scores are of all examples, searched for with beams.
@@ -28,8 +72,10 @@ class TargetTrainer(LengthTrainer[S]):
         scored: scores texts of the rows of a data set, given their loss and whether to compute intervals.
         drawn: draws other tokens of training pairs in each epoch; None for the same ones. Batches are then made by the
             mean lengths of drawn pairs, so that batches of `batch_tokens` are sometimes a little larger.
-        kwargs: arguments of `LengthTrainer`. Data sets also have `target_length` and what `scored` reads.
+        kwargs: arguments of `PairTrainer`. Data sets also have what `scored` reads.
     """
+
+    drawn: DrawnPairs | None
 
     def __init__(
         self,
@@ -41,31 +87,20 @@ class TargetTrainer(LengthTrainer[S]):
         drawn: DrawnPairs | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, drawn=drawn, **kwargs)
         self.reader, self.how, self.searched_examples, self.scored_by = reader, how, searched_examples, scored
-        self.drawn = drawn
         self._growth = np.ones(2) if drawn is None else drawn.growth()
         self._finished = False
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
-        lengths = pair_lengths(dataset)
+        lengths = super().lengths(dataset)
         # Drawn segmentations have more tokens.
         return np.ceil(lengths * self._growth).astype(np.int64) if dataset is self.train_dataset else lengths
-
-    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
-        return (documents, batches) if self.drawn is None else (self.drawn, EpochBatches(batches))
 
     def padding_fraction(self) -> float:
         if self.drawn is None:
             return super().padding_fraction()
         return self.drawn.padding_fraction([*self._training_batches(self.args.process_index)])
-
-    def per_token_columns(self) -> Sequence[str]:
-        # Half of a source has no target.
-        return ()
-
-    def validation_sizes(self) -> np.ndarray:
-        return self.lengths(self.eval_dataset).sum(1)
 
     def score(self, dataset: Dataset) -> S:
         if dataset is self.eval_dataset and not self._finished:
@@ -89,17 +124,8 @@ class TargetTrainer(LengthTrainer[S]):
 
     def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
         """Return the loss of a data set, and the scores of what the model writes for some of it."""
-        shown = not self.args.disable_tqdm and self.is_world_process_zero()
-        losses = target_losses(
-            self.model,
-            self.rows(dataset, [*self.streams]),
-            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
-            self.streams,
-            progress=shown,
-            after_batch=self._scored_a_batch,
-        ).sum(0)
+        nats, tokens = self.loss_parts(dataset)
         sources = some["input_ids"][:]
-        found = search(self.model, sources, how, self.streams, progress=shown, after_batch=self._scored_a_batch)
+        found = search(self.model, sources, how, self.streams, progress=self.shown(), after_batch=self._scored_a_batch)
         texts = self.reader.texts([best[0] for best in found])
-        loss = float(losses[0] / losses[1])
-        return self.scored_by(some, texts, loss, intervals)
+        return self.scored_by(some, texts, nats / tokens, intervals)

@@ -20,13 +20,12 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import load
 from longspan.data.text.pairs import PairProcessor
 from longspan.errors import UserError
-from longspan.models import LongspanForSeq2SeqLM
-from longspan.models.embeddings.tokens import TokenSettings
-from longspan.models.limits import check_length, limits
+from longspan.models.limits import limits
 from longspan.report import count, table
 from longspan.results.scores import S
-from longspan.tasks.base import D, O, Recipe, Run, Task
+from longspan.tasks.base import D, O, Recipe, Run
 from longspan.tasks.drawn_pairs import DrawnPairs
+from longspan.tasks.pairs import PairTask, reader_of, settings_of
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.target_search import Search, pair_lengths, scored_search, search, target_losses
 from longspan.tasks.target_trainer import TargetTrainer
@@ -62,16 +61,11 @@ class Written:
         return float(self.losses[:, 0].sum() / self.losses[:, 1].sum())
 
 
-class TargetTask(Task[S, D, O], Generic[S, D, O]):
+class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
     """A text for each text, by an encoder and a decoder."""
 
-    model_class = LongspanForSeq2SeqLM
-    processor: ClassVar[type[PairProcessor]] = PairProcessor
-    embeddings = (TokenSettings,)
-    unused = frozenset({"cross_mixers", "shared_vocabulary", "label_smoothing", "causal"})
-    #: The column with the reference, and what source and reference are called in messages.
+    #: The column with the reference.
     target: ClassVar[Carried] = Carried("target")
-    sides: ClassVar[tuple[str, str]] = ("a source", "a target")
     #: Whether training leaves out pairs longer than `data.max_length`, rather than to cut their sources.
     leaves_out: ClassVar[bool] = False
 
@@ -127,15 +121,8 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
             if left_out:
                 note(f"left out {left_out:,} training pairs longer than {data.max_length:,} tokens (data.max_length)")
                 told["skipped"] = {**told["skipped"], TOO_LONG: left_out}
-        end = processor.target_tokenizer.eos_token_id
-        config = {**processor.settings({}), "bos_token_id": end, "eos_token_id": end}
-        return Prepared(splits, processor, config, {name: describe(rows) for name, rows in splits.items()} | told)
-
-    def build_model(self, recipe: Recipe[D, O], prepared: Prepared) -> PreTrainedModel:
-        model = super().build_model(recipe, prepared)
-        for rows in prepared.splits.values():
-            self._check_lengths(model, rows, "leave it out")
-        return model
+        data_of = {name: describe(rows) for name, rows in splits.items()} | told
+        return Prepared(splits, processor, settings_of(processor), data_of)
 
     def make_trainer(
         self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
@@ -190,7 +177,7 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
         """
         reader = reader_of(run)
         rows = self.encoded(examples, reader, run.recipe.data, split)
-        self._check_lengths(run.model, rows, "score it without this example")
+        self.check_lengths(run.model, rows, "score it without this example")
         streams = reader.streams
         batches = scoring_batches(pair_lengths(rows), how.batch_size, how.batch_tokens)
         read = rows.select_columns([*streams]).with_format("numpy")
@@ -204,19 +191,6 @@ class TargetTask(Task[S, D, O], Generic[S, D, O]):
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return data_table(data, style)
-
-    def _check_lengths(self, model: PreTrainedModel, rows: Dataset, otherwise: str) -> None:
-        """Raise UserError for sources and targets that are longer than the encoder's and the decoder's limits."""
-        longest = pair_lengths(rows).max(0).tolist()
-        source, target = self.sides
-        check_length(model, longest[0], source, "set data.max_length={most}, or {longer}")
-        check_length(model.get_decoder(), longest[1], target, f"set {{longer}}, or {otherwise}")
-
-
-def reader_of(run: Run) -> PairProcessor:
-    """Return the processor of a run of such a task."""
-    assert isinstance(run.processor, PairProcessor)
-    return run.processor
 
 
 def answers(

@@ -26,13 +26,16 @@ from longspan.data.processor import Processor
 from longspan.errors import UserError
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
+from longspan.training.arguments import Arguments
 from longspan.training.averaging import AveragesCheckpoints
 from longspan.training.depths import decay
+from longspan.training.joined import Joined, take
+from longspan.training.muon import Muon, matrices_of
 from longspan.training.part_scores import PartScores
 from longspan.training.plain_losses import PlainLosses
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
-from longspan.training.tables import BesideTables, beside_tables, clip_gradients, tables_of
+from longspan.training.tables import apart, clip_gradients, tables_of
 from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
@@ -167,23 +170,37 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
                 callback.go_on()
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """Create the optimizer that the arguments name, and another for the rows of the model's tables.
+        """Create the optimizer that the arguments name, and others for matrices (Muon) and the rows of tables.
 
         Where processes have parts of each weight there are no rows, and one optimizer has all.
+
+        Raises:
+            UserError: Muon would have to orthogonalise matrices of which each process has a part.
         """
         given: Optimizer | None = self.optimizer
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
-        tables = [] if self.accelerator.distributed_type in _IN_PARTS else tables_of(self.model)
-        if tables and given is None:
+        if given is not None:
+            return optimizer
+        parts, whole = {"dense": optimizer}, self.accelerator.distributed_type not in _IN_PARTS
+        if isinstance(self.args, Arguments) and self.args.muon:
+            if not whole:
+                raise UserError(
+                    "expected whole weights in each process for training.optim=muon, got weights sharded over "
+                    "processes; choose another."
+                )
+            if matrices := matrices_of(self.model):
+                take(optimizer, matrices)
+                parts["matrices"] = Muon(matrices, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
+        if whole and (tables := tables_of(self.model)):
             sparse = self._sparse()
-            optimizer = self.optimizer = beside_tables(optimizer, tables, self.args, sparse=sparse)
+            parts["tables"] = apart(tables, optimizer, self.args, sparse=sparse)
             if sparse:
                 self.accelerator.clip_grad_norm_ = self._clip_gradients
-        if self.layer_decay != 1 and given is None:
-            for part in (optimizer.dense, optimizer.tables) if isinstance(optimizer, BesideTables) else (optimizer,):
+        if self.layer_decay != 1:
+            for part in parts.values():
                 decay(part, self.model, self.layer_decay)
-            if isinstance(optimizer, BesideTables):
-                optimizer.share()
+        if len(parts) > 1:
+            optimizer = self.optimizer = Joined(parts)
         return optimizer
 
     def _sparse(self) -> bool:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from transformers import TrainingArguments
 
 from longspan.models.model import LongspanPreTrainedModel
+from longspan.training.joined import take
 
 
 class RowwiseAdam(Optimizer):
@@ -70,65 +71,28 @@ def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     return rows, gradient[rows]
 
 
-class BesideTables(Optimizer):
-    """Two optimizers as one: `dense` for everything else, `tables` for tables.
-
-    They share their parameter groups with this one, so that schedules reach both. What else `dense` has, such as the
-    modes of schedule-free optimizers, is found here too.
-    """
-
-    def __init__(self, dense: Optimizer, tables: Optimizer) -> None:
-        self.dense, self.tables = dense, tables
-        super().__init__([*dense.param_groups, *tables.param_groups], {})
-        self.share()
-
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take a step with each."""
-        self.dense.step()
-        self.tables.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"dense": self.dense.state_dict(), "tables": self.tables.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.dense.load_state_dict(state_dict["dense"])
-        self.tables.load_state_dict(state_dict["tables"])
-        self.share()
-
-    def share(self) -> None:
-        """Have the groups of both, which loading replaces."""
-        self.param_groups = [*self.dense.param_groups, *self.tables.param_groups]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "dense":
-            raise AttributeError(name)
-        return getattr(self.dense, name)
-
-
 def tables_of(model: nn.Module) -> list[nn.Embedding]:
     """Return a model's tables (`LongspanPreTrainedModel.tables`) that are trained."""
     tables = model.tables() if isinstance(model, LongspanPreTrainedModel) else []
     return [each for each in tables if each.weight.requires_grad]
 
 
-def beside_tables(
-    dense: Optimizer, tables: Sequence[nn.Embedding], arguments: TrainingArguments, *, sparse: bool
-) -> BesideTables:
-    """Return an optimizer of everything that `dense` is one of, `tables` among it.
+def apart(
+    tables: Sequence[nn.Embedding], dense: Optimizer, arguments: TrainingArguments, *, sparse: bool
+) -> RowwiseAdam:
+    """Return an optimizer of tables, which are taken out of another one.
 
     Args:
-        dense: an optimizer, which is left with everything else.
         tables: embeddings.
+        dense: an optimizer, which is left with everything else.
         arguments: have the learning rate, β and ε of tables.
         sparse: whether the gradients of tables are sparse from now on.
     """
     weights = [table.weight for table in tables]
-    for group in dense.param_groups:
-        group["params"] = [each for each in group["params"] if all(each is not weight for weight in weights)]
+    take(dense, weights)
     for table in tables:
         table.sparse = sparse
-    rows = RowwiseAdam(weights, lr=arguments.learning_rate, beta=arguments.adam_beta2, eps=arguments.adam_epsilon)
-    return BesideTables(dense, rows)
+    return RowwiseAdam(weights, lr=arguments.learning_rate, beta=arguments.adam_beta2, eps=arguments.adam_epsilon)
 
 
 def clip_gradients(parameters: Iterable[Tensor], most: float) -> Tensor:

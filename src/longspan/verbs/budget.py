@@ -308,6 +308,10 @@ def _part(trainer: LongspanTrainer, rows: np.ndarray, most: int, sizes: np.ndarr
     if not cut:
         return dataset.select(rows)
     given, kept = dataset[rows], np.minimum(sizes[rows], most).tolist()
-    found = {**given, **{name: [each[:size] for each, size in zip(given[name], kept, strict=True)] for name in cut}}
-    found["length"] = [len(ids) for ids in found[cut[0]]]
+    found = dict(given)
+    for name in cut:
+        # There may be several numbers at each position.
+        numbers = [max(1, len(each) // max(1, own)) for each, own in zip(given[name], given["length"], strict=True)]
+        found[name] = [each[: many * size] for each, many, size in zip(given[name], numbers, kept, strict=True)]
+    found["length"] = [min(own, size) for own, size in zip(given["length"], kept, strict=True)]
     return Dataset.from_dict(found, features=dataset.features)

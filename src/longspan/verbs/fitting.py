@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longspan import recipes
+from longspan.data.sources.files.opening import expand
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
 from longspan.machine.environment import peak_memory
 from longspan.machine.session import quieten_transformers
 from longspan.results.outputs import write_json
 from longspan.tasks.base import Baseline, Recipe, Task
-from longspan.tasks.baselines import ModelBaseline
+from longspan.tasks.baselines import ModelBaseline, RunBaseline
+from longspan.verbs.runs import load_run
 
 
 def find(task: Task, name: str) -> Baseline:
@@ -45,7 +47,7 @@ def find(task: Task, name: str) -> Baseline:
                 f"the baseline {plain!r} expected the name or the folder of a model after a colon, got none; write, "
                 f"for example, {plain}:{kind.example}."
             )
-        return kind(model)
+        return kind(model, load_run(expand(model))) if issubclass(kind, RunBaseline) else kind(model)
     if colon:
         raise UserError(f"the baseline {plain!r} expected no model, got {name!r}; write {plain}.")
     return kind()

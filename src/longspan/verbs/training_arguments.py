@@ -8,6 +8,7 @@ from longspan.machine.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.tasks.base import Recipe
 from longspan.training import processes
+from longspan.training.arguments import Arguments
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import check_early_stopping
 from longspan.verbs.run_folders import RunFolder
@@ -50,7 +51,7 @@ def arguments_of(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingA
         "hub_model_id": folder.path.absolute().name if chosen.get("push_to_hub") else None,
     }
     try:
-        arguments = TrainingArguments(output_dir=str(folder.checkpoints), **{**defaults, **chosen})
+        arguments = Arguments(output_dir=str(folder.checkpoints), **{**defaults, **chosen})
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
     if recipe.options.average_last and arguments.save_total_limit is not None:

@@ -1,19 +1,30 @@
 """Extracted summaries: what is cut, ranked and chosen, against slow forms."""
 
 import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
+from longspan import UserError, recipes
+from longspan.data.sources.formats.rows import Row
+from longspan.tasks.evidence.task import Evidence as EvidenceTask
+from longspan.tasks.evidence.task import EvidencePrediction
+from longspan.tasks.recipe import Run
 from longspan.tasks.retrieval import tfidf
 from longspan.tasks.summarisation.baselines.bm25 import Bm25
 from longspan.tasks.summarisation.baselines.constant import best_of
+from longspan.tasks.summarisation.baselines.evidence import Evidence
 from longspan.tasks.summarisation.baselines.lead import Lead
 from longspan.tasks.summarisation.baselines.oracle import Oracle, greedy
 from longspan.tasks.summarisation.baselines.textrank import ranks
 from longspan.tasks.summarisation.extracting import fill, units
+from longspan.verbs import fitting
 
 
 def test_parts_are_whole_but_for_the_last_one_taken() -> None:
@@ -51,6 +62,38 @@ def test_ranks_are_those_of_the_whole_matrix() -> None:
     assert ranks(parts) == pytest.approx(expected / expected.sum(), abs=1e-7)
     assert ranks(["the", "of"]) == pytest.approx([0.5, 0.5])
     assert len(ranks([])) == 0
+
+
+class Finder(EvidenceTask):
+    """Marks what is longest, whatever the question."""
+
+    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[EvidencePrediction]:
+        for row in rows:
+            sizes = [len(part) for part in row.values["parts"]]
+            parts = [{"part": part, "score": size / 1000} for part, size in enumerate(sizes)]
+            problem = "too long" if len(parts) > 9 else None
+            asked = [{"question": question, "parts": parts} for question in row.values["questions"]]
+            yield EvidencePrediction(row.where, problem, None if problem else asked)
+
+
+def test_the_lines_are_those_that_a_run_of_evidence_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: Any = SimpleNamespace(folder=Path("runs/found"), task=Finder("evidence"))
+    monkeypatch.setattr(fitting, "load_run", lambda folder: run if folder == Path("runs/found") else None)
+    task = recipes.load("summarisation").task
+    baseline = fitting.find(task, "evidence:runs/found")
+    assert isinstance(baseline, Evidence)
+    assert baseline.source == str(Path("runs/found").absolute())
+    parts = ["Ann: the price", "Bo: it must be red, and it must be cheap", "Bo: so it is"]
+    assert baseline.scores(parts, ["", "Which?"]).argmax(1).tolist() == [0, 1]
+    row = {"document": "\n".join(parts), "questions": ["Which?"], "summaries": ["s"]}
+    setting = {"parts": "lines", "shortest": 1, "spread": 0.0}
+    assert list(baseline.summaries(row, 12, [setting])) == [[f"Ann: the\n{parts[1]}"]]
+    with pytest.raises(UserError, match="expected documents that its run can read, got one with: too long; name"):
+        baseline.scores(parts * 9, ["Which?"])
+    with pytest.raises(UserError, match="after a colon, got none; write, for example, evidence:runs/evidence"):
+        fitting.find(task, "evidence")
+    with pytest.raises(UserError, match="expected a run of the task 'evidence', got 'x' of 'summarisation'"):
+        Evidence("x", SimpleNamespace(task=task))  # type: ignore[arg-type]
 
 
 def test_bm25_finds_what_matches_and_otherwise_what_is_typical() -> None:

@@ -79,6 +79,10 @@ def test_predictions_have_a_summary_for_each_question(
     run = load(learned.folder)
     (cut,) = run.predict([{"document": "Ann: the price must be red."}], max_new_tokens=2)
     assert cut.to_dict()["cut"] is True
+    (long,) = run.predict([{"document": "Ann: the price must be red."}], min_new_tokens=30, max_new_tokens=30)
+    assert long.to_dict()["cut"] is True
+    with pytest.raises(UserError, match="min_new_tokens must be at most max_new_tokens=5, got 9; lower it"):
+        run.predict(["a"], min_new_tokens=9, max_new_tokens=5)
     with pytest.raises(UserError, match="no_repeat must be at least 0, got -1"):
         run.predict(["a"], no_repeat=-1)
 

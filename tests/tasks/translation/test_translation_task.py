@@ -18,7 +18,7 @@ from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
 from longspan.tasks import target_search
-from longspan.tasks.targets import reader_of
+from longspan.tasks.pairs import reader_of
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.tasks.translation.task import TranslationPrediction
 from longspan.testing import check_task

@@ -57,7 +57,9 @@ def encoded(
                     raise refusal(where, problem) from None
             raise
         result: dict[str, list[Any]] = {
-            name: [one.streams[name] for one in found] for name in streams if name not in carried
+            name: [stream.flat(one.streams[name]) for one in found]
+            for name, stream in streams.items()
+            if name not in carried
         }
         result["length"] = [len(one.streams[main]) for one in found]
         result["removed"] = [one.removed for one in found]
@@ -75,7 +77,10 @@ def _files(dataset: Dataset, processor: Processor, data: Any) -> str:
     """Return a hash of the sizes and times of the files that examples name: their content is no part of the table."""
     digest = hashlib.sha256()
     for column in processor.columns(data):
-        for path in filter(None, dataset[column.name][:]) if isinstance(column, File) else ():
+        if not isinstance(column, File):
+            continue
+        values = dataset.select_columns([column.name]).with_format("arrow")[:][column.name]
+        for path in filter(None, column.paths(values)):
             status = Path(path).stat()
             digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

@@ -33,14 +33,18 @@ class Stream:
 
     @property
     def feature(self) -> Any:
-        """What a data set declares its column as."""
-        return List(List(Value(self.type)) if self.width else Value(self.type))
+        """What a data set declares its column as: numbers one after the other, see `flat`."""
+        return List(Value(self.type))
+
+    def flat(self, values: Any) -> np.ndarray:
+        """Return the stream of one example as a data set has it, (t * width,): lists of lists are read slowly."""
+        return np.asarray(values, dtype=self.type).reshape(-1)
 
     def array(self, values: Any) -> np.ndarray:
-        """Return the stream of one example, (t,) or (t, width), in the type of batches."""
+        """Return the stream of one example, flat or not, as (t,) or (t, width), in the type of batches."""
         kind = np.dtype(np.int64 if np.issubdtype(self.type, np.integer) else self.type)
         found = np.asarray(values, dtype=kind)
-        return found.reshape(-1, self.width) if self.width and not found.size else found
+        return found.reshape(-1, self.width) if self.width else found
 
 
 def pad(

@@ -17,7 +17,17 @@ class File(Column):
 
     kind = "the path of a file"
 
-    def content(self, value: str | None) -> bytes:
+    def path_of(self, value: Any) -> str | None:
+        """Return the path in a value; None if it has none."""
+        found: str | None = value
+        return found
+
+    def paths(self, values: Any) -> list[str | None]:
+        """Return the paths in the values of a data set, a column of Arrow."""
+        found: list[str | None] = values.to_pylist()
+        return found
+
+    def content(self, value: Any) -> bytes:
         """Return the hash of the file's bytes; of its path if it has gone, which whoever reads it then says."""
         try:
             with Path(value or "").open("rb") as file:
@@ -25,7 +35,7 @@ class File(Column):
         except OSError:
             return (value or "").encode()
 
-    def size(self, value: str | None) -> int:
+    def size(self, value: Any) -> int:
         """Return the bytes of the file; 0 if it has gone, which whoever reads it then says."""
         try:
             return Path(value).stat().st_size if value else 0
@@ -38,7 +48,7 @@ class File(Column):
 
         return Value("string")
 
-    def parse(self, cell: Any, folder: Path) -> str | None:
+    def parse(self, cell: Any, folder: Path) -> Any:
         if not isinstance(cell, str):
             raise WrongColumn
         if not cell.strip():

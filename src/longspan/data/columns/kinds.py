@@ -98,6 +98,10 @@ class Column(ABC):
         """Return which of its sources a table must have, but which are not among the columns `present`."""
         return [source for source in self.sources(name) if self.required and source not in present]
 
+    def given(self, cell: Any) -> Any:
+        """Return what stands in a table for something in memory, such as an image: by default the same."""
+        return cell
+
     def cell(self, cells: Sequence[Any]) -> Any:
         """Return what `parse` reads, from the cells of its `sources`."""
         return cells[0]

@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,11 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
         names = [name for name in schema.sources if name in table.column_names]
         found = (row for batch in table.select(names).to_batches(_ROWS) for row in batch.to_pylist())
     return (
-        schema.row({name: plain(cell) for name, cell in cells.items()}, named_row(f"the {what}", number), Path.cwd())
+        schema.row(
+            {name: plain(schema.given(name, cell)) for name, cell in cells.items()},
+            named_row(f"the {what}", number),
+            Path.cwd(),
+        )
         for number, cells in enumerate(found, 1)
     )
 
@@ -176,14 +180,14 @@ def _table(data: Any, what: str, schema: Schema) -> pa.Table:
     if isinstance(data, Dataset):
         return _of_dataset(data)
     if _is_of(data, "pandas", "DataFrame"):
-        return _joined(_of_pandas(data, what), what, schema.sources)
+        return _joined(_of_pandas(data, what), what, schema)
     if _is_table(data) and hasattr(data, "__arrow_c_stream__"):
         return _readable(pa.table(data))
     if isinstance(data, Mapping):
-        return _joined({str(name): values for name, values in data.items()}, what, schema.sources)
+        return _joined({str(name): values for name, values in data.items()}, what, schema)
     if _is_pair(data):
         _check_same_index(*data)
-        return _joined(dict(zip(_two_names(schema, what), data, strict=True)), what, schema.sources)
+        return _joined(dict(zip(_two_names(schema, what), data, strict=True)), what, schema)
     if not _is_rows(data) or isinstance(data, bytes):
         raise UserError(
             "expected a path, a DataFrame, a Dataset, lists, or a dict of splits of these, got a value of type "
@@ -191,7 +195,7 @@ def _table(data: Any, what: str, schema: Schema) -> pa.Table:
         )
     rows = list(_cells(data, what, schema))
     names = dict.fromkeys(name for row in rows for name in row)
-    return _joined({name: [row.get(name) for row in rows] for name in names}, what, schema.sources)
+    return _joined({name: [row.get(name) for row in rows] for name in names}, what, schema)
 
 
 def _is_of(data: Any, package: str, kind: str) -> bool:
@@ -288,16 +292,16 @@ def _is_two(row: Any) -> bool:
     return isinstance(row, tuple) and len(row) == 2
 
 
-def _joined(columns: Mapping[str, Any], what: str, needed: Collection[str]) -> pa.Table:
+def _joined(columns: Mapping[str, Any], what: str, schema: Schema) -> pa.Table:
     """Return columns as a table.
 
     Raises:
-        UserError: They differ in length, or one of those that are `needed` holds different types.
+        UserError: They differ in length, or one that the schema reads holds different types.
     """
-    arrays = {}
+    arrays, needed = {}, schema.sources
     for name, values in columns.items():
         try:
-            arrays[name] = _array(values, name, what)
+            arrays[name] = _array(values, name, what, schema)
         except UserError:
             # A column that nobody reads may hold anything.
             if name in needed or len(columns) == 1:
@@ -312,14 +316,14 @@ def _joined(columns: Mapping[str, Any], what: str, needed: Collection[str]) -> p
     return pa.table(arrays)
 
 
-def _array(values: Any, name: str, what: str) -> pa.Array:
+def _array(values: Any, name: str, what: str, schema: Schema) -> pa.Array:
     if isinstance(values, str | bytes | Mapping) or _is_table(values) or not isinstance(values, Iterable):
         raise UserError(f"expected a list of values for {shown(name)}, got {described(values)}; give one per row.")
     try:
         if _is_of(values, "pandas", "Series") and str(getattr(values, "dtype", "")) != "object":
             made = pa.Array.from_pandas(values)
         else:
-            values = [plain(cell) for cell in values]
+            values = [plain(schema.given(name, cell)) for cell in values]
             made = pa.array(values)
     except UnicodeEncodeError as error:
         raise UserError(

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset
 from datasets.exceptions import DatasetsError
 
 from longspan.data.columns.files import File
-from longspan.data.columns.kinds import Words
+from longspan.data.columns.kinds import Text, Words
+from longspan.data.columns.media import Media
 from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import encoding_name, mend
 from longspan.data.sources.files.encodings import AUTO
@@ -31,6 +32,7 @@ from longspan.data.sources.formats.folders import (
     list_files,
     list_splits,
     list_texts,
+    media_of,
     read_files,
     sub_folders,
     visible,
@@ -110,11 +112,12 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     if objects := list_objects(path, schema):
         splits = list_splits(objects) or {"train": objects}
         return {split: _objects(path, found, schema) for split, found in splits.items()}
-    _, label = schema.document_columns(f"the folder {config.path!r}")
+    document, label = schema.document_columns(f"the folder {config.path!r}")
     if label is None:
         files_here = list_files(path)
         by_split = list_splits(files_here) or {"train": files_here}
-        return {split: _files(path, list_texts(path, found), schema) for split, found in by_split.items()}
+        media = media_of(document)
+        return {split: _files(path, list_texts(path, found, media), schema) for split, found in by_split.items()}
     names = sub_folders(path)
     if "train" in names or (names and SPLIT_NAMES.keys() >= set(names)):
         return {
@@ -153,13 +156,15 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
     if stat.S_ISDIR(facts.st_mode):
         if objects := list_objects(path, schema):
             return _objects(path, objects, schema)
-        _, label = schema.document_columns(f"the folder {str(path)!r}")
+        document, label = schema.document_columns(f"the folder {str(path)!r}")
         if "train" in sub_folders(path):
             wanted = "a folder of text files" if label is None else "a folder with one sub-folder per class"
             raise UserError(
                 f"{setting} must be a file or {wanted}, got {str(path)!r}, which contains train/; set data.path to it."
             )
-        return _files(path, list_texts(path, list_files(path)), schema) if label is None else _classes(path, schema)
+        if label is not None:
+            return _classes(path, schema)
+        return _files(path, list_texts(path, list_files(path), media_of(document)), schema)
     if is_object(path, schema):
         return _objects(path, [Listed(str(path.resolve()), printable(path.name))], schema)
     if is_lines(path, schema):
@@ -185,12 +190,14 @@ def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
     text, label = schema.document_columns(f"the folder {str(root)!r}")
-    if schema.names[text.name] != "text":
+    if isinstance(text, Text) and schema.names[text.name] != "text":
         raise UserError(
             f"a folder of classes has only the text column 'text', the contents of its files, got data.{text.setting}="
             f"{schema.names[text.name]!r}; leave data.{text.setting} out."
         )
-    return _files(root, list_classes(root, schema.names[label.name] if label else "label", prefix), schema)
+    return _files(
+        root, list_classes(root, schema.names[label.name] if label else "label", prefix, media_of(text)), schema
+    )
 
 
 def _facts(files: Sequence[DocumentFile]) -> list[Any]:
@@ -202,14 +209,14 @@ def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
 
     Files may change, appear or disappear while the table stays the same.
     """
-    names = [column.name for column in schema.of(File)]
-    if not names:
+    columns = [column for column in schema.columns if isinstance(column, File)]
+    if not columns:
         return ""
     digest = hashlib.sha256()
     for row in rows():
         facts: list[Any] = [row.problem]
-        for name in names:
-            if path := row.values.get(name):
+        for column in columns:
+            if path := column.path_of(row.values.get(column.name)):
                 found = examine(Path(path))
                 facts += [path, found.st_size, found.st_mtime_ns]
         digest.update(json.dumps(facts).encode())
@@ -255,7 +262,7 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
     if local:
         examine(Path(name), "data.path")
-    elif files := schema.of(File):
+    elif files := [column for column in schema.of(File) if not isinstance(column, Media)]:
         raise UserError(
             f"data.{files[0].setting} needs files next to the table, got a data set of the Hub, which comes without "
             "them; use a table next to its files."
@@ -290,6 +297,10 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
     schema.check_present(name, dataset.column_names)
     used = [column for column in schema.sources if column in dataset.column_names]
     kinds = {column: dataset.features[column] for column in used}
+    for column, kind in kinds.items():
+        if isinstance(kind, Image | Audio):
+            # As files: whoever reads them says what is wrong with one.
+            dataset = dataset.cast_column(column, type(kind)(decode=False))
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(dataset.select_columns(used), 1):

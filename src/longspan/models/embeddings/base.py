@@ -52,6 +52,10 @@ class Embeddings(nn.Module, ABC):
         found: Tensor = self({self.streams[0]: stream}, vectors=vectors)
         return found
 
+    def reduced(self, mask: Bool[Tensor, "b t"]) -> Bool[Tensor, "b p"]:
+        """Return the mask of the vectors, given that of the main stream: by default there is one for each position."""
+        return mask
+
     def read(self, stream: Tensor | None, mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t w"] | None:
         """Return what a pretrained encoder says about the main stream, for `vectors`; None without one."""
         return None

@@ -12,10 +12,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.settings import HeadSettings, check_each, check_shares, check_sizes, from_data
+from longspan.models.settings import HeadSettings, arguments, check_each, check_shares, check_sizes, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
@@ -242,6 +243,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             added_embeds=evidence,
             **read,
         )
+        if mask is not None and read.get("inputs_embeds") is None:
+            mask = self.longspan.embeddings.reduced(mask)
         logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
         parts = None
         if self.wide is not None and not self.training:
@@ -293,6 +296,20 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         known = labels != IGNORED
         losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
         return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch), None
+
+
+class LongspanForAudioClassification(LongspanForSequenceClassification):
+    """Classify recordings as `LongspanForSequenceClassification` classifies documents.
+
+    `forward` takes `input_features` (b, t, channels), the frames of `LongspanFeatureExtractor`, and their
+    `attention_mask`.
+    """
+
+    main_input_name = "input_features"
+
+    @classmethod
+    def configured(cls, **settings: Any) -> LongspanConfig:
+        return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
 
 def _problem_type(labels: Tensor, num_labels: int) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from longspan.data.text.tokenization import token_ids
+from longspan.data.text.masks import around_masks
 from longspan.data.text.tokenizer_training import MASK
 from longspan.tasks.masked_words.likelihood import likeliest
 
@@ -17,13 +17,8 @@ Filling = dict[str, Any]
 
 
 def ids_with_masks(tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
-    """Return the tokens of a text, `(t,)`, in which each "<mask>" is the mask.
-
-    Where words are one token with the space before them, a space before a mask belongs to what is to be filled in.
-    """
-    *before, last = text.split(MASK)
-    spaced = _keeps_spaces(tokenizer)
-    parts = token_ids(tokenizer, [*(part.removesuffix(" ") if spaced else part for part in before), last])
+    """Return the tokens of a text, `(t,)`, in which each "<mask>" is the mask; see `around_masks`."""
+    parts = around_masks(tokenizer, text)
     masked = [np.concatenate([part, [tokenizer.mask_token_id]]) for part in parts[:-1]]
     return np.concatenate([*masked, parts[-1]]).astype(np.int64)
 
@@ -48,9 +43,3 @@ def fill(
         filled += f"{words[0]['token']}{part}"
         place += len(MASK) + len(part)
     return filled, fillings
-
-
-def _keeps_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Say whether a word and the space before it are one token."""
-    (ids,) = token_ids(tokenizer, [" a"])
-    return len(ids) == 1 and tokenizer.decode(ids.tolist()).startswith(" ")

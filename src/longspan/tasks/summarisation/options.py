@@ -25,6 +25,9 @@ class SummaryData(DataConfig):
         text_column: Instead of `document_column`, as `longspan predict --text-column` sets it.
         max_length: Maximum number of tokens read of a question and its document, end tokens included; 0 reads documents
             in full. Of longer documents only the beginning is read, which results and predictions say.
+        select_words: Maximum number of words read of a document; 0 for any number. Of longer documents those lines, or
+            sentences of a single line, are read that match the question best, with their neighbours (BM25), in their
+            order; without a question, the first and the last ones. Results and predictions say how much was read.
     """
 
     document_column: str = "document"
@@ -33,6 +36,11 @@ class SummaryData(DataConfig):
     questions_column: str = "questions"
     text_column: str = ""
     vocab_size: int = 8000
+    select_words: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, select_words=0)
 
 
 @dataclass(frozen=True)

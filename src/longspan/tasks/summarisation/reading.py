@@ -12,11 +12,15 @@ from longspan.data.processor import Encoded
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenization import encode_counted, token_ids
 from longspan.tasks.summarisation.columns import columns
+from longspan.tasks.summarisation.selecting import check_packages, selected
 
 
 @dataclass(frozen=True)
 class SummaryProcessor(PairProcessor):
-    """The source is the question, an end token, the document and an end token; or the document and an end token."""
+    """The source is the question, an end token, the document and an end token; or the document and an end token.
+
+    Of a document of more than `data.select_words` words, the parts are read that match the question best.
+    """
 
     @classmethod
     def columns(cls, data: Any) -> Sequence[Column]:
@@ -40,9 +44,25 @@ class SummaryProcessor(PairProcessor):
 
     def source(self, document: str, question: str, data: Any) -> tuple[list[int], int]:
         """Return the token ids of a document with a question, "" for none, and how many of its tokens are left out."""
+        part = selected(document, question, data.select_words)
+        left_out = 0
+        if part is not document:
+            whole, kept = (len(ids) for ids in token_ids(self.tokenizer, [document, part]))
+            left_out = max(1, whole - kept)
         if not question:
-            return encode_counted(self.tokenizer, [document], data)[0]
-        return encode_counted(self.tokenizer, [question], data, pairs=[document])[0]
+            ids, lost = encode_counted(self.tokenizer, [part], data)[0]
+        else:
+            ids, lost = encode_counted(self.tokenizer, [question], data, pairs=[part])[0]
+        return ids, lost + left_out
+
+    @classmethod
+    def check(cls, model: Mapping[str, Any], data: Any) -> None:
+        super().check(model, data)
+        if data.select_words:
+            check_packages()
+
+    def facts(self, data: Any) -> Any:
+        return [*super().facts(data), data.select_words]
 
     def problem(self, values: Mapping[str, Any]) -> str:
         return "" if (values.get("document") or "").strip() else "empty document"

@@ -67,7 +67,7 @@ def card_parts(recipe: Recipe, result: TrainingResult[SummaryScores]) -> CardPar
     """Return what the model card says about a model that summarises."""
     return CardParts(
         description=f"A summarisation model trained with the recipe `{recipe.name}`.",
-        made=". It reads whole documents, with a question in front if there is one, and writes summaries.",
+        made=f". It reads {_read(recipe)}, with a question in front if there is one, and writes summaries.",
         results=f"ROUGE is `{SIGNATURE}`. Summaries were made with {recipe.options.beams} beams.",
         use=_USE.format(name=NAME, beams=recipe.options.beams),
         limitations="The scores apply to documents like its training data. Summaries may say what the document does "
@@ -76,6 +76,14 @@ def card_parts(recipe: Recipe, result: TrainingResult[SummaryScores]) -> CardPar
         tags=("summarization", "long-document"),
         metrics=("rouge",),
     )
+
+
+def _read(recipe: Recipe) -> str:
+    """Return what is read of documents, in words."""
+    words = recipe.data.select_words
+    if not words:
+        return "whole documents"
+    return f"at most {count(words)} words of a document, its lines that match the question best"
 
 
 _USE = """\

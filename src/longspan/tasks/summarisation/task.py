@@ -78,6 +78,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         return Search(
             beams=options.beams or recipe.options.beams,
             length_penalty=options.length_penalty,
+            least=options.min_new_tokens,
             most=options.max_new_tokens or LONGEST,
             once=options.no_repeat,
             batch_size=recipe.training["per_device_eval_batch_size"],

@@ -20,8 +20,9 @@ from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
+from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search
-from longspan.tasks.targets import TargetTask, answers, describe, reader_of
+from longspan.tasks.targets import TargetTask, answers, describe
 from longspan.tasks.translation import baselines, pictures, report
 from longspan.tasks.translation.options import (
     EvaluationOptions,
@@ -76,6 +77,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         return Search(
             beams=options.beams or recipe.options.beams,
             length_penalty=options.length_penalty,
+            least=options.min_new_tokens,
             most=options.max_new_tokens,
             batch_size=recipe.training["per_device_eval_batch_size"],
             batch_tokens=recipe.options.batch_tokens,

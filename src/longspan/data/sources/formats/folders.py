@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from longspan.data.columns.kinds import Label, Text
+from longspan.data.columns.media import Media
 from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.opening import examine, read_document, suffix
 from longspan.data.sources.formats.schema import Row, Schema
@@ -127,18 +129,18 @@ class Documents(NamedTuple):
     others: dict[str, int]
 
 
-def list_texts(root: Path, files: Sequence[Listed]) -> Documents:
-    """Return which of a folder's files are documents.
+def list_texts(root: Path, files: Sequence[Listed], media: type[Media] | None = None) -> Documents:
+    """Return which of a folder's files are documents, or media of a kind.
 
     Raises:
         UserError: No files found, or one cannot be read.
     """
-    texts = [document_file(*file) for file in files if is_text(file)]
-    others = _others(files)
+    texts = [document_file(*file) for file in files if is_wanted(file, media)]
+    others = _others(files, media)
     if not texts:
         raise UserError(
-            f"expected text files in the folder {str(root)!r}, got {_described(others) or 'an empty folder'}; choose "
-            "another folder, or name files themselves."
+            f"expected {_named(media)} in the folder {str(root)!r}, got {_described(others) or 'an empty folder'}; "
+            "choose another folder, or name files themselves."
         )
     return Documents(texts, others)
 
@@ -148,8 +150,22 @@ def is_text(file: Listed) -> bool:
     return suffix(Path(file.path)) not in OTHER
 
 
-def _others(files: Iterable[Listed]) -> dict[str, int]:
-    return dict(Counter(suffix(Path(file.path)) for file in files if not is_text(file)))
+def is_wanted(file: Listed, media: type[Media] | None) -> bool:
+    """Return whether a file of a folder is one of these media, or a document if there are none."""
+    return is_text(file) if media is None else suffix(Path(file.path)) in media.suffixes
+
+
+def media_of(column: Text | Media) -> type[Media] | None:
+    """Return the kind of media in a column; None for texts."""
+    return type(column) if isinstance(column, Media) else None
+
+
+def _named(media: type[Media] | None) -> str:
+    return "text files" if media is None else media.files
+
+
+def _others(files: Iterable[Listed], media: type[Media] | None) -> dict[str, int]:
+    return dict(Counter(suffix(Path(file.path)) for file in files if not is_wanted(file, media)))
 
 
 def _described(others: dict[str, int]) -> str:
@@ -178,8 +194,8 @@ def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
     return splits if len(splits) > 1 else {}
 
 
-def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
-    """List the documents of a folder with one sub-folder per class, in order of names, without opening them.
+def list_classes(root: Path, label_column: str, prefix: str = "", media: type[Media] | None = None) -> Documents:
+    """List the documents, or media, of a folder with one sub-folder per class, in order of names, without opening them.
 
     Hidden files and folders are skipped, and so is unsup/, where aclImdb keeps documents without labels.
 
@@ -187,6 +203,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
         root: The folder.
         label_column: "label" for the sub-folder's name, "rating" for the number in file names like 12_9.txt.
         prefix: The beginning of each `where`, such as "train/".
+        media: The kind of media; None for documents.
 
     Raises:
         UserError: There are no sub-folders or no files in them, `label_column` is another, a file name has no rating,
@@ -200,20 +217,19 @@ def list_classes(root: Path, label_column: str, prefix: str = "") -> Documents:
     classes = [entry for entry in visible(root) if is_folder(entry) and entry.name != "unsup"]
     if not classes:
         raise UserError(
-            f"expected one sub-folder of text files per class in {str(root)!r}, got no sub-folders; sort the files "
-            "into "
-            "folders, or use a csv, tsv, jsonl or parquet file."
+            f"expected one sub-folder of {_named(media)} per class in {str(root)!r}, got no sub-folders; sort the "
+            "files into folders, or use a csv, tsv, jsonl or parquet file."
         )
     files = [
         (file, printable(folder.name))
         for folder in classes
         for file in list_files(folder, f"{prefix}{printable(folder.name)}/")
     ]
-    found = [document_file(*file, label) for file, label in files if is_text(file)]
-    others = _others(file for file, _ in files)
+    found = [document_file(*file, label) for file, label in files if is_wanted(file, media)]
+    others = _others((file for file, _ in files), media)
     if not found:
         got = _described(others) or "none"
-        raise UserError(f"expected text files in the sub-folders of {str(root)!r}, got {got}; add files.")
+        raise UserError(f"expected {_named(media)} in the sub-folders of {str(root)!r}, got {got}; add files.")
     return Documents([_rated(file) for file in found] if label_column == "rating" else found, others)
 
 
@@ -235,12 +251,22 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     """
     text, label = schema.document_columns("a folder of text files")
     for file in files:
+        if isinstance(text, Media):
+            yield schema.row(_cells(schema, text, file.path, label, file), file.where, Path(file.path).parent)
+            continue
         try:
             content, encoding = read_document(Path(file.path), schema.encoding)
         except NotText as error:
             yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
             continue
-        cells = {schema.names[text.name]: content}
-        if label is not None:
-            cells[schema.names[label.name]] = file.label
+        cells = _cells(schema, text, content, label, file)
         yield schema.row(cells, file.where, Path(file.path).parent)._replace(encoding=encoding)
+
+
+def _cells(
+    schema: Schema, column: Text | Media, content: str, label: Label | None, file: DocumentFile
+) -> dict[str, str]:
+    cells = {schema.names[column.name]: content}
+    if label is not None:
+        cells[schema.names[label.name]] = file.label
+    return cells

@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from longspan.data.columns.kinds import Column, Text, Words
+from longspan.data.columns.media import Media
 from longspan.data.sources.announcements import note_left_out, noting_encodings
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document
 from longspan.data.sources.formats.conll import looks_like_columns
-from longspan.data.sources.formats.folders import document_file, list_classes, list_files, list_texts, read_files
+from longspan.data.sources.formats.folders import (
+    document_file,
+    list_classes,
+    list_files,
+    list_texts,
+    media_of,
+    read_files,
+)
 from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
 from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.schema import Row, Schema, schema_of
@@ -58,11 +66,11 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
     if stat.S_ISDIR(examine(path).st_mode):
         if objects := list_objects(path, schema):
             return read_objects([document_file(*file) for file in objects], schema)
-        _, label = schema.document_columns(f"the folder {str(path)!r}")
+        document, label = schema.document_columns(f"the folder {str(path)!r}")
         if label is not None:
-            found = list_classes(path, schema.names[label.name])
+            found = list_classes(path, schema.names[label.name], media=media_of(document))
         else:
-            found = list_texts(path, list_files(path))
+            found = list_texts(path, list_files(path), media_of(document))
         note_left_out(found.others)
         return read_files(found.files, schema)
     if is_object(path, schema):
@@ -101,6 +109,8 @@ def is_lines(path: Path, schema: Schema) -> bool:
 def is_document(path: Path, schema: Schema) -> bool:
     """Return whether a file is one document: its suffix is not that of a table, and only its text is required."""
     needed = [column for column in schema.columns if column.required]
+    if len(needed) == 1 and isinstance(needed[0], Media):
+        return path.suffix.lower() in needed[0].suffixes
     return len(needed) == 1 and not schema.lines and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.data.columns.kinds import RESERVED, Column, Label, Text, WordLabels, Words
+from longspan.data.columns.media import Media
 from longspan.data.columns.values import BadCell, WrongColumn, is_name, listed, shown
 from longspan.data.sources.files.decoding import broken
 from longspan.errors import UserError, did_you_mean
@@ -80,6 +81,13 @@ class Schema:
         """Return the names in the source of what a column is read from."""
         return column.sources(self.names[column.name])
 
+    def given(self, name: str, cell: Any) -> Any:
+        """Return what stands in a table for something in memory, in the column of the source that is called `name`."""
+        for column in self.columns:
+            if self.names[column.name] == name:
+                return column.given(cell)
+        return cell
+
     @property
     def joined(self) -> bool:
         """Whether the rows of a table are the lines of one document."""
@@ -152,13 +160,13 @@ class Schema:
             problem = problem or column.check(values)
         return Row(values, where, problem)
 
-    def document_columns(self, what: str) -> tuple[Text, Label | None]:
-        """Return the text column and, if any, the label column of a source that is not a table.
+    def document_columns(self, what: str) -> tuple[Text | Media, Label | None]:
+        """Return the column of texts, or of media, and the label column, if any, of a source that is not a table.
 
         Raises:
-            UserError: Other columns are required, or none is text.
+            UserError: Other columns are required, or none is text or media.
         """
-        texts, labels = self.of(Text), self.of(Label)
+        texts, labels = self.of(Text) or self.of(Media), self.of(Label)
         text, label = texts[:1], labels[:1]
         for column in self.columns:
             if column.required and column not in (*text, *label):

@@ -1,0 +1,163 @@
+"""Columns of recordings and the like, each in a file, a part of a file, or an array: `Media` and `Recording`.
+
+Nothing heavy is imported at the top, as declaring columns costs nothing.
+"""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from longspan.data.columns.files import File
+from longspan.data.columns.values import WrongColumn, described, number
+
+
+@dataclass(frozen=True)
+class Media(File):
+    """Something that a file contains, or an array in its place. The value is a dictionary with a "path" or None."""
+
+    #: Suffixes of files that a folder is searched for, each of which has one.
+    suffixes: ClassVar[frozenset[str]]
+    #: What messages call such files.
+    files: ClassVar[str]
+
+    def path_of(self, value: Any) -> str | None:
+        found: str | None = None if value is None else value["path"]
+        return found
+
+    def paths(self, values: Any) -> list[str | None]:
+        import pyarrow.compute as pc
+
+        # Not the samples next to them.
+        found: list[str | None] = pc.struct_field(values, "path").to_pylist()
+        return found
+
+    def size(self, value: Any) -> int:
+        return super().size(self.path_of(value)) if self.path_of(value) else self.stored(value)
+
+    @abstractmethod
+    def stored(self, value: Any) -> int:
+        """Return the bytes of a value that is in memory."""
+
+
+@dataclass(frozen=True)
+class Recording(Media):
+    """A recording: a path, perhaps with a start and an end; an array of samples, or the bytes of a file.
+
+    A cell is a path, a list of samples, or an object: {"path", "start", "end"}, {"array", "sampling_rate"} or
+    {"bytes"}, as in data sets of the Hub. The value has the keys "path", "bytes", "samples" (n,), the mean of channels,
+    "rate" (of samples; 0 for that of the task), "start" and "end" (seconds, or None).
+
+    Attributes:
+        start: The column with the start in seconds, where the source has one.
+        end: The column with the end.
+    """
+
+    start: str = field(default="start", kw_only=True)
+    end: str = field(default="end", kw_only=True)
+    kind = "a recording: a path, a list of samples, or an object with either"
+    suffixes = frozenset((".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"))
+    files = "audio files"
+    #: The first of its sources is its own; the others need not be there.
+    alternative = True
+
+    @property
+    def feature(self) -> Any:
+        from datasets import List, Value
+
+        return {
+            "path": Value("string"),
+            "bytes": Value("binary"),
+            "samples": List(Value("float32")),
+            "rate": Value("int32"),
+            "start": Value("float64"),
+            "end": Value("float64"),
+        }
+
+    def sources(self, name: str) -> Sequence[str]:
+        return name, self.start, self.end
+
+    def absent(self, name: str, present: Collection[str]) -> list[str]:
+        return [name] if self.required and name not in present else []
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        own, start, end = cells
+        if own is None:
+            return None
+        given: dict[str, Any] = (
+            dict(own) if isinstance(own, Mapping) else {"path": own} if isinstance(own, str) else {"array": own}
+        )
+        if given.get("bytes") is not None:
+            # Bytes elsewhere are text.
+            given["bytes"] = memoryview(given["bytes"])
+        given |= {key: value for key, value in (("start", start), ("end", end)) if value not in (None, "")}
+        return given
+
+    def parse(self, cell: Any, folder: Path) -> dict[str, Any] | None:
+        path, content, array = cell.get("path"), cell.get("bytes"), cell.get("array")
+        if content is None and array is None and not isinstance(path, str):
+            raise WrongColumn
+        found: dict[str, Any] = dict.fromkeys(("path", "bytes", "samples", "start", "end")) | {"rate": 0}
+        if content is not None:
+            found["bytes"] = bytes(content)
+        elif array is not None:
+            found |= {"samples": self._samples(array), "rate": self._rate(cell.get("sampling_rate"))}
+        else:
+            found["path"] = super().parse(path, folder)
+            if found["path"] is None:
+                return None
+        start, end = (self._seconds(cell.get(name)) for name in ("start", "end"))
+        if end is not None and end <= (start or 0.0):
+            raise self._bad_cell(f"the end {end:g} at or before the start {start or 0:g}")
+        if array is not None and (start is not None or end is not None):
+            raise self._bad_cell("an array with start or end, which are for files")
+        return found | {"start": start, "end": end}
+
+    def content(self, value: Any) -> bytes:
+        """Return the hash of the file's bytes, or of the samples, with start and end."""
+        import numpy as np
+
+        digest = hashlib.sha256(repr((value["start"], value["end"])).encode())
+        if value["path"] is not None:
+            digest.update(super().content(value["path"]))
+        else:
+            digest.update(value["bytes"] or np.asarray(value["samples"], np.float32).tobytes())
+        return digest.digest()
+
+    def stored(self, value: Any) -> int:
+        if value is None:
+            return 0
+        return len(value["bytes"] or ()) + (0 if value["samples"] is None else 4 * len(value["samples"]))
+
+    def _samples(self, array: Any) -> list[float]:
+        import numpy as np
+
+        try:
+            found = np.asarray(array, np.float32)
+        except (ValueError, TypeError):
+            raise self._bad_cell(described(array)) from None
+        if found.ndim not in (1, 2) or not found.size:
+            raise self._bad_cell(f"an array of shape {found.shape}")
+        if found.ndim == 2 and found.shape[0] < found.shape[1]:
+            # Channels first, as in torchaudio.
+            found = found.T
+        samples: list[float] = found.reshape(len(found), -1).mean(1).tolist()
+        return samples
+
+    def _rate(self, rate: Any) -> int:
+        if rate is None:
+            return 0
+        found = number(rate, self._bad_cell)
+        if not 1 <= found < 2**31:
+            raise self._bad_cell(f"{found:g} samples per second")
+        return int(found)
+
+    def _seconds(self, value: Any) -> float | None:
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        found = number(value, self._bad_cell)
+        if found < 0:
+            raise self._bad_cell(f"{found:g} seconds")
+        return found

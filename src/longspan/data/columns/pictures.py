@@ -1,0 +1,106 @@
+"""A column of images: `Picture`."""
+
+import hashlib
+import io
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longspan.data.columns.media import Media
+from longspan.data.columns.values import WrongColumn, described
+
+
+@dataclass(frozen=True)
+class Picture(Media):
+    """An image: a path, an array, or the bytes of a file.
+
+    A cell is a path, an array as `longspan.ops.images.image_of` takes it, an image of Pillow (in memory), or an object:
+    {"path"}, {"bytes"} or {"array"}, as in data sets of the Hub. The value has the keys "path" and "bytes", one of
+    which is None. Arrays become the bytes of a PNG file with 8 bits.
+    """
+
+    kind = "an image: a path, an array, or an object with either"
+    suffixes = frozenset((".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"))
+    files = "images"
+
+    @property
+    def feature(self) -> Any:
+        from datasets import Value
+
+        return {"path": Value("string"), "bytes": Value("large_binary")}
+
+    def absent(self, name: str, present: Collection[str]) -> list[str]:
+        return [name] if self.required and name not in present else []
+
+    def given(self, cell: Any) -> Any:
+        module = sys.modules.get("PIL.Image")
+        image = isinstance(cell, module.Image) if module is not None else False
+        if not image and getattr(cell, "ndim", 0) < 2:
+            return cell
+        try:
+            content, problem = _png(cell), None
+        except (ValueError, TypeError, OSError) as error:
+            content, problem = None, str(error)
+        return {"path": None, "bytes": content, "problem": problem}
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        own = cells[0]
+        if own is None:
+            return None
+        if isinstance(own, Mapping):
+            found = dict(own)
+        else:
+            key = "path" if isinstance(own, str) else "bytes" if isinstance(own, bytes | memoryview) else "array"
+            found = {key: own}
+        if found.get("bytes") is not None:
+            # Bytes elsewhere are text.
+            found["bytes"] = memoryview(found["bytes"])
+        return found
+
+    def parse(self, cell: Any, folder: Path) -> dict[str, Any] | None:
+        path, content, array, problem = (cell.get(name) for name in ("path", "bytes", "array", "problem"))
+        if problem is not None:
+            raise self._bad_cell(problem)
+        if content is not None:
+            if not len(content):
+                raise self._bad_cell("an empty file")
+            return {"path": None, "bytes": bytes(content)}
+        if array is not None:
+            if not isinstance(array, list):
+                raise WrongColumn
+            import numpy as np
+
+            try:
+                return {"path": None, "bytes": _png(np.asarray(array))}
+            except ValueError as error:
+                raise self._bad_cell(str(error) if len(str(error)) < 60 else described(array)) from None
+        if path is None:
+            return None
+        found = super().parse(path, folder)
+        return None if found is None else {"path": found, "bytes": None}
+
+    def content(self, value: Any) -> bytes:
+        """Return the hash of the file's bytes."""
+        path, content = value["path"], value["bytes"]
+        return super().content(path) if path is not None else hashlib.sha256(content).digest()
+
+    def stored(self, value: Any) -> int:
+        return 0 if value is None else len(value["bytes"] or b"")
+
+
+def _png(given: Any) -> bytes:
+    """Return an image or an array as the bytes of a PNG file."""
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    from longspan.ops.images import image_of
+
+    image = ImageOps.exif_transpose(given) if isinstance(given, Image.Image) else image_of(given)
+    if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
+        # PNG files have no others.
+        image = image_of(np.asarray(image)) if image.mode == "F" else image.convert("RGB")
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=1)
+    return file.getvalue()

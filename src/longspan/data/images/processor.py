@@ -1,0 +1,74 @@
+"""Images as sequences of patches: `ImageProcessor`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.pictures import Picture
+from longspan.data.images.decoding import decoded
+from longspan.data.images.options import ImageData
+from longspan.data.processor import Encoded, Processor
+from longspan.models.embeddings.patches import COORDINATES, PIXELS
+from longspan.models.image_processing import LongspanImageProcessor
+from longspan.ops.images import CHANNELS, sequence
+
+
+@dataclass(frozen=True)
+class ImageProcessor(Processor):
+    """Images as `LongspanImageProcessor` makes them, which reads the same file.
+
+    See `longspan.data.images.options.ImageData` for the settings.
+    """
+
+    files = ("preprocessor_config.json",)
+
+    colour: str
+    max_side: int
+    patch_size: int
+    scan: str
+    #: What transformers looks for.
+    image_processor_type: str = LongspanImageProcessor.__name__
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {PIXELS: Stream("uint8", width=self.width, mask="attention_mask"), COORDINATES: Stream("int16", width=2)}
+
+    @property
+    def width(self) -> int:
+        """Numbers in a patch."""
+        return self.patch_size**2 * CHANNELS[self.colour]
+
+    @classmethod
+    def columns(cls, data: ImageData) -> Sequence[Column]:
+        return [Picture("image", "image_column")]
+
+    @classmethod
+    def learned(cls, training: Dataset, data: ImageData) -> "ImageProcessor":
+        return cls(data.colour, data.max_side, data.patch_size, data.scan)
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: ImageData) -> list[Encoded]:
+        return [Encoded(self.encoded(self.decoded(picture))) for picture in rows["image"]]
+
+    def decoded(self, picture: Mapping[str, Any]) -> np.ndarray:
+        """Return a picture as pixels, (h, w, channels) uint8. Raises what `decoded` of the module raises."""
+        return decoded(picture, self.colour, self.max_side)
+
+    def encoded(self, array: np.ndarray) -> dict[str, np.ndarray]:
+        """Return pixels (h, w, channels) as streams."""
+        return dict(zip((PIXELS, COORDINATES), sequence(array, self.patch_size, self.scan), strict=True))
+
+    def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        return {"channels": self.width, "patch": self.patch_size, "side": -(-self.max_side // self.patch_size)}
+
+    @property
+    def slow(self) -> bool:
+        return True
+
+    def facts(self, data: Any) -> Any:
+        # Not how training changes them, nor what the processor has.
+        return []

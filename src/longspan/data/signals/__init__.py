@@ -1,0 +1,1 @@
+"""Recordings: decoding, features, augmentation, and the processor that makes streams of them."""

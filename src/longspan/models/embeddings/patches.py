@@ -1,0 +1,140 @@
+"""Patches of images as vectors, or pixels where a patch is one: a linear map or convolutions, and positions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longspan.errors import UserError, check_choice
+from longspan.models.embeddings.base import Embeddings
+from longspan.models.grid_positions import NAMES, GridPositions
+from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
+
+#: What the streams of an image are called: its patches, (b, t, patch * patch * channels) from 0 to 255, and their row
+#: and column, (b, t, 2).
+PIXELS, COORDINATES = "pixel_values", "coordinates"
+
+
+@strict
+@dataclass
+class PatchSettings(EmbeddingSettings):
+    """How patches of images become vectors.
+
+    Args:
+        grid_position: positions in two dimensions, added to the vectors: "fourier" (features of the coordinates),
+            "learned" (a vector for each row and each column), "sinusoidal" (per axis) or "none".
+        stem: channels of the first of several 3 x 3 convolutions, which read the pixels of neighbouring patches, too; 0
+            for a linear map of each patch by itself. The others halve height and width and double the channels until
+            there is one vector for each patch.
+        channels: numbers in a patch.
+        patch: height and width of a patch, in pixels.
+        side: rows and columns of patches in the largest image.
+    """
+
+    grid_position: str = "fourier"
+    stem: int = 0
+    channels: int = from_data(1)
+    patch: int = from_data(1)
+    side: int = from_data(64)
+
+    def check(self, config: Any) -> None:
+        check_sizes(self, {"stem": 0, "channels": 1, "patch": 1, "side": 1}, {"stem": 4096})
+        check_choice("grid_position", self.grid_position, NAMES)
+        check_not_causal(config, self.stem > 0, "stem")
+        if self.stem and self.patch & (self.patch - 1):
+            raise UserError(
+                f"expected patches of 1, 2, 4, 8 ... pixels for a stem of convolutions, got {self.patch}; set "
+                "data.patch_size to one of these, or model.stem=0."
+            )
+
+    def build(self, config: Any) -> "PatchEmbeddings":
+        return PatchEmbeddings(self, config.embedding_dim)
+
+
+def check_not_causal(config: Any, wanted: bool, name: str) -> None:
+    """Raise UserError for a causal model with something that reads pixels ahead."""
+    if wanted and config.causal:
+        raise UserError(f"{name} reads pixels ahead, got it with causal=True; leave one of them out.")
+
+
+class PatchEmbeddings(Embeddings):
+    """Vectors of patches, from a linear map or from convolutions over the image (Xiao et al. 2021), plus positions.
+
+    Values from 0 to 255 are mapped to -2 to 2 first. Convolutions see zeros outside the image, and where the batch has
+    no patch. Each is followed by a norm over the channels and GELU.
+    """
+
+    streams = (PIXELS, COORDINATES)
+
+    def __init__(self, settings: PatchSettings, dim: int) -> None:
+        super().__init__()
+        self.output_dim, self.patch = dim, settings.patch
+        self.colours = settings.channels // settings.patch**2
+        self.positions = GridPositions(settings.grid_position, dim, settings.side)
+        self.convolutions = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        width = settings.channels
+        if settings.stem:
+            before, width = self.colours, settings.stem
+            self.convolutions.append(nn.Conv2d(before, width, 3, padding=1))
+            for _ in range(settings.patch.bit_length() - 1):
+                self.convolutions.append(nn.Conv2d(width, 2 * width, 3, stride=2, padding=1))
+                width *= 2
+            self.norms.extend(nn.LayerNorm(convolution.out_channels) for convolution in self.convolutions)
+        self.project = nn.Linear(width, dim)
+
+    def forward(
+        self,
+        streams: Mapping[str, Tensor | None],
+        *,
+        vectors: Float[Tensor, "b t w"] | None = None,
+        mask: Bool[Tensor, "b t"] | None = None,
+        document_ids: Int[Tensor, "b t"] | None = None,
+        before: Int[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        if vectors is not None:
+            return vectors
+        values, coordinates = given(streams)
+        x = (values.to(self.project.weight.dtype) / 255 - 0.5) * 4
+        if self.convolutions:
+            x = self._convolved(x, coordinates, mask)
+        x = self.project(x)
+        positions = self.positions(coordinates)
+        return x if positions is None else x + positions.to(x.dtype)
+
+    def _convolved(self, x: Tensor, coordinates: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what the convolutions make of patches (b, t, n) at their places, (b, t, w)."""
+        batch, size = len(x), self.patch
+        if mask is None:
+            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        # What stands at padding is not written anywhere.
+        rows, columns = (int(axis.max()) + 1 for axis in coordinates.masked_fill(~mask.unsqueeze(-1), 0).unbind(-1))
+        place = (coordinates[..., 0] * columns + coordinates[..., 1]).masked_fill(~mask, rows * columns)
+        grid = x.new_zeros(batch, rows * columns + 1, x.shape[2])
+        grid = grid.scatter(1, place.unsqueeze(-1).expand_as(x), x)[:, :-1]
+        there = mask.new_zeros(batch, rows * columns + 1).scatter(1, place, True)[:, :-1].view(batch, 1, rows, columns)
+        image = grid.view(batch, rows, columns, size, size, self.colours).permute(0, 5, 1, 3, 2, 4)
+        image = image.reshape(batch, self.colours, rows * size, columns * size)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            image = convolution(image)
+            image = nn.functional.gelu(norm(image.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+            scale = image.shape[2] // rows
+            image = image.masked_fill(~there.repeat_interleave(scale, 2).repeat_interleave(scale, 3), 0)
+        cells = image.flatten(2).mT
+        place = place.clamp_max(rows * columns - 1)
+        return cells.gather(1, place.unsqueeze(-1).expand(-1, -1, cells.shape[2]))
+
+
+def given(streams: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+    """Return the two streams of images. Raises UserError if one is missing."""
+    values, coordinates = streams.get(PIXELS), streams.get(COORDINATES)
+    if values is None or coordinates is None:
+        raise UserError(
+            f"expected {PIXELS} and {COORDINATES} of images, got one of them; give both, as LongspanImageProcessor "
+            "returns them."
+        )
+    return values, coordinates

@@ -1,0 +1,80 @@
+"""A class for each stretch of a recording: a linear layer on top of the model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from longspan.errors import UserError
+from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.frames import FrameSettings
+from longspan.models.heads.base import hands_on
+from longspan.models.losses import IGNORED, cross_entropies, mean_loss
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.settings import HeadSettings, arguments, check_shares
+
+
+@strict
+@dataclass
+class FrameClassificationSettings(HeadSettings):
+    """Settings of a classifier of frames.
+
+    Args:
+        classifier_dropout: dropout before the classifier; None means `dropout`.
+    """
+
+    classifier_dropout: float | int | None = None
+
+    def check(self, config: Any) -> None:
+        check_shares(self, "classifier_dropout")
+
+
+class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
+    """Classify each position of a recording: `stride` frames of `config.embeddings`.
+
+    `forward` takes `input_features` (b, t, channels), the frames of `LongspanFeatureExtractor`, their `attention_mask`
+    (b, t), and `labels` (b, p), the classes of the p = ⌈t / stride⌉ positions, -100 where there is none. It returns the
+    `logits` (b, p, num_labels) and, with labels, the `loss`: the mean cross-entropy over the labels, or its sum divided
+    by `num_items_in_batch`. Positions count from each row's first real frame.
+
+    Raises:
+        UserError: for labels of another shape or type.
+    """
+
+    main_input_name = "input_features"
+    head_settings = FrameClassificationSettings
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.num_labels = self.config.num_labels
+        self.longspan = LongspanModel(self.config)
+        self.dropout = self.head_dropout()
+        self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
+        self.post_init()
+
+    @classmethod
+    def configured(cls, **settings: Any) -> LongspanConfig:
+        return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
+
+    @hands_on("inputs_embeds", "streams")
+    def forward(
+        self,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        **read: Any,
+    ) -> TokenClassifierOutput:
+        body = self.longspan(attention_mask=attention_mask, use_cache=False, **read)
+        logits = self.classifier(self.dropout(body.last_hidden_state))
+        loss = None
+        if labels is not None:
+            if labels.shape != logits.shape[:2] or labels.is_floating_point():
+                raise UserError(
+                    f"expected labels as integers of shape {tuple(logits.shape[:2])}, one for each position, got "
+                    f"{labels.dtype} of shape {tuple(labels.shape)}; give each position a class, or -100 for none."
+                )
+            losses = cross_entropies(logits.flatten(0, 1), labels.flatten().to(logits.device))
+            loss = mean_loss(losses, (labels != IGNORED).sum(), num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)

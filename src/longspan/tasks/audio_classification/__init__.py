@@ -1,0 +1,1 @@
+"""Audio classification: one label per recording."""

@@ -1,0 +1,1 @@
+"""Image classification: one label per image."""

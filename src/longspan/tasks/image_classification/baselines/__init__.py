@@ -1,0 +1,1 @@
+"""Baselines of image classification: one per file, found by its name."""

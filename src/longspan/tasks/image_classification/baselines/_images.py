@@ -1,0 +1,76 @@
+"""Images of one size as arrays: what the baselines of image classification share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.data.batches.unreadable import readable, refusal
+from longspan.data.images.augmentation import resized
+from longspan.data.images.processor import ImageProcessor
+from longspan.data.processor import Unreadable
+from longspan.models import LongspanConfig
+from longspan.tasks.base import Fitted, Recipe
+from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.examples import ExampleTask
+from longspan.tasks.prepared import check_validation
+
+#: Baselines read images of at most this height and width.
+SIDE = 32
+
+
+@dataclass(frozen=True)
+class Images:
+    """A recipe's images, split as for its runs, and scaled to squares of one size.
+
+    Attributes:
+        pixels: By split, (n, side, side, channels) uint8.
+        targets: By split, class numbers, (n,).
+        config: The configuration of a model of the task, for labels and scores.
+        task: The task.
+    """
+
+    pixels: dict[str, np.ndarray]
+    targets: dict[str, Tensor]
+    config: LongspanConfig
+    task: ExampleTask
+
+    def fitted(self, logits: Mapping[str, Tensor], chosen: dict[str, object], parameters: int) -> Fitted:
+        """Return the result of a baseline with these outputs, (n, classes), for splits that are held out."""
+        scores = {
+            split: self.task.score(found.float(), self.targets[split], self.config) for split, found in logits.items()
+        }
+        return Fitted[ClassificationScores](scores, chosen, parameters)
+
+    def held_out(self) -> list[str]:
+        """Return the names of the splits that are not trained on."""
+        return [split for split in self.pixels if split != "train"]
+
+
+def images(recipe: Recipe) -> Images:
+    """Return the images of a recipe. Raises UserError for whatever is wrong with them."""
+    task, data = recipe.task, recipe.data
+    assert isinstance(task, ExampleTask)
+    loaded = task.load(data)
+    if data.skip_bad_rows:
+        loaded = readable(loaded, lambda rows: task.learned(rows, data), data, task.columns(data))
+    splits = loaded.splits
+    check_validation(splits)
+    processor = task.learned(splits["train"], data)
+    assert isinstance(processor, ImageProcessor)
+    config = task.configure({}, {**processor.settings({}), **task.head(splits["train"], data)})
+    convert, side = task.target(config).convert, min(SIDE, data.max_side)
+    assert convert is not None
+    pixels, targets = {}, {}
+    for name, split in splits.items():
+        found = []
+        for row in split:
+            try:
+                found.append(resized(processor.decoded(row["image"]), side, side))
+            except Unreadable as error:
+                raise refusal(row["where"], str(error)) from None
+        pixels[name] = np.stack(found)
+        targets[name] = torch.tensor([convert(*row) for row in zip(split["label"][:], split["where"][:], strict=True)])
+    return Images(pixels, targets, config, task)

@@ -1,0 +1,92 @@
+"""Which spans of a window are masked, and what a model reads and writes instead: `SpanMasking`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+_SENTINEL = "<extra_id_{}>"
+
+
+class SpanMasking:
+    """Masks spans of tokens (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, "span corruption").
+
+    Of n tokens, round(share · n) are masked, in round(masked / mean) spans. All ways to cut the masked tokens into
+    spans are equally likely, and so are all places of the spans with a token between each two.
+
+    - The source is the window with the sentinel i in place of span i, and the end token.
+    - The target is the sentinel i followed by the tokens of span i, for each span, and the end token.
+
+    Unlike in T5, whose windows begin with a token that is not masked and end with a span, spans may be anywhere. The
+    target has no sentinel after its last span, where the end token is.
+
+    Args:
+        sentinels: The tokens that stand for spans, in order.
+        end: The end token.
+        share: The share of the tokens that is masked.
+        mean: The mean number of tokens of a span.
+    """
+
+    def __init__(self, sentinels: Sequence[int], end: int, share: float, mean: float) -> None:
+        self.sentinels = np.asarray(sentinels, dtype=np.int32)
+        self.end, self.share, self.mean = end, share, mean
+
+    def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the source and the target of a window of at least one token, both int32.
+
+        Args:
+            ids: `(n,)` the tokens of the window.
+            rng: What is random comes from it.
+        """
+        masked, count = spans_of(len(ids), self.share, self.mean)
+        inside = _cut(masked, count, rng)
+        # Between two spans is a token at least; before the first and after the last there may be none.
+        outside = _cut(len(ids) - masked + 2, count + 1, rng)
+        outside[[0, -1]] -= 1
+        starts = np.cumsum(outside[:-1]) + np.cumsum(inside) - inside
+        in_span = np.zeros(len(ids) + 1, dtype=np.int64)
+        np.add.at(in_span, starts, 1)
+        np.add.at(in_span, starts + inside, -1)
+        hidden = np.cumsum(in_span[:-1]).astype(bool)
+        sentinels = self.sentinels[:count]
+        kept = np.cumsum(outside[:-1])
+        source = np.insert(ids[~hidden], kept, sentinels)
+        target = np.insert(ids[hidden], np.cumsum(inside) - inside, sentinels)
+        return np.append(source, self.end).astype(np.int32), np.append(target, self.end).astype(np.int32)
+
+
+def spans_of(tokens: int, share: float, mean: float) -> tuple[int, int]:
+    """Return how many of the tokens of a window are masked, and in how many spans; at least one in one."""
+    masked = max(1, round(share * tokens))
+    # Between two spans is at least one token.
+    return masked, max(1, min(round(masked / mean), masked, tokens - masked + 1))
+
+
+def pair_sizes(tokens: int, share: float, mean: float) -> tuple[int, int]:
+    """Return the lengths of the source and the target of a window, end tokens included."""
+    masked, count = spans_of(tokens, share, mean)
+    return tokens - masked + count + 1, masked + count + 1
+
+
+def add_sentinels(tokenizer: PreTrainedTokenizerBase, count: int) -> None:
+    """Add special tokens that stand for spans, as many as are missing, after all other tokens."""
+    names = [_SENTINEL.format(number) for number in range(count)]
+    known = tokenizer.get_vocab()
+    missing = [name for name in names if name not in known]
+    if missing:
+        tokenizer.add_special_tokens({"extra_special_tokens": missing}, replace_extra_special_tokens=False)
+
+
+def sentinels_of(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the tokens that stand for spans, in order."""
+    known = tokenizer.get_vocab()
+    found: list[int] = []
+    while (name := _SENTINEL.format(len(found))) in known:
+        found.append(known[name])
+    return found
+
+
+def _cut(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
+    """Cut a number into parts of at least 1, all ways equally likely, `(parts,)`."""
+    cuts = np.sort(rng.choice(total - 1, parts - 1, replace=False)) + 1
+    return np.diff(np.concatenate([[0], cuts, [total]]))

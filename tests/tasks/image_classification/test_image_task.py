@@ -1,0 +1,145 @@
+"""Image classification, through the verbs, transformers' Auto classes, and its pipeline."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features
+from datasets import Image as ImageFeature
+from pictures import SHAPES, shape, write_shapes
+from PIL import Image
+from safetensors.torch import load_file
+from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
+
+import longspan
+from longspan import TrainedRun, UserError, predict, train
+from longspan.data.images import augmented
+from longspan.recipes import load as load_recipe
+from longspan.testing import check_task
+
+SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "data.patch_size=2", "model.stem=0"]
+AUGMENTED = ["data.flip=true", "data.shift=1", "data.crop=0.8", "data.mixup=0.2"]
+QUICK = ["training.max_minutes=0", "training.per_device_train_batch_size=8", "training.learning_rate=0.01"]
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shapes(tmp_path_factory.mktemp("shapes"))
+
+
+@pytest.fixture(scope="module")
+def run(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    stem = ["model.stem=4", "model.dropout=0.0", "training.num_train_epochs=3"]
+    return train("images", [f"data.path={shapes}", *SMALL, *QUICK, *stem], run=folder, progress=False)
+
+
+def test_it_keeps_the_promises(shapes: Path) -> None:
+    check_task("image_classification", shapes, [*SMALL, *AUGMENTED])
+
+
+def test_a_pipeline_says_what_predict_says(run: TrainedRun, shapes: Path) -> None:
+    files = [str(shapes / name / f"{number}.{kind}") for name in SHAPES for number, kind in ((0, "png"), (2, "webp"))]
+    found = list(predict(run.folder, files))
+    model = AutoModelForImageClassification.from_pretrained(run.folder)
+    processor = AutoImageProcessor.from_pretrained(run.folder)
+    classify = pipeline("image-classification", model=model, image_processor=processor)
+    for told, one in zip(classify(files), found, strict=True):
+        assert {each["label"]: pytest.approx(each["score"], abs=1e-5) for each in told} == one.probabilities
+    again = Path(run.folder, "saved")
+    processor.save_pretrained(again)
+    saved = [json.loads((folder / "preprocessor_config.json").read_text()) for folder in (again, Path(run.folder))]
+    assert saved[0] == saved[1]
+
+
+def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, shapes: Path, tmp_path: Path) -> None:
+    files = sorted(shapes.glob("*/*"))[:5]
+    rows = "\n".join(str(path) for path in files)
+    (tmp_path / "table.csv").write_text(f"image\n{rows}\n", encoding="utf-8")
+    expected = [one.probabilities for one in run.predict(str(tmp_path / "table.csv"))]
+    opened = [Image.open(path) for path in files]
+    arrays = [np.asarray(one) for one in opened]
+    hub = Dataset.from_dict({"image": [str(path) for path in files]}, features=Features({"image": ImageFeature()}))
+    for given in (opened, arrays, {"image": arrays}, [{"image": one.tolist()} for one in arrays], hub):
+        assert [one.probabilities for one in run.predict(given)] == expected
+    in_folder = [one.probabilities for one in run.predict(str(shapes / "box"))]
+    assert in_folder[:5] == expected
+    bad = list(run.predict([arrays[0], np.zeros(3), arrays[1]]))
+    assert [one.probabilities for one in bad] == [expected[0], None, expected[1]]
+    assert "got an array of shape (3,)" in str(bad[1].error)
+
+
+def test_learning_from_arrays_and_from_a_data_set_with_images(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    labels = [SHAPES[number % 3] for number in range(24)]
+    arrays = [shape(name, 8, 9, random) for name in labels]
+    kinds = Features({"image": ImageFeature(), "label": ClassLabel(names=list(SHAPES))})
+    data_set = Dataset.from_dict({"image": [Image.fromarray(one) for one in arrays], "label": labels}, features=kinds)
+    given = [*SMALL, *QUICK, "training.num_train_epochs=1"]
+    scores = [
+        train("images", given, run=tmp_path / name, data=data, progress=False).scores
+        for name, data in (("arrays", (arrays, labels)), ("set", data_set))
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_bad_images_are_named_or_skipped_and_counted(tmp_path: Path) -> None:
+    folder = write_shapes(tmp_path / "shapes")
+    (folder / "ring" / "4.png").write_bytes(b"no image")
+    frames = [Image.new("L", (8, 8), shade) for shade in (0, 255)]
+    frames[0].save(folder / "box" / "moving.gif", save_all=True, append_images=frames[1:])
+    given = [f"data.path={folder}", *SMALL, *QUICK, "training.num_train_epochs=1"]
+    with pytest.raises(UserError, match=r"^(box/moving.gif|ring/4.png): expected .*skip_bad_rows=true to drop"):
+        train("images", given, run=tmp_path / "stops", progress=False)
+    found = train("images", [*given, "data.skip_bad_rows=true"], run=tmp_path / "skips", progress=False)
+    assert found.result.data["skipped"] == {"unreadable": 2}
+    told = {one.where: one.error for one in predict(tmp_path / "skips", folder / "ring")}
+    assert [name for name, error in told.items() if error] == ["4.png"]
+
+
+def test_augmentation_depends_on_seed_epoch_and_image_alone(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("images", [f"data.path={shapes}", *SMALL, *AUGMENTED])
+    prepared = recipe.task.prepare(recipe)
+    rows = prepared.splits["train"]
+    made = [augmented.AugmentedImages(rows, prepared.processor, recipe.data.augmentation, seed) for seed in (5, 5, 6)]
+    monkeypatch.setattr(augmented, "KEPT", 0)
+    made.append(augmented.AugmentedImages(rows, prepared.processor, recipe.data.augmentation, 5))
+    one = made[0][2, 7]
+    for others, same in ((made[1][2, 7], True), (made[3][2, 7], True), (made[0][3, 7], False), (made[2][2, 7], False)):
+        assert (one["pixel_values"] == others["pixel_values"]).all() == same
+    assert len(one["pixel_values"]) == rows[7]["length"]
+
+
+def test_a_stopped_run_with_mixup_ends_with_the_same_weights(shapes: Path, tmp_path: Path) -> None:
+    given = [f"data.path={shapes}", *SMALL, *QUICK, *AUGMENTED, "training.num_train_epochs=2"]
+    whole = train("images", given, run=tmp_path / "whole", progress=False)
+    part = [*given, "training.max_steps=4", "training.save_strategy=steps", "training.save_steps=4"]
+    train(
+        "images",
+        [*part, "training.eval_strategy=steps", "training.eval_steps=4"],
+        run=tmp_path / "part",
+        progress=False,
+    )
+    weights = load_file(Path(whole.folder) / "model.safetensors")
+    assert all(torch.isfinite(one).all() for one in weights.values())
+
+
+@pytest.mark.parametrize("name", ["pixels", "hog", "cnn"])
+def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
+    folder = write_shapes(tmp_path / "shapes", each=40)
+    recipe = load_recipe("images", [f"data.path={folder}", "data.max_side=16", "training.num_train_epochs=12", *QUICK])
+    fitted = recipe.task.baselines()[name]().fit(recipe)
+    scores = fitted.scores["validation"]
+    # Pixels alone say little of shapes at random places.
+    assert scores.accuracy >= (0.2 if name == "pixels" else 0.6)
+    assert fitted.parameters > 0
+
+
+def test_grey_levels_as_tokens_along_a_curve(shapes: Path, tmp_path: Path) -> None:
+    given = [f"data.path={shapes}", *SMALL, *QUICK, "training.num_train_epochs=1", "data.patch_size=1"]
+    tokens = ["data.colour=grey", "data.scan=hilbert", "model.levels=16"]
+    found = train("images", [*given, *tokens], run=tmp_path / "tokens", progress=False)
+    assert found.result.data["train"]["longest"] >= 64
+    assert longspan.evaluate(found.folder, split="validation").scores == found.scores["validation"]

@@ -22,6 +22,7 @@ from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.evidence import LongspanForEvidence
 from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
+from longspan.models.heads.graph_classification import LongspanForGraphClassification
 from longspan.models.heads.image_classification import LongspanForImageClassification
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.node_classification import LongspanForNodeClassification
@@ -54,6 +55,7 @@ __all__ = [
     "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
     "LongspanForEvidence",
+    "LongspanForGraphClassification",
     "LongspanForImageClassification",
     "LongspanForMaskedLM",
     "LongspanForNodeClassification",

@@ -319,7 +319,7 @@ class Backbone(nn.Module):
         Every layer attends to `context`, if given, where `context_mask` is True. `edges` of a graph, each with its row,
         source and target, and features of each, are for the mixers that take them. Raises UserError if none does.
         """
-        if edges is not None and not any(block.mixer.capabilities.edges for block in self.layers):
+        if edges is not None and not self.takes_edges:
             raise UserError(
                 "expected a mixer that takes the edges of a graph, such as graph, got none of them; choose one in "
                 "model.mixers, or leave the edges out."
@@ -330,6 +330,11 @@ class Backbone(nn.Module):
             x = block(x, mask, document_ids, None, context, context_mask, edges, edge_features)
         y: Tensor = self.final_norm(x)
         return y
+
+    @property
+    def takes_edges(self) -> bool:
+        """Whether a mixer takes the edges of a graph."""
+        return any(block.mixer.capabilities.edges for block in self.layers)
 
     @property
     def layers(self) -> list[Any]:

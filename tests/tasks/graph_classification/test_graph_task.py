@@ -15,17 +15,20 @@ from longspan.testing import check_task
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=2", "model.dropout=0.0", "data.validation_fraction=0.3"]
 
 
-def far_apart(count: int, length: int = 8) -> list[dict[str, Any]]:
-    """Paths whose ends have one of two colours each: the class is whether both are alike.
+def far_apart(count: int, length: int = 5) -> list[dict[str, Any]]:
+    """Trees around a path whose ends have one of two colours each: the class is whether both are alike.
 
-    No node sees both ends in fewer layers than the path is long, and each end's colour alone says nothing.
+    No node sees both ends in fewer layers than half the path is long, and each end's colour alone says nothing. Leaves
+    at random places make each graph another one.
     """
     choose = random.Random(0)
     found = []
     for _ in range(count):
+        path = choose.randint(length, length + 4) + 2
         ends = choose.choice("rb"), choose.choice("rb")
-        nodes = [ends[0], *"n" * choose.randint(length, length + 4), ends[1]]
-        edges = [[number, number + 1] for number in range(len(nodes) - 1)]
+        nodes = [ends[0], *"n" * (path - 2), ends[1], *"n" * 5]
+        edges = [[number, number + 1] for number in range(path - 1)]
+        edges += [[leaf, choose.randrange(1, path - 1)] for leaf in range(path, path + 5)]
         found.append({"nodes": nodes, "edges": edges, "label": "same" if ends[0] == ends[1] else "different"})
     return found
 
@@ -38,15 +41,20 @@ def test_keeps_the_promises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mixers", "solved"), [('["graph", "softmax"]', True), ('["graph"]', False)])
 def test_what_is_far_apart_needs_a_global_mixer(mixers: str, solved: bool, tmp_path: Path) -> None:
+    """A linear classifier of the mean over nodes, none of which has seen both ends, is right for half or three of four.
+
+    The number of red ends is in that mean, of which "same" is no monotonous function.
+    """
     run = train(
         "graphs",
-        [*SMALL, f"model.mixers={mixers}", "model.pooling=max", "training.num_train_epochs=12", "training.seed=0",
-         "training.learning_rate=0.01", "training.min_steps=0", "training.per_device_train_batch_size=16"],
-        data=far_apart(300),
+        [*SMALL, f"model.mixers={mixers}", "model.pooling=mean", "training.num_train_epochs=30", "training.seed=0",
+         "training.learning_rate=0.005", "training.min_steps=0", "training.per_device_train_batch_size=16"],
+        data=far_apart(240),
         run=tmp_path / "run",
         progress=False,
     )  # fmt: skip
-    assert (run.scores["validation"].accuracy > 0.9) == solved
+    accuracy = run.scores["validation"].accuracy
+    assert accuracy > 0.9 if solved else accuracy < 0.8
 
 
 def test_counts_of_degrees_as_a_baseline(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> NodeLabels:
-        along = edges if any(layer.mixer.capabilities.edges for layer in self.longspan.backbone.layers) else None
+        along = edges if self.longspan.backbone.takes_edges else None
         features = read.pop("edge_features", None)
         body = self.longspan(
             nodes=nodes,

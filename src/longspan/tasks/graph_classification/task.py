@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from longspan.data.graphs.many import GraphsData, GraphsProcessor
+from longspan.models import LongspanForGraphClassification
 from longspan.models.embeddings.nodes import NodeSettings
 from longspan.report import count
 from longspan.tasks.base import Baseline
@@ -21,6 +22,7 @@ class GraphClassification(ClassTask[GraphsData]):
     processor = GraphsProcessor
     embeddings = (NodeSettings,)
     cuts_examples = False
+    model_class = LongspanForGraphClassification
     example = "a graph"
     data_hint = "data.path=FILE (jsonl or parquet, or csv with JSON lists: nodes, edges, label), or data.train=FILE"
     facts: ClassVar[Facts] = {

@@ -1,0 +1,51 @@
+"""A graph classifier: a class for each graph."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+
+from longspan.models.heads.base import hands_on
+from longspan.models.heads.classification import (
+    ClassificationSettings,
+    ClassifierOutput,
+    LongspanForSequenceClassification,
+)
+
+
+@strict
+@dataclass
+class GraphClassificationSettings(ClassificationSettings):
+    """Settings of a graph classifier: those of `ClassificationSettings`, where nodes take the place of tokens."""
+
+
+class LongspanForGraphClassification(LongspanForSequenceClassification):
+    """Classify graphs.
+
+    `forward` takes the streams of nodes (`longspan.models.embeddings.nodes`), `edges` (3, n) with a row of the batch, a
+    source and a target each, an `attention_mask` (b, t), and `labels` (b,). It returns what
+    `LongspanForSequenceClassification` does. A model whose mixers take no edges reads nodes alone.
+    """
+
+    head_settings = GraphClassificationSettings
+
+    @hands_on("inputs_embeds", "streams")
+    def forward(
+        self,
+        nodes: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        **read: Any,
+    ) -> ClassifierOutput:
+        found: ClassifierOutput = super().forward(
+            nodes=nodes,
+            attention_mask=attention_mask,
+            edges=edges if self.longspan.backbone.takes_edges else None,
+            labels=labels,
+            num_items_in_batch=num_items_in_batch,
+            **read,
+        )
+        return found

@@ -100,9 +100,9 @@ def test_mixers_load_no_transformers_and_no_compiler() -> None:
 def test_nothing_unpickles() -> None:
     for path in sources():
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"(import|from) \w*pickle|\w_pickle|pickle\.loads?\(", text) or path == CONTAINERS, (
-            path.name
-        )
+        assert (
+            not re.search(r"(import|from) \w*pickle|\w_pickle(?!=False)|pickle\.loads?\(", text) or path == CONTAINERS
+        ), path.name
         assert "torch.load(" not in text or "weights_only=True" in text, path.name
 
 
@@ -117,7 +117,7 @@ def test_files_are_written_in_one_place() -> None:
     """`longspan.results.outputs` writes whole files and follows no links."""
     # Into caches and temporary folders of their own, under names that are hashes or drawn at random.
     caches = {"data/sources/caching.py", "data/text/tokenization.py", "training/encoder_outputs.py", "testing/tasks"}
-    caches |= {"sklearn.py"}
+    caches |= {"sklearn.py", "data/graphs/archives.py"}
     pattern = r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']"
     for path in sources():
         name = path.relative_to(ROOT).as_posix()

@@ -11,9 +11,14 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from longspan import UserError, models
 from longspan.models import (
+    LongspanForAudioClassification,
+    LongspanForAudioFrameClassification,
     LongspanForCausalLM,
     LongspanForEvidence,
+    LongspanForGraphClassification,
+    LongspanForImageClassification,
     LongspanForMaskedLM,
+    LongspanForNodeClassification,
     LongspanForQuestionAnswering,
     LongspanForRecommendation,
     LongspanForSeq2SeqLM,
@@ -24,14 +29,22 @@ from longspan.models import (
 from longspan.models.losses import mean_loss
 from longspan.models.model import LongspanPreTrainedModel
 
-# Those that read rows of tokens and nothing else; evidence, which reads questions, too, and recommendation, which reads
-# users, have tests of their own.
+#: Those that read something else than rows of tokens, or more: questions, users, frames, pixels, nodes.
+OTHERS = [
+    LongspanForAudioClassification,
+    LongspanForAudioFrameClassification,
+    LongspanForEvidence,
+    LongspanForGraphClassification,
+    LongspanForImageClassification,
+    LongspanForNodeClassification,
+    LongspanForRecommendation,
+]
 HEADS = [
     head
     for head in vars(models).values()
     if isinstance(head, type)
     and issubclass(head, LongspanPreTrainedModel)
-    and head not in (LongspanPreTrainedModel, LongspanModel, LongspanForEvidence, LongspanForRecommendation)
+    and head not in (LongspanPreTrainedModel, LongspanModel, *OTHERS)
 ]
 every_head = pytest.mark.parametrize("head", HEADS)
 ROWS, LENGTH, LABELS = 16, 9, 3
@@ -127,7 +140,7 @@ def test_accumulated_batches_are_one_large_batch(
             torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("head", [*HEADS, LongspanForEvidence, LongspanForRecommendation])
+@pytest.mark.parametrize("head", [*HEADS, *OTHERS])
 def test_heads_name_what_they_take(head: Any) -> None:
     parameters = inspect.signature(head.forward).parameters
     # The streams of other embeddings, whose names are checked.

@@ -254,6 +254,8 @@ ELSEWHERE = {
     "audio_classification": "audio_classification/test_audio_task.py",
     "evidence": "evidence/test_evidence_task.py",
     "graph_classification": "graph_classification/test_graph_task.py",
+    "image_classification": "image_classification/test_image_task.py",
+    "masked_spans": "masked_spans/test_masked_spans_task.py",
     "masked_words": "masked_words/test_masked_words_task.py",
     "node_classification": "node_classification/test_node_task.py",
     "recommendation": "recommendation/test_recommendation_task.py",

@@ -9,7 +9,7 @@ from longspan import recipes, train
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
-#: The first model is the best, as later ones are trained at a rate far too high.
+#: The last model is not the best, as the rate is far too high.
 SETTINGS = [
     "data.tokens=words",
     "data.vocab_size=200",
@@ -40,7 +40,7 @@ def test_a_run_resumed_after_the_checkpoint_that_it_keeps_tells_of_its_parts(
     made = recipes.load(recipe, [f"data.path={animals if recipe == 'classify' else text}", *SETTINGS])
     whole = train(made, run=tmp_path / "run", progress=False)
     assert whole.kept_epoch is not None
-    assert whole.kept_epoch < 3
+    assert whole.kept_epoch < whole.epochs
     (tmp_path / "run" / "metrics.json").unlink()
     resumed = train(made, run=tmp_path / "run", resume=True, progress=False)
     for name in ("parts", "test_parts"):

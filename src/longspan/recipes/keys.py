@@ -104,7 +104,9 @@ class Key:
 def known(table: str, task: Task) -> dict[str, Any]:
     """Return the keys a table may hold, each with its type."""
     if table == "data":
-        return typing.get_type_hints(task.data_config)
+        # A class may fix a key of its base, which is then none.
+        hints = typing.get_type_hints(task.data_config)
+        return {field.name: hints[field.name] for field in dataclasses.fields(task.data_config)}
     if table == "model":
         return {name: hint for part in parts(task).values() for name, hint in part.items()}
     return typing.get_type_hints(task.training_options) | _training_keys()

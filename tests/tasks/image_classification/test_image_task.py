@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features
 from datasets import Image as ImageFeature
-from pictures import SHAPES, shape, write_shapes
+from drawn_images import SHAPES, shape, write_shapes
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
 

@@ -31,7 +31,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
     head_settings = GraphClassificationSettings
 
     @hands_on("inputs_embeds", "streams")
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         nodes: Tensor | None = None,
         attention_mask: Tensor | None = None,

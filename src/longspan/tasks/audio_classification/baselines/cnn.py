@@ -15,7 +15,6 @@ from longspan.tasks.audio_classification.baselines._recordings import Candidate,
 #: Channels of the three layers.
 CHANNELS = (16, 32, 64)
 EPOCHS, BATCH, RATE = 30, 32, 2e-3
-_FRAMES = {"frames": Stream("float32", width=1, mask="mask")}
 
 
 class Cnn(RecordingBaseline):
@@ -69,7 +68,8 @@ class Network(nn.Module):
 
 
 def _batch(frames: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    padded = pad([{"frames": one} for one in frames], _FRAMES)
+    stream = Stream("float32", width=frames[0].shape[1], mask="mask")
+    padded = pad([{"frames": one} for one in frames], {"frames": stream})
     return padded["frames"], padded["mask"].bool()
 
 

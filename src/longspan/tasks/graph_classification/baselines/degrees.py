@@ -1,6 +1,7 @@
 """Logistic regression on counts of nodes by their types and degrees."""
 
 from collections import Counter
+from typing import Any
 
 import torch
 
@@ -48,7 +49,9 @@ class Degrees(Baseline[ClassificationScores]):
 
 
 def _counts(row: dict[str, Any]) -> dict[str, float]:
-    degrees = Counter(target for source, target in row["edges"] if source != target)
+    # One pair after the other.
+    pairs = zip(row["edges"][::2], row["edges"][1::2], strict=True)
+    degrees = Counter(target for source, target in pairs if source != target)
     found: Counter[str] = Counter(f"type {column}" for column in row["columns"])
     found.update(f"degree {degrees[node]}" for node in range(len(row["nodes"])))
     return dict(found)

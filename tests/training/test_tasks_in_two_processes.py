@@ -24,6 +24,7 @@ KEYS: dict[str, list[str]] = {
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
     "graph_classification": [],
+    "image_classification": [],
     "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
     "masked_words": ["training.segment_length=16"],
     "multi_label_classification": ['data.label_columns=["cat","dog"]'],
@@ -54,6 +55,9 @@ def rows(task: str) -> list[dict[str, Any]]:
         elif task == "graph_classification":
             edges = [[place, place + 1] for place in range(len(words) - 1)]
             found.append({"nodes": words, "edges": edges, "label": "ab"[number % 2]})
+        elif task == "image_classification":
+            grey = [[(place * number * column) % 251 for column in range(8)] for place in range(8 + number % 4)]
+            found.append({"image": [[[level] * 3 for level in row] for row in grey], "label": "ab"[number % 2]})
         elif task == "recommendation":
             clicks = [{"user": f"u{number}", "title": f"title {word}", "time": number, "clicked": place % 3 == 0}
                       for place, word in enumerate(dict.fromkeys(words))]  # fmt: skip
@@ -70,9 +74,9 @@ def rows(task: str) -> list[dict[str, Any]]:
 
 def a_graph(folder: Path) -> tuple[Path, Path]:
     """A ring of nodes, and the edges between them."""
-    nodes = [f"{number},{number % 3},{'ab'[number % 2]}" for number in range(NUMBER)]
+    nodes = [f"{number},{number % 3},{number % 5},{'ab'[number % 2]}" for number in range(NUMBER)]
     edges = [f"{number},{(number + 1) % NUMBER}" for number in range(NUMBER)]
-    for name, lines in {"nodes": ["node,size,label", *nodes], "edges": ["source,target", *edges]}.items():
+    for name, lines in {"nodes": ["node,size,weight,label", *nodes], "edges": ["source,target", *edges]}.items():
         (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
     return folder / "nodes.csv", folder / "edges.csv"
 

@@ -93,10 +93,10 @@ class Frames(Embeddings):
         return torch.arange(positions, device=mask.device) < counts
 
     @property
-    def context(self) -> int:
+    def reach(self) -> int:
         """Frames on either side of a position's own that its vector depends on, a multiple of the stride."""
-        reach = (self.kernel - 1) + (self.count - 1) * (self.kernel - 1) * self.stride
-        return -(-reach // self.stride) * self.stride
+        frames = (self.kernel - 1) + (self.count - 1) * (self.kernel - 1) * self.stride
+        return -(-frames // self.stride) * self.stride
 
 
 def _aligned(x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t c"]:

@@ -76,7 +76,7 @@ def frame_blocks(extractor: LongspanFeatureExtractor, pieces: Iterable[np.ndarra
 
 def vector_blocks(embeddings: Frames, frames: Iterable[np.ndarray], device: torch.device) -> Iterator[Tensor]:
     """Yield the vectors of frames that come in blocks, (1, p, dim) at a time."""
-    context, step = embeddings.context, SEGMENT * embeddings.stride
+    context, step = embeddings.reach, SEGMENT * embeddings.stride
     # Frames before the segment, of which its first vectors depend on, and the segment.
     before, kept = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)
     for block in frames:

@@ -155,9 +155,14 @@ class PredictionOptions:
 
 @dataclass(frozen=True)
 class SearchOptions(EvaluationOptions):
-    """How a text is written for each source by beam search."""
+    """How a text is written for each source: by beam search, or as the one of several drawn texts that agrees best."""
 
     beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given")
+    candidates: int = option(
+        0,
+        "texts drawn at random instead of beams, of which the one that agrees best with the others is given "
+        "(minimum Bayes risk decoding); 0 for beams",
+    )
     length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
     min_new_tokens: int = option(0, "minimum number of tokens of a text, for texts that end too early")
     max_new_tokens: int | None = option(
@@ -167,7 +172,11 @@ class SearchOptions(EvaluationOptions):
     )
 
     def __post_init__(self) -> None:
-        check_at_least(self, beams=1, min_new_tokens=0, max_new_tokens=1)
+        check_at_least(self, beams=1, candidates=0, min_new_tokens=0, max_new_tokens=1)
+        if self.candidates and self.beams is not None:
+            raise UserError(
+                f"expected beams or candidates, got beams={self.beams} and candidates={self.candidates}; leave one out."
+            )
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise UserError(
                 f"min_new_tokens must be at most max_new_tokens={self.max_new_tokens}, got {self.min_new_tokens}; "

@@ -1,4 +1,4 @@
-"""From sources to targets: greedy and beam search in batches of similar length, and the losses of given targets."""
+"""From sources to targets in batches of similar length: greedy and beam search, drawn candidates, losses of targets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,13 @@ from datasets import Dataset
 from datasets.utils import tqdm
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, ModelOutput
 
 from longspan.data.batches.streams import Stream, pad
 from longspan.models.alignment import aligned_layers, context_weights
 from longspan.models.limits import limits
 from longspan.models.losses import IGNORED
+from longspan.tasks.agreement import Drawn, by_agreement
 from longspan.training import processes
 from longspan.training.lengths import computed_together, scoring_batches
 
@@ -28,16 +30,19 @@ class Search:
 
     Attributes:
         beams: Number of beams; 1 is greedy search.
-        best: Number of targets of each source.
+        candidates: Number of targets that are drawn at random instead, of which those that agree best with all of them
+            are taken; 0 for none.
+        best: Number of targets of each source, at most as many as `beams` or `candidates`.
         length_penalty: Exponent of the length by which the log probability of a beam is divided.
         least: Minimum number of tokens, where a target may have as many.
         most: Maximum number of tokens; None for one that depends on the source. At least `least`.
         once: Number of tokens in a row that occur only once in a target; 0 for no such limit.
-        batch_size: Maximum number of beams in a batch.
+        batch_size: Maximum number of beams, or of candidates, in a batch.
         batch_tokens: Maximum number of positions of sources and targets in a batch; 0 for no limit.
     """
 
     beams: int
+    candidates: int = 0
     best: int = 1
     length_penalty: float = 1.0
     least: int = 0
@@ -45,6 +50,16 @@ class Search:
     once: int = 0
     batch_size: int = 64
     batch_tokens: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch for each source."""
+        return self.candidates or self.beams
+
+    def __str__(self) -> str:
+        if self.candidates:
+            return f"the best of {self.candidates} candidates"
+        return "greedy search" if self.beams == 1 else f"{self.beams} beams"
 
     def longest(self, sources: Sequence[int], model: PreTrainedModel) -> np.ndarray:
         """Return the maximum number of tokens of each target, end token not included, from those of sources."""
@@ -93,11 +108,11 @@ class _Ends(LogitsProcessor):
         self.longest, self.least, self.end = torch.from_numpy(longest), least, end
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        beams, made = len(scores) // len(self.longest), input_ids.shape[1] - 1
+        rows, made = len(scores) // len(self.longest), input_ids.shape[1] - 1
         if made < self.least:
             scores = scores.clone()
             scores[:, self.end] = -torch.inf
-        full = (self.longest <= made).to(scores.device).repeat_interleave(beams)
+        full = (self.longest <= made).to(scores.device).repeat_interleave(rows)
         only = torch.full_like(scores, -torch.inf)
         only[:, self.end] = 0
         return torch.where(full[:, None], only, scores)
@@ -160,10 +175,9 @@ def _search(
         return Found([], np.zeros((0, how.best, 2)), [])
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
-    size = max(1, how.batch_size // how.beams)
+    size = max(1, how.batch_size // how.rows)
     both = np.stack([np.asarray(lengths), longest], 1)
-    batches = scoring_batches(both, size, how.batch_tokens // how.beams)
-    end = model.generation_config.eos_token_id
+    batches = scoring_batches(both, size, how.batch_tokens // how.rows)
 
     # One after the other, as a single long source would make a table of all of them large.
     ends = np.cumsum(np.repeat(longest + 1, how.best))
@@ -176,19 +190,7 @@ def _search(
             padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
             given = {name: tensor.to(model.device) for name, tensor in padded.items()}
             encoded = model.get_encoder()(**given)
-            made = model.generate(
-                **given,
-                encoder_outputs=encoded,
-                num_beams=how.beams,
-                num_return_sequences=how.best,
-                do_sample=False,
-                length_penalty=how.length_penalty,
-                no_repeat_ngram_size=how.once,
-                max_new_tokens=int(longest[batch].max()) + 1,
-                logits_processor=LogitsProcessorList([_Ends(longest[batch], how.least, end)]),
-            )
-            # The first one is the start.
-            targets = [_before(ids, end) for ids in made[:, 1:].tolist()]
+            targets = _made(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
             numbers = [row * how.best + place for row in batch for place in range(how.best)]
             starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
             for ids, start in zip(targets, starts, strict=True):
@@ -215,6 +217,39 @@ def _search(
         return Found(in_lists(whole), np.zeros((0, how.best, 2)), [])
     links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
     return Found(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
+
+
+def _made(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    given: Mapping[str, Tensor],
+    encoded: ModelOutput,
+    longest: np.ndarray,
+    how: Search,
+) -> list[list[int]]:
+    """Return b·best targets of b sources that were read, those of the first source first."""
+    end = model.generation_config.eos_token_id
+    limit = _Ends(longest, how.least, end)
+    options = {"do_sample": False, "no_repeat_ngram_size": how.once, "max_new_tokens": int(longest.max()) + 1}
+    if how.candidates:
+        given, encoded = _repeated(given, encoded, how.candidates)
+        options |= {"num_beams": 1, "logits_processor": LogitsProcessorList([limit, Drawn(sources, how.candidates)])}
+    else:
+        options |= {"num_beams": how.beams, "num_return_sequences": how.best, "length_penalty": how.length_penalty}
+        options["logits_processor"] = LogitsProcessorList([limit])
+    made = model.generate(**given, encoder_outputs=encoded, **options)
+    # The first one is the start.
+    targets = [_before(ids, end) for ids in made[:, 1:].tolist()]
+    if not how.candidates:
+        return targets
+    of_each = [targets[start : start + how.candidates] for start in range(0, len(targets), how.candidates)]
+    return [some[place] for some in of_each for place in by_agreement(some)[: how.best]]
+
+
+def _repeated(given: Mapping[str, Tensor], encoded: ModelOutput, times: int) -> tuple[dict[str, Tensor], ModelOutput]:
+    """Return sources that were read, each that many times."""
+    repeated = {name: tensor.repeat_interleave(times, 0) for name, tensor in given.items()}
+    return repeated, BaseModelOutput(last_hidden_state=encoded[0].repeat_interleave(times, 0))
 
 
 class _Forced:
@@ -246,8 +281,7 @@ class _Forced:
         """
         end = self.model.generation_config.eos_token_id
         labels = pad([{"labels": [*ids, end]} for ids in targets], {"labels": self.streams["labels"]})["labels"]
-        repeated = {name: tensor.repeat_interleave(self.best, 0) for name, tensor in given.items()}
-        encoded = (encoded[0].repeat_interleave(self.best, 0),)
+        repeated, encoded = _repeated(given, encoded, self.best)
         labels = labels.to(self.model.device)
         with context_weights(self.model, self.layers) as weights:
             losses = _summed(self.model(**repeated, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)

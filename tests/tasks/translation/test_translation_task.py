@@ -103,6 +103,29 @@ def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
         run.predict([source], beams=0)
 
 
+def test_candidates_are_drawn_alike_in_any_batch(learned: TrainingResult, tmp_path: Path) -> None:
+    run = load(learned.folder)
+    given = [source for source, _ in phrases(6, seed=5)]
+    together = [found.to_dict() for found in run.predict(given, candidates=8, best=3)]
+    for source, found in zip(given, together, strict=True):
+        (alone,) = (one.to_dict() for one in run.predict([source], candidates=8, best=3))
+        assert alone["translation"] == found["translation"]
+        assert [one["translation"] for one in alone["alternatives"]] == [
+            one["translation"] for one in found["alternatives"]
+        ]
+        # Float32 sums in batches of other shapes.
+        assert alone["score"] == pytest.approx(found["score"], abs=1e-4)
+    pairs = write_phrases(tmp_path / "few.jsonl", 6, seed=5)
+    assert evaluate(learned.folder, pairs, candidates=4).details["search"] == "the best of 4 candidates"
+    for options, problem in (
+        ({"candidates": 2, "best": 3}, "best must be at most candidates=2, got 3"),
+        ({"candidates": 2, "beams": 3}, "expected beams or candidates, got beams=3 and candidates=2"),
+        ({"candidates": -1}, "candidates must be at least 0, got -1"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            run.predict(given, **options)
+
+
 def aligned(run: TrainedRun, sources: list[str], **options: Any) -> list[TranslationPrediction]:
     """Return translations with alignments."""
     found = list(run.predict(sources, alignments=True, **options))
@@ -192,7 +215,7 @@ def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult
 def test_evaluation_scores_and_shows_translations(learned: TrainingResult, tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "other.jsonl", 20, seed=9)
     found = evaluate(learned.folder, data, beams=1)
-    assert found.details["beams"] == 1
+    assert found.details["search"] == "greedy search"
     assert found.scores.numbers()["bleu"] > 80
     lines = Path(found.folder, "translations.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 20

@@ -35,11 +35,10 @@ def evaluation_report(evaluation: Evaluation[SummaryScores]) -> str:
     kind = type(scores).shown()
     told = [f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}" for name, (low, high) in scores.intervals.items()]
     told.append(f"ROUGE is {scores.signature}.")
-    beams = "greedy search" if details["beams"] == 1 else f"{details['beams']} beams"
     told.append(
-        f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with {beams}. Of their "
-        f"word pairs, {scores.novelty:.1%} are not in the document. Of the sources, {scores.source_read:.1%} was "
-        "read."
+        f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with {details['search']}. "
+        f"Of their word pairs, {scores.novelty:.1%} are not in the document. Of the sources, {scores.source_read:.1%} "
+        "was read."
     )
     if details["cut_summaries"]:
         told.append(

@@ -77,6 +77,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     def search(self, recipe: Recipe[SummaryData, TrainingOptions], options: EvaluationOptions) -> Search:
         return Search(
             beams=options.beams or recipe.options.beams,
+            candidates=options.candidates,
             length_penalty=options.length_penalty,
             least=options.min_new_tokens,
             most=options.max_new_tokens or LONGEST,
@@ -108,7 +109,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {
             "data_table": describe(found.rows),
-            "beams": how.beams,
+            "search": str(how),
             "cut_summaries": found.cut,
             "padding_fraction": found.padding,
             "samples": report.samples(each_question(examples), found.texts, found.losses),

@@ -84,7 +84,9 @@ EvaluationOptions = SearchOptions
 class PredictionOptions(SearchOptions):
     """How translations are made."""
 
-    best: int = option(1, "translations of each source, from the best; at most as many as there are beams")
+    best: int = option(
+        1, "translations of each source, from the best; at most as many as there are beams or candidates"
+    )
     alignments: bool = option(False, "pairs of source and target words that are translations of each other")
 
     def __post_init__(self) -> None:
@@ -92,3 +94,5 @@ class PredictionOptions(SearchOptions):
         check_at_least(self, best=1)
         if self.beams is not None and self.best > self.beams:
             raise UserError(f"best must be at most beams={self.beams}, got {self.best}; raise beams.")
+        if self.candidates and self.best > self.candidates:
+            raise UserError(f"best must be at most candidates={self.candidates}, got {self.best}; raise candidates.")

@@ -58,8 +58,7 @@ def evaluation_report(evaluation: Evaluation[TranslationScores]) -> str:
         f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}, {scores.signatures[name]}"
         for name, (low, high) in scores.intervals.items()
     ]
-    beams = "greedy search" if details["beams"] == 1 else f"{details['beams']} beams"
-    told.append(f"Length ratio {scores.length_ratio:.3f}, with {beams}.")
+    told.append(f"Length ratio {scores.length_ratio:.3f}, with {details['search']}.")
     if details["cut_translations"]:
         told.append(
             f"{count(details['cut_translations'])} of {count(scores.examples)} translations never ended, and were cut."

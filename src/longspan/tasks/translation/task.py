@@ -76,6 +76,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def search(self, recipe: Recipe[TranslationData, TrainingOptions], options: EvaluationOptions) -> Search:
         return Search(
             beams=options.beams or recipe.options.beams,
+            candidates=options.candidates,
             length_penalty=options.length_penalty,
             least=options.min_new_tokens,
             most=options.max_new_tokens,
@@ -106,7 +107,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {
             "data_table": describe(found.rows),
-            "beams": how.beams,
+            "search": str(how),
             "cut_translations": found.cut,
             "padding_fraction": found.padding,
             "by_length": by_length,

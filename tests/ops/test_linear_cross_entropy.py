@@ -102,3 +102,15 @@ def test_nothing_to_predict() -> None:
     assert not losses.any()
     assert not torch.autograd.grad(losses.sum(), weight)[0].any()
     assert linear_cross_entropy(hidden[:0], weight, bias, targets[:0], IGNORED).shape == (0,)
+
+
+def test_a_hidden_state_that_comes_from_the_same_weight() -> None:
+    """As with tied embeddings: the gradient ends at the hidden state, and what is before it is kept."""
+    _, weight, _, targets = inputs()
+    found = []
+    for losses in (linear_cross_entropy, formula):
+        hidden = torch.nn.functional.embedding(torch.arange(ROWS) % OUTPUTS, weight).tanh()
+        given = (IGNORED,) if losses is linear_cross_entropy else ()
+        total = (losses(hidden, weight, None, targets, *given) * torch.arange(ROWS)).sum()
+        found.append(torch.autograd.grad(total, weight)[0])
+    torch.testing.assert_close(*found)

@@ -1,6 +1,7 @@
 """Drawn candidates and their agreement, against formulas written down here."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from longspan.tasks.agreement import EPSILON, Drawn, by_agreement
 
 
-def f1(one: list[object], other: list[object]) -> float:
+def f1(one: Sequence[object], other: Sequence[object]) -> float:
     # With one more gram that both have, as `by_agreement` says: none and none agree in full.
     both = (Counter(one) & Counter(other)).total() + 1
     return 2 * both / (len(one) + len(other) + 2)
@@ -19,7 +20,7 @@ def f1(one: list[object], other: list[object]) -> float:
 def test_candidates_are_ordered_by_their_mean_f1_of_tokens_and_pairs() -> None:
     generator = np.random.default_rng(0)
     for _ in range(20):
-        candidates = [generator.integers(0, 6, size).tolist() for size in generator.integers(0, 9, 7)]
+        candidates: list[list[int]] = [generator.integers(0, 6, size).tolist() for size in generator.integers(0, 9, 7)]
         expected = [
             np.mean([f1(one, other) + f1([*pairwise(one)], [*pairwise(other)]) for other in candidates])
             for one in candidates

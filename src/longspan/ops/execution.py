@@ -57,10 +57,11 @@ def plain_gradients(
 
     Inputs without a gradient have None. These gradients are themselves differentiable when that is requested.
     """
-    inputs = tuple(inputs)
-    needed = [tensor for tensor in inputs if isinstance(tensor, Tensor) and tensor.requires_grad]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
+        # Views, as one input may have been computed from another: gradients end at both.
+        inputs = [x.view_as(x) if isinstance(x, Tensor) and x.requires_grad else x for x in inputs]
+        needed = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
         found = torch.autograd.grad(function(*inputs), needed, upstream, create_graph=again, allow_unused=True)
     rest = iter(found)
     return tuple(next(rest) if isinstance(x, Tensor) and x.requires_grad else None for x in inputs)

@@ -230,7 +230,11 @@ def _made(
     """Return b·best targets of b sources that were read, those of the first source first."""
     end = model.generation_config.eos_token_id
     limit = _Ends(longest, how.least, end)
-    options = {"do_sample": False, "no_repeat_ngram_size": how.once, "max_new_tokens": int(longest.max()) + 1}
+    options: dict[str, Any] = {
+        "do_sample": False,
+        "no_repeat_ngram_size": how.once,
+        "max_new_tokens": int(longest.max()) + 1,
+    }
     if how.candidates:
         given, encoded = _repeated(given, encoded, how.candidates)
         options |= {"num_beams": 1, "logits_processor": LogitsProcessorList([limit, Drawn(sources, how.candidates)])}

@@ -45,12 +45,14 @@ from turns import medians, settle_allocator
 
 from longspan import recipes
 from longspan.cli import use_fastest_exact_products
+from longspan.data.batches.by_length import LengthBatches
+from longspan.data.batches.drawn import EpochBatches
 from longspan.machine.environment import environment
 from longspan.models import LongspanForRecommendation
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
-from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples
+from longspan.tasks.recommendation.samples import Collator, Impressions, Samples
 
 RIVAL = "NRMS as published, PyTorch"
 #: Clicks in the histories that the rival's batches are made for.
@@ -169,7 +171,7 @@ def our_epoch(
     """Return what trains on each impression once, and how many titles it reads for each."""
     samples = Samples(impressions, negatives=impressions.candidates.sizes[0] - 1, each=True, seed=0)
     collate, optimizer = Collator(items), torch.optim.AdamW(model.parameters())
-    batches = Drawn(samples.sizes, batch, max_tokens=clicks, shuffle=True, seed=0)
+    batches = EpochBatches(LengthBatches(samples.sizes, batch, max_tokens=clicks, shuffle=True, seed=0))
 
     def epoch() -> None:
         model.train()

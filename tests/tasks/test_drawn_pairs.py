@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from longspan.data.batches.by_length import LengthBatches
-from longspan.data.batches.epochs import EpochBatches
+from longspan.data.batches.drawn import EpochBatches
 from longspan.data.config import DataConfig
 from longspan.data.text.pairs import PairProcessor, pair_tokenizer
 from longspan.tasks.drawn_pairs import DrawnPairs

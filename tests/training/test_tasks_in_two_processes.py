@@ -74,9 +74,9 @@ def rows(task: str) -> list[dict[str, Any]]:
 
 def a_graph(folder: Path) -> tuple[Path, Path]:
     """A ring of nodes, and the edges between them."""
-    nodes = [f"{number},{number % 3},{number % 5},{'ab'[number % 2]}" for number in range(NUMBER)]
+    nodes = [f"{number},{number % 3},{'ab'[number % 2]}" for number in range(NUMBER)]
     edges = [f"{number},{(number + 1) % NUMBER}" for number in range(NUMBER)]
-    for name, lines in {"nodes": ["node,size,weight,label", *nodes], "edges": ["source,target", *edges]}.items():
+    for name, lines in {"nodes": ["node,size,label", *nodes], "edges": ["source,target", *edges]}.items():
         (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
     return folder / "nodes.csv", folder / "edges.csv"
 

@@ -15,16 +15,16 @@ NAMES = ("fourier", "learned", "sinusoidal", "none")
 class GridPositions(nn.Module):
     """Vectors of rows and columns of a grid, which are added to those of its cells.
 
-    "fourier" is a linear map of both coordinates y and their `sin 2^l y`, `cos 2^l y` (Mildenhall et al. 2020).
-    "learned" adds a learned vector for the row and one for the column. "sinusoidal" has the sinusoids of the row in the
-    first half and those of the column in the second half (one axis each, as in Carion et al. 2020, DETR), times a
-    learned scale.
+    - "fourier": a linear map of both coordinates y and their `sin 2^l y`, `cos 2^l y` (Mildenhall et al. 2020).
+    - "learned": the sum of a learned vector for the row and one for the column.
+    - "sinusoidal": sinusoids of the row in the first half and of the column in the second half, times a learned scale
+      (as in DETR, Carion et al. 2020).
 
     Args:
         name: One of `NAMES`.
         dim: Width of the vectors.
-        side: Number of rows and columns of the largest grid: all that "learned" knows; at this distance, the lowest
-            frequency of "fourier" completes half a turn.
+        side: Number of rows and columns of the largest grid. "learned" has vectors for as many. The lowest frequency of
+            "fourier" has a half-period of this size.
 
     Raises:
         UserError: The name is unknown; in calls, a grid with "learned" has more rows or columns.

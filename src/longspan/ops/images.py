@@ -17,7 +17,7 @@ _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 def image_of(values: Any) -> Image.Image:
     """Return an array as an image: (h, w), or (h, w, c) or (c, h, w) with 1, 3 or 4 channels.
 
-    Whole numbers are from 0 to 255, or of 16 bits where the type is uint16; others, and Booleans, are from 0 to 1.
+    Integers are from 0 to 255, or to 65,535 with the type uint16. Booleans and floats are from 0 to 1.
 
     Raises:
         ValueError: It has another shape, or numbers out of range.

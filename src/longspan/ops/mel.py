@@ -37,8 +37,8 @@ def filter_bank(rate: int, size: int, bands: int, warp: float = 1.0) -> np.ndarr
         rate: Samples per second.
         size: Samples of a Fourier transform.
         bands: The number of bands.
-        warp: What the frequencies of the speaker are multiplied by, up to 7/8 of the highest one; above, the map is
-            linear and ends at the highest one (Jaitly and Hinton 2013). Bands keep their sum of weights.
+        warp: Factor of the frequencies of the speaker (Jaitly and Hinton 2013). It applies up to 7/8 of the highest
+            frequency. Above, the map is linear and keeps the highest frequency. Bands keep their sum of weights.
     """
     frequencies = np.linspace(0, rate / 2, size // 2 + 1)
     if warp != 1:

@@ -8,12 +8,16 @@ from torch import Tensor
 def propagate(
     x: Float[Tensor, "n d"], source: Int[Tensor, " k"], target: Int[Tensor, " k"], steps: int, teleport: float = 0.0
 ) -> Float[Tensor, "n d"]:
-    """Return x after `steps` of x ← (1 - teleport)·D^(-1/2) A D^(-1/2) x + teleport·x_0.
+    """Return x after a number of steps along the edges, each of which is
 
-    A has a one for each edge from a source to a target; D has the numbers of edges that end at each node (targets), or
-    begin there (sources). Without teleport, this is the feature propagation of simplified graph convolutions (Wu et al.
-    2019, https://arxiv.org/abs/1902.07153); with it, personalised PageRank, as of APPNP (Gasteiger et al. 2019,
-    https://arxiv.org/abs/1810.05997). Cost: steps·k·d time and memory.
+        x ← (1 - teleport) · D^(-1/2) A D^(-1/2) x + teleport · x_0
+
+    A has a one for each edge from a source to a target. The left D counts the edges that end at each node, the right D
+    those that begin there. Cost: steps·k·d time and memory.
+
+    Without teleport, this is the feature propagation of simplified graph convolutions (Wu et al. 2019,
+    https://arxiv.org/abs/1902.07153). With teleport, it is personalised PageRank, as in APPNP (Gasteiger et al. 2019,
+    https://arxiv.org/abs/1810.05997).
     """
     ones = x.new_ones(len(source))
     ends = x.new_zeros(len(x)).index_add(0, target, ones)

@@ -1,13 +1,13 @@
-"""Training pairs whose tokens are drawn anew in each epoch: `DrawnPairs`."""
+"""Training pairs whose tokens are drawn again in each epoch: `DrawnPairs`."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from torch.utils.data import Dataset as Rows
 
 from longspan.data.batches.by_length import padding_fraction
+from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.data.text.bpe_dropout import BpeDropout
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import special_tokens
@@ -15,18 +15,15 @@ from longspan.data.text.tokenization import special_tokens
 _MEASURED = 1000
 """Number of pairs whose drawn lengths are measured."""
 
-Index = tuple[int, int]
-"""An epoch, and the number of a pair."""
 
-
-class DrawnPairs(Rows[dict[str, Any]]):
-    """Pairs by their `Index`, with a segmentation that depends on nothing but it and the seed.
+class DrawnPairs(DrawnExamples[dict[str, Any]]):
+    """Pairs with a segmentation that is drawn again in each epoch.
 
     Args:
         pairs: `input_ids` and `labels`, the ordinary tokens, and `source` and `target`, the texts.
         processor: What made these tokens.
         rate: The share of merges that are left out, see `BpeDropout`.
-        seed: What segmentations are drawn by.
+        seed: Seed of the segmentations.
         most: Maximum number of tokens of sources and targets, end tokens included; None for any number. Where one drawn
             would be longer, the ordinary tokens are read.
 
@@ -37,8 +34,9 @@ class DrawnPairs(Rows[dict[str, Any]]):
     def __init__(
         self, pairs: Dataset, processor: PairProcessor, rate: float, seed: int, most: Sequence[int | None]
     ) -> None:
+        super().__init__(seed)
         self.pairs = pairs.select_columns(["input_ids", "labels", "source", "target"])
-        self.seed, self.most = seed, most
+        self.most = most
         own, target = BpeDropout(processor.tokenizer, rate), BpeDropout(processor.target_tokenizer, rate)
         before, after = (ids.tolist() for ids in special_tokens(processor.tokenizer, 1))
         self._sides: Sequence[tuple[str, str, BpeDropout, list[int], list[int]]] = (
@@ -49,9 +47,8 @@ class DrawnPairs(Rows[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, index: Index) -> dict[str, Any]:
-        row, random = self.pairs[index[1]], np.random.default_rng((self.seed, *index))
-        found = {}
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
+        row, found = self.pairs[index[1]], {}
         for (name, text, drop, before, after), most in zip(self._sides, self.most, strict=True):
             ids = [*before, *drop(row[text] or "", random), *after]
             found[name] = row[name] if most is not None and len(ids) > most else ids

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
+from longspan.data.batches.drawn import AugmentedExamples
 from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.batches.streams import Stream
 from longspan.data.batches.unreadable import (
@@ -43,6 +44,7 @@ from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer, outputs, scoring_batches, targets
+from longspan.training.loader import data_seed
 
 #: One window of examples is read, grouped by length and answered at a time.
 WINDOW_EXAMPLES = 512
@@ -61,6 +63,8 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     output: ClassVar[str] = "logits"
     #: What trains its models.
     trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
+    #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
+    augmented_class: ClassVar[type[AugmentedExamples] | None] = None
     #: What tables say about the data of each split: keys of `describe`, each with its words and how it is written.
     facts: ClassVar[Facts] = {
         "documents": ("examples", count),
@@ -174,15 +178,17 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         arguments: TrainingArguments,
         prepared: Prepared,
     ) -> LengthTrainer:
+        training, augmented = prepared.splits["train"], self._augmented(recipe.data)
         return self.trainer_class(
             model,
             arguments,
-            train_dataset=prepared.splits["train"],
+            train_dataset=training,
             eval_dataset=prepared.splits["validation"],
             batch_tokens=recipe.options.batch_tokens,
             streams=self.streams(prepared.processor),
             output=self.output,
             measure=lambda logits, targets: self.score(logits, targets, model.config),
+            drawn=augmented(training, prepared.processor, recipe.data, data_seed(arguments)) if augmented else None,
         )
 
     def evaluate(
@@ -241,7 +247,14 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             raise refusal(training[number]["where"], problem) from None
 
     def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
-        return encoded(examples, processor, data, f"{processor.work} {name}", keep={"labels": self.target(config)})
+        keep = {"labels": self.target(config)}
+        if name == "train" and self._augmented(data):
+            keep |= {column.name: Carried(column.name) for column in processor.columns(data)}
+        return encoded(examples, processor, data, f"{processor.work} {name}", keep=keep)
+
+    def _augmented(self, data: Any) -> type[AugmentedExamples] | None:
+        """Return what training reads in place of encoded examples, None for these."""
+        return self.augmented_class if self.augmented_class is not None and data.augmentation else None
 
     def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
         """Group examples of similar length into batches as large as in training's evaluations, longest first."""

@@ -7,33 +7,22 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.batches.by_length import LengthBatches
-from longspan.data.batches.epochs import EpochBatches
 from longspan.data.text.pairs import PairProcessor
 from longspan.results.scores import S
 from longspan.tasks.drawn_pairs import DrawnPairs
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
-from longspan.training.lengths import LengthTrainer, Rows, scoring_batches
+from longspan.training.lengths import LengthTrainer, scoring_batches
 
 
 class PairTrainer(LengthTrainer[S]):
     """A `LengthTrainer` that batches by the lengths of sources and targets.
 
     Args:
-        drawn: what training reads in place of the data set, by `Index`: pairs that are drawn anew in each epoch. None
-            for the same ones.
         kwargs: arguments of `LengthTrainer`. Data sets also have `target_length`.
     """
 
-    def __init__(self, *args: Any, drawn: Any = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.drawn = drawn
-
     def lengths(self, dataset: Dataset) -> np.ndarray:
         return pair_lengths(dataset)
-
-    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
-        return (documents, batches) if self.drawn is None else (self.drawn, EpochBatches(batches))
 
     def per_token_columns(self) -> Sequence[str]:
         # Half of a source has no target.
@@ -71,7 +60,7 @@ class TargetTrainer(PairTrainer[S]):
         searched_examples: number of validation examples that are searched for during training.
         scored: scores texts of the rows of a data set, given their loss and whether to compute intervals.
         drawn: draws other tokens of training pairs in each epoch; None for the same ones. Batches are then made by the
-            mean lengths of drawn pairs, so that batches of `batch_tokens` are sometimes a little larger.
+            mean lengths of drawn pairs.
         kwargs: arguments of `PairTrainer`. Data sets also have what `scored` reads.
     """
 

@@ -31,6 +31,7 @@ from longspan.tasks.target_search import Search, pair_lengths, scored_search, se
 from longspan.tasks.target_trainer import TargetTrainer
 from longspan.tasks.word_alignment import WordAligner
 from longspan.training.lengths import scoring_batches
+from longspan.training.loader import data_seed
 
 #: How results count training pairs that are longer than `data.max_length`.
 TOO_LONG = "longer than data.max_length"
@@ -132,9 +133,8 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
         drawn, rate = None, self.bpe_dropout(recipe)
         if rate:
             data: Any = recipe.data
-            seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
             most = _most_tokens(model, data.max_length)
-            drawn = DrawnPairs(prepared.splits["train"], prepared.processor, rate, seed, most)
+            drawn = DrawnPairs(prepared.splits["train"], prepared.processor, rate, data_seed(arguments), most)
         return TargetTrainer(
             model,
             arguments,

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
+from longspan.data.batches.drawn import DrawnExamples, EpochBatches
 from longspan.data.batches.streams import Stream, nothing, pad
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
@@ -21,7 +22,7 @@ from longspan.results.scores import S
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
-from longspan.training.loader import Loader
+from longspan.training.loader import Loader, data_seed
 
 Rows: TypeAlias = Dataset | WithOutputs
 T = TypeVar("T")
@@ -43,6 +44,9 @@ class LengthTrainer(LongspanTrainer[S]):
         measure: computes scores from the model's outputs (n, ...) and the labels (n, ...) of a data set; not needed in
             a subclass with its own `score`.
         output: which of the model's outputs those are.
+        drawn: what training reads in place of its data set, as many examples that are drawn again in each epoch; None
+            for the data set. Batches are made by the lengths of the data set, so that batches of `batch_tokens` are
+            sometimes a little larger.
         kwargs: arguments of `Trainer`. Data sets have the streams, `length` (positions of the main one) and `labels`.
 
     Raises:
@@ -56,13 +60,14 @@ class LengthTrainer(LongspanTrainer[S]):
         streams: Mapping[str, Stream],
         measure: Callable[[Any, Any], S] = _unmeasured,
         output: str = "logits",
+        drawn: DrawnExamples[dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(streams), **kwargs)
         self.batch_tokens = batch_tokens
         self.streams = streams
         self.masks = [stream.mask for stream in streams.values() if stream.mask]
-        self.output = output
+        self.output, self.drawn = output, drawn
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
         self._rehearsing = False
@@ -75,18 +80,14 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def get_train_dataloader(self) -> Loader:
         documents = self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"])))
-        rows, batches = self.each_epoch(documents, self._training_batches(self.args.process_index))
+        batches = self._training_batches(self.args.process_index)
         return Loader(
-            rows,
-            batch_sampler=batches,
+            documents if self.drawn is None else self.drawn,
+            batch_sampler=batches if self.drawn is None else EpochBatches(batches),
             collate_fn=_Share(self.data_collator, documents[0]),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
-
-    def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
-        """Return what training reads and its batches, from documents and batches of their numbers: by default these."""
-        return documents, batches
 
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
@@ -169,7 +170,7 @@ class LengthTrainer(LongspanTrainer[S]):
             self._train_batch_size,
             max_tokens=self.batch_tokens,
             shuffle=True,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=data_seed(self.args),
             drop_last=self.args.dataloader_drop_last,
             rank=rank,
             world=self.args.world_size,
@@ -358,13 +359,15 @@ def _computed(
 
 
 class Collator:
-    """Pads the streams of a batch of examples, and what was computed of them, on the right."""
+    """Pads the streams of examples, and what was computed of them, on the right, and stacks what else they have."""
 
     def __init__(self, streams: Mapping[str, Stream]) -> None:
         self.streams = {**streams, **COMPUTED}
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return pad(examples, self.streams)
+        batch = pad(examples, self.streams)
+        others = [name for name in examples[0] if name not in batch]
+        return batch | {name: torch.from_numpy(np.stack([each[name] for each in examples])) for name in others}
 
 
 class _Share:

@@ -1,12 +1,12 @@
-"""Batches that a sampler has shared among processes: `Loader`."""
+"""Batches that a sampler has shared among processes: `Loader`; and the seed of their order: `data_seed`."""
 
 from typing import Any
 
-from torch import Tensor
 from torch.utils.data import DataLoader
+from transformers import TrainingArguments
 
 
-class Loader(DataLoader[dict[str, Tensor]]):
+class Loader(DataLoader[Any]):
     """A loader of batches that a batch sampler has already shared among processes.
 
     It tells the sampler about epochs, which the Trainer tells only to loaders. Accelerate, which usually prepares
@@ -18,3 +18,8 @@ class Loader(DataLoader[dict[str, Tensor]]):
 
     def set_epoch(self, epoch: int) -> None:
         self.batch_sampler.set_epoch(epoch)
+
+
+def data_seed(arguments: TrainingArguments) -> int:
+    """Return the seed of the order of training examples, and of what is drawn for them."""
+    return arguments.seed if arguments.data_seed is None else arguments.data_seed

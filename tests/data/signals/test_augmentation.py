@@ -81,7 +81,7 @@ def test_a_recording_changes_with_the_epoch_alone() -> None:
     processor = RecordingProcessor.learned(rows, data)
 
     def drawn(seed: int) -> AugmentedRecordings:
-        return AugmentedRecordings(rows, processor, data.augmentation, seed, 0)
+        return AugmentedRecordings(rows, processor, data, seed)
 
     first, again = drawn(0), drawn(0)
     assert first[0, 1]["labels"] == 1

@@ -103,9 +103,9 @@ def test_augmentation_depends_on_seed_epoch_and_image_alone(shapes: Path, monkey
     prepared = recipe.task.prepare(recipe)
     assert isinstance(prepared.processor, ImageProcessor)
     rows = prepared.splits["train"]
-    made = [augmented.AugmentedImages(rows, prepared.processor, recipe.data.augmentation, seed) for seed in (5, 5, 6)]
+    made = [augmented.AugmentedImages(rows, prepared.processor, recipe.data, seed) for seed in (5, 5, 6)]
     monkeypatch.setattr(augmented, "KEPT", 0)
-    made.append(augmented.AugmentedImages(rows, prepared.processor, recipe.data.augmentation, 5))
+    made.append(augmented.AugmentedImages(rows, prepared.processor, recipe.data, 5))
     one = made[0][2, 7]
     for others, same in ((made[1][2, 7], True), (made[3][2, 7], True), (made[0][3, 7], False), (made[2][2, 7], False)):
         assert (one["pixel_values"] == others["pixel_values"]).all() == same

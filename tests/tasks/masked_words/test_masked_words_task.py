@@ -20,7 +20,6 @@ from longspan.mixers.additive import Additive
 from longspan.results import TrainingResult
 from longspan.tasks.masked_words.baselines.neighbours import _Counts
 from longspan.tasks.masked_words.filling import fill, ids_with_masks
-from longspan.tasks.masked_words.scores import masked_scores
 from longspan.testing import check_task
 from longspan.verbs import fitting
 from longspan.verbs.evaluate import evaluate
@@ -199,12 +198,3 @@ def test_mixers_must_keep_documents_apart(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(Additive, "capabilities", replace(Additive.capabilities, packing=False))
     with pytest.raises(UserError, match="expected mixers that keep several documents in a row apart, got 'additive'"):
         train("masked-words", [f"data.path={texts}", *SMALL, *ROWS], run=tmp_path / "run", progress=False)
-
-
-def test_scores_need_something_to_predict():
-    assert masked_scores(2.0, 1, 2).perplexity == pytest.approx(math.e)
-    with pytest.raises(UserError, match="expected at least one document with words to mask"):
-        masked_scores(0.0, 0, 0)
-    with pytest.raises(UserError, match="expected finite losses of 3 masked tokens"):
-        masked_scores(math.nan, 0, 3)
-    assert masked_scores(1e6, 0, 1).perplexity == math.inf

@@ -127,15 +127,25 @@ def test_batches_have_each_node_once_whatever_shares_them() -> None:
         assert sorted(np.concatenate(parts).tolist()) == sorted(whole.tolist())
 
 
-def test_embeddings_are_a_layer_of_dense_features() -> None:
-    embeddings = Nodes(5, 2, 4, 0.0).double()
+@pytest.mark.parametrize("features", [1, 5])
+def test_embeddings_are_a_layer_of_dense_features(features: int) -> None:
+    embeddings = Nodes(features, 2, 4, 0.0).double()
     assert embeddings.places is not None
-    table = torch.randn(2, 3, 5, dtype=torch.float64) * (torch.rand(2, 3, 5) < 0.5)
+    table = torch.randn(2, 3, features, dtype=torch.float64) * (torch.rand(2, 3, features) < 0.5)
+    table[:, 1] = 0.5
     places = torch.randn(2, 3, 2, dtype=torch.float64)
     sizes = (table != 0).sum(2)
-    columns, values = torch.zeros(2, 15, dtype=torch.long), torch.zeros(2, 15, dtype=torch.float64)
+    columns, values = (torch.zeros(2, 3 * features, dtype=kind) for kind in (torch.long, torch.float64))
     for row in range(2):
         node, column = table[row].nonzero().T
         columns[row, : len(column)], values[row, : len(column)] = column, table[row][node, column]
     found = embeddings({"nodes": sizes, "columns": columns, "values": values, "places": places})
-    torch.testing.assert_close(found, embeddings.features(table) + embeddings.places(places))
+    expected = embeddings.features(table) + embeddings.places(places)
+    torch.testing.assert_close(found, expected)
+    weight = embeddings.features.weight
+    (gradient,) = torch.autograd.grad(expected.square().sum(), weight)
+    found.square().sum().backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, gradient)
+    # DistributedDataParallel warns of others.
+    assert weight.grad.stride() == weight.stride()

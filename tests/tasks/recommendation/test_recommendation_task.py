@@ -21,7 +21,7 @@ from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.recorded import read
-from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, collate
+from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, collate
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 
@@ -198,9 +198,6 @@ def test_a_batch_has_each_item_once(folder: Path) -> None:
             real = batch[f"{name}_mask"][row].bool()
             places = batch["candidates" if name == "candidate" else name][row][real]
             assert numbers[places].tolist() == getattr(one, "candidates" if name == "candidate" else name).tolist()
-    batches = Drawn(np.array([3, 1, 2]), 2, shuffle=False)
-    batches.set_epoch(4)
-    assert list(batches) == [[(4, 0), (4, 2)], [(4, 1)]]
 
 
 def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:

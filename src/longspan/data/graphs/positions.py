@@ -45,9 +45,9 @@ def walk_positions(edges: np.ndarray, nodes: int, steps: int) -> np.ndarray:
 def eigenvector_positions(edges: np.ndarray, nodes: int, count: int) -> np.ndarray:
     """Return eigenvectors of the symmetrically normalised Laplacian of the undirected graph, (n, count).
 
-    They are those of the smallest eigenvalues above 0 on the largest connected part, times the root of its number of
-    nodes, so that entries are around 1; nodes of other parts have zeros. Of each vector, the entry that is largest in
-    size is positive. Loops are left out.
+    They are the eigenvectors of the largest connected part with the smallest eigenvalues above 0. Nodes of other parts
+    have zeros. Vectors are multiplied by the square root of the number of nodes in that part, so that entries are
+    around 1. The sign makes the largest entry in size positive. Loops are left out.
 
     Raises:
         UserError: scipy is missing, or the largest part has too few nodes.

@@ -1,43 +1,32 @@
-"""Training images that are changed anew in each epoch: `AugmentedImages`."""
+"""Training images that are changed again in each epoch: `AugmentedImages`."""
 
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from torch.utils.data import Dataset as Rows
 
-from longspan.data.images.augmentation import Augmentation
+from longspan.data.batches.drawn import AugmentedExamples, Index
+from longspan.data.images.options import ImageData
 from longspan.data.images.processor import ImageProcessor
 
 #: Bytes of decoded images that are kept; the others are decoded again in each epoch.
 KEPT = 1 << 28
-Index = tuple[int, int]
-"""An epoch, and the number of an image."""
 
 
-class AugmentedImages(Rows[dict[str, Any]]):
-    """Images by their `Index`, changed in a way that depends on nothing but it and the seed.
+class AugmentedImages(AugmentedExamples):
+    """Images as sequences. With mixup, `mixed_labels` and `mixed_shares` say what is mixed in."""
 
-    With mixup, `mixed_labels` and `mixed_shares` say what is mixed in.
+    processor: ImageProcessor
+    data: ImageData
 
-    Args:
-        rows: `image` and `labels`.
-        processor: What makes sequences of them.
-        change: How they are changed.
-        seed: What changes are drawn by.
-    """
-
-    def __init__(self, rows: Dataset, processor: ImageProcessor, change: Augmentation, seed: int) -> None:
+    def __init__(self, rows: Dataset, processor: ImageProcessor, data: ImageData, seed: int) -> None:
+        super().__init__(rows, processor, data, seed)
         self.images, self.labels = rows.select_columns(["image"]), np.asarray(rows["labels"][:])
-        self.processor, self.change, self.seed = processor, change, seed
         self._kept: dict[int, np.ndarray] = {}
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: Index) -> dict[str, Any]:
-        row, random = index[1], np.random.default_rng((self.seed, *index))
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
+        row = index[1]
         array = self.change.changed(self._decoded(row), random)
         found: dict[str, Any] = {"labels": self.labels[row]}
         if self.change.mixup:

@@ -78,9 +78,13 @@ class Nodes(Embeddings):
             row = torch.arange(len(sizes), device=sizes.device).unsqueeze(1) * columns.shape[1]
             # Padding belongs to the last node of its row, and is zero.
             offsets = (row + sizes.cumsum(1) - sizes).flatten()
+            weight = self.features.weight
+            # Transposing gives the gradient of a single column strides that autograd keeps, as they make no difference,
+            # but DistributedDataParallel warns of.
+            table = weight.view(1, -1) if weight.shape[1] == 1 else weight.T
             summed = nn.functional.embedding_bag(
                 columns.flatten(),
-                self.features.weight.T,
+                table,
                 offsets,
                 mode="sum",
                 per_sample_weights=values.flatten(),

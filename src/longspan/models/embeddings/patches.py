@@ -27,9 +27,9 @@ class PatchSettings(EmbeddingSettings):
     Args:
         grid_position: positions in two dimensions, added to the vectors: "fourier" (features of the coordinates),
             "learned" (a vector for each row and each column), "sinusoidal" (per axis) or "none".
-        stem: channels of the first of several 3 x 3 convolutions, which read the pixels of neighbouring patches, too; 0
-            for a linear map of each patch by itself. The others halve height and width and double the channels until
-            there is one vector for each patch.
+        stem: channels of the first 3 x 3 convolution; 0 for a linear map of each patch without convolutions. Each
+            further convolution halves height and width and doubles the channels, down to one vector for each patch.
+            Convolutions also read the pixels of neighbouring patches.
         channels: numbers in a patch.
         patch: height and width of a patch, in pixels.
         side: rows and columns of patches in the largest image.
@@ -64,7 +64,7 @@ def check_not_causal(config: Any, wanted: bool, name: str) -> None:
 class PatchEmbeddings(Embeddings):
     """Vectors of patches, from a linear map or from convolutions over the image (Xiao et al. 2021), plus positions.
 
-    Values from 0 to 255 are mapped to -2 to 2 first. Convolutions see zeros outside the image, and where the batch has
+    Values from 0 to 255 are first scaled to [-2, 2]. Convolutions see zeros outside the image, and where the batch has
     no patch. Each is followed by a norm over the channels and GELU.
     """
 

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
 from longspan.models.model import LongspanModel
@@ -18,8 +19,8 @@ def hands_on(*names: str) -> Callable[[_Forward], _Forward]:
     """Let a head's `forward(self, ..., **read)` take arguments of `LongspanModel.forward` that it hands on as `read`.
 
     Args:
-        names: Those besides `position_ids`, `output_attentions` and `output_hidden_states`; "streams" for streams of
-            any name, which the embeddings check.
+        names: Those besides `position_ids`, `output_attentions` and `output_hidden_states`, and streams of the usual
+            embeddings; "streams" for streams of any name, which the embeddings check.
 
     They are in the signature, where `Trainer`, PEFT and `generate` look for what a model takes; all others are
     TypeErrors. As in transformers, `return_dict=False` returns a tuple.
@@ -30,7 +31,7 @@ def hands_on(*names: str) -> Callable[[_Forward], _Forward]:
     def decorate(forward: _Forward) -> _Forward:
         signature = inspect.signature(forward)
         own = {name: each for name, each in signature.parameters.items() if each.kind is not each.VAR_KEYWORD}
-        handed = [known[name] for name in (*_ALWAYS, *names) if name not in own]
+        handed = [known.get(name, _stream(name)) for name in (*_ALWAYS, *names) if name not in own]
         taken = own | {
             each.name: each if each.kind is each.VAR_KEYWORD else each.replace(kind=each.KEYWORD_ONLY)
             for each in sorted(handed, key=lambda each: each.kind)
@@ -47,3 +48,7 @@ def hands_on(*names: str) -> Callable[[_Forward], _Forward]:
         return can_return_tuple(named)
 
     return decorate
+
+
+def _stream(name: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tensor | None)

@@ -311,6 +311,24 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
+    @hands_on("inputs_embeds", "streams")
+    def forward(  # type: ignore[override]
+        self,
+        input_features: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        **read: Any,
+    ) -> ClassifierOutput:
+        found: ClassifierOutput = super().forward(
+            input_features=input_features,
+            attention_mask=attention_mask,
+            labels=labels,
+            num_items_in_batch=num_items_in_batch,
+            **read,
+        )
+        return found
+
 
 def _problem_type(labels: Tensor, num_labels: int) -> str:
     """Return the problem type that transformers infers from labels if none is configured."""

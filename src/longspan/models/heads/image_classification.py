@@ -37,9 +37,11 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
     """Classify images as `LongspanForSequenceClassification` classifies documents.
 
     `forward` takes what `LongspanImageProcessor` returns: `pixel_values` (b, t, n) from 0 to 255, `coordinates`
-    (b, t, 2) and `attention_mask` (b, t). For images that are each a mixture of two (mixup, Zhang et al. 2018),
-    `mixed_labels` (b,) are the classes of the second ones, and `mixed_shares` (b,), from 0 to 1, how much of each is
-    mixed in. The loss is then the mean of the losses for both labels, weighted by the shares.
+    (b, t, 2) and `attention_mask` (b, t).
+
+    With mixup (Zhang et al. 2018), each image is a mixture of two. `mixed_labels` (b,) are the classes of the second
+    images, and `mixed_shares` (b,) their weights, from 0 to 1. The loss is the weighted mean of the losses for both
+    labels.
 
     Raises:
         UserError: see `LongspanForSequenceClassification`; or mixed labels with another problem than single labels.

@@ -53,10 +53,16 @@ class NodeLabels(TokenClassifierOutput):
 class LongspanForNodeClassification(LongspanPreTrainedModel):
     """Classify the nodes of graphs.
 
-    `forward` takes the streams of nodes (`longspan.models.embeddings.nodes`), `edges` (3, n) with a row of the batch, a
-    source and a target each, `edge_features` (n, f), an `attention_mask` (b, t), and `labels` (b, t): class numbers,
-    -100 where unknown. It returns `logits` (b, t, num_labels) and, with labels, the `loss`: the mean over known labels,
-    or their sum divided by `num_items_in_batch`.
+    `forward` takes:
+
+    - the streams of nodes, see `longspan.models.embeddings.nodes.Nodes`;
+    - `edges` (3, n): row of the batch, source and target of each edge;
+    - `edge_features` (n, f);
+    - `attention_mask` (b, t);
+    - `labels` (b, t): class numbers, -100 where unknown.
+
+    It returns `logits` (b, t, num_labels) and, with labels, the `loss`: the mean over known labels, or their sum
+    divided by `num_items_in_batch`.
 
     Raises:
         UserError: for labels that are not integers of (b, t).
@@ -72,7 +78,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
         self.post_init()
 
-    @hands_on("inputs_embeds", "edge_features", "streams")
+    @hands_on("inputs_embeds", "columns", "values", "places", "edge_features", "streams")
     def forward(
         self,
         nodes: Tensor | None = None,

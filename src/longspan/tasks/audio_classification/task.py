@@ -5,16 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from datasets import Dataset
-from transformers import PreTrainedModel, TrainingArguments
-
-from longspan.data.batches.encoding import encoded
-from longspan.data.columns.kept import Carried
-from longspan.data.processor import Processor, Unreadable
+from longspan.data.processor import Unreadable
+from longspan.data.signals.augmented import AugmentedRecordings
 from longspan.data.signals.processor import RecordingProcessor
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.models import LongspanConfig, LongspanForAudioClassification
+from longspan.models import LongspanForAudioClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.report import count
 from longspan.results import Prediction
@@ -22,15 +18,12 @@ from longspan.tasks.audio_classification import baselines
 from longspan.tasks.audio_classification.options import AudioData, PredictionOptions
 from longspan.tasks.audio_classification.streaming import can_stream, is_long, streamed_logits
 from longspan.tasks.audio_classification.stretches import of_pcm, of_rows
-from longspan.tasks.audio_classification.trainer import AudioTrainer
-from longspan.tasks.base import Baseline, Recipe, Run
+from longspan.tasks.base import Baseline, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.classes import ClassTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.prepared import Prepared
-from longspan.training.lengths import LengthTrainer
 
 
 class AudioClassification(ClassTask[AudioData]):
@@ -41,7 +34,7 @@ class AudioClassification(ClassTask[AudioData]):
     embeddings = (FrameSettings,)
     prediction_options = PredictionOptions
     model_class = LongspanForAudioClassification
-    trainer_class = AudioTrainer
+    augmented_class = AugmentedRecordings
     example = "a recording"
     data_hint = (
         "data.path=FOLDER (a folder with one sub-folder of audio files per class, or a csv, tsv, jsonl or parquet file "
@@ -55,19 +48,6 @@ class AudioClassification(ClassTask[AudioData]):
         "cut_documents": ("cut recordings", count),
         "removed_tokens": ("frames cut off", count),
     }
-
-    def make_trainer(
-        self,
-        recipe: Recipe[AudioData, LengthTrainingOptions],
-        model: PreTrainedModel,
-        arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> LengthTrainer:
-        trainer = super().make_trainer(recipe, model, arguments, prepared)
-        assert isinstance(trainer, AudioTrainer)
-        assert isinstance(prepared.processor, RecordingProcessor)
-        trainer.augment(prepared.processor, recipe.data)
-        return trainer
 
     def inputs_of(
         self,
@@ -117,15 +97,6 @@ class AudioClassification(ClassTask[AudioData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
-
-    def _encoded(
-        self, examples: Dataset, processor: Processor, data: AudioData, config: LongspanConfig, name: str
-    ) -> Dataset:
-        keep = {"labels": self.target(config)}
-        if name == "train" and data.augmentation:
-            # Training decodes them again in each epoch.
-            keep["recording"] = Carried("recording")
-        return encoded(examples, processor, data, f"{processor.work} {name}", keep=keep)
 
 
 def _is_long(row: Row) -> bool:

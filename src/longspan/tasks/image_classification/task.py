@@ -3,14 +3,9 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from datasets import Dataset
-from transformers import PreTrainedModel, TrainingArguments
-
-from longspan.data.batches.encoding import encoded
-from longspan.data.columns.kept import Carried
+from longspan.data.images.augmented import AugmentedImages
 from longspan.data.images.processor import ImageProcessor
-from longspan.data.processor import Processor
-from longspan.models import LongspanConfig, LongspanForImageClassification
+from longspan.models import LongspanForImageClassification
 from longspan.models.embeddings.patches import PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
 from longspan.report import count
@@ -23,10 +18,7 @@ from longspan.tasks.classes import ClassTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.image_classification import baselines, report
 from longspan.tasks.image_classification.options import ImageClassificationData
-from longspan.tasks.image_classification.trainer import ImageTrainer
 from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.prepared import Prepared
-from longspan.training.lengths import LengthTrainer
 
 
 class ImageClassification(ClassTask[ImageClassificationData]):
@@ -36,7 +28,7 @@ class ImageClassification(ClassTask[ImageClassificationData]):
     processor = ImageProcessor
     embeddings = (PatchSettings, PixelSettings)
     model_class = LongspanForImageClassification
-    trainer_class = ImageTrainer
+    augmented_class = AugmentedImages
     example = "an image"
     data_hint = (
         "data.path=FOLDER (a folder with one sub-folder of image files per class, or a csv, tsv, jsonl or parquet file "
@@ -49,19 +41,6 @@ class ImageClassification(ClassTask[ImageClassificationData]):
         "longest": ("longest", count),
     }
 
-    def make_trainer(
-        self,
-        recipe: Recipe[ImageClassificationData, LengthTrainingOptions],
-        model: PreTrainedModel,
-        arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> LengthTrainer:
-        trainer = super().make_trainer(recipe, model, arguments, prepared)
-        assert isinstance(trainer, ImageTrainer)
-        assert isinstance(prepared.processor, ImageProcessor)
-        trainer.augment(prepared.processor, recipe.data.augmentation)
-        return trainer
-
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
 
@@ -71,17 +50,3 @@ class ImageClassification(ClassTask[ImageClassificationData]):
         result: TrainingResult[ClassificationScores],
     ) -> CardParts:
         return report.card_parts(recipe, result)
-
-    def _encoded(
-        self,
-        examples: Dataset,
-        processor: Processor,
-        data: ImageClassificationData,
-        config: LongspanConfig,
-        name: str,
-    ) -> Dataset:
-        keep = {"labels": self.target(config)}
-        if name == "train" and data.augmentation:
-            # Training decodes them again.
-            keep["image"] = Carried("image")
-        return encoded(examples, processor, data, f"{processor.work} {name}", keep=keep)

@@ -8,6 +8,7 @@ import numpy as np
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
+from longspan.tasks.mean_losses import perplexity
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def language_scores(losses: Sequence[np.ndarray], characters: int, size: int) ->
     loss, bits = nats / targets, nats / math.log(2)
     return LanguageScores(
         loss=loss,
-        perplexity=math.exp(loss) if loss < 700 else math.inf,
+        perplexity=perplexity(loss),
         bits_per_byte=bits / size,
         bits_per_character=bits / characters,
     )

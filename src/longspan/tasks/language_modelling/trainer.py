@@ -27,7 +27,7 @@ from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
-from longspan.training.loader import Loader
+from longspan.training.loader import Loader, data_seed
 
 #: How many tokens of the validation split the weights of a mixture are fitted to: more change them little.
 _ENOUGH = 30_000
@@ -102,7 +102,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             self._train_batch_size,
             self.segment_length,
             shuffle=True,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=data_seed(self.args),
             rank=self.args.process_index,
             world=self.args.world_size,
         )

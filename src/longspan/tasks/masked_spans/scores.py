@@ -1,10 +1,9 @@
 """Scores of a model that writes masked spans, from the losses of their tokens."""
 
-import math
 from dataclasses import dataclass
 
-from longspan.errors import UserError
 from longspan.results.scores import Scores, score
+from longspan.tasks.mean_losses import mean_nats, perplexity
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,5 @@ def span_scores(nats: float, tokens: float) -> SpanScores:
     Raises:
         UserError: There is nothing to predict, or losses are not finite, as after a training run that diverged.
     """
-    if not tokens:
-        raise UserError("expected at least one document with text to mask, got none; choose other data.")
-    if not math.isfinite(nats):
-        raise UserError(
-            f"expected finite losses of {tokens:,.0f} target tokens, got some that are not, as after a training run "
-            "that diverged; lower training.learning_rate."
-        )
-    loss = nats / tokens
-    return SpanScores(loss, math.exp(loss) if loss < 700 else math.inf)
+    loss = mean_nats(nats, tokens, tokens="target tokens", source="text to mask")
+    return SpanScores(loss, perplexity(loss))

@@ -35,6 +35,7 @@ from longspan.tasks.pairs import PairTask, reader_of, settings_of
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
 from longspan.training.lengths import scoring_batches
+from longspan.training.loader import data_seed
 
 #: Maximum number of tokens that are written for a mask.
 LONGEST = 20
@@ -107,7 +108,6 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     ) -> SpanTrainer:
         assert isinstance(prepared.processor, PairProcessor)
         training = prepared.splits["train"]
-        seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
         return SpanTrainer(
             model,
             arguments,
@@ -115,7 +115,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
             eval_dataset=prepared.splits["validation"],
             batch_tokens=recipe.options.batch_tokens,
             streams=prepared.processor.streams,
-            drawn=DrawnSpans(training, _masking(recipe, prepared.processor), seed),
+            drawn=DrawnSpans(training, _masking(recipe, prepared.processor), data_seed(arguments)),
         )
 
     def evaluate(

@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, List, Value
-from torch.utils.data import Dataset as Rows
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.data.text.tokenization import map_once
-from longspan.tasks.drawn_pairs import Index
 from longspan.tasks.masked_spans.masking import SpanMasking
 
 #: The seed of masks that do not change.
@@ -68,22 +67,23 @@ def windows(
     return made.with_format(None)
 
 
-class DrawnSpans(Rows[dict[str, Any]]):
-    """Pairs by their `Index`, with masks that depend on nothing but it and the seed.
+class DrawnSpans(DrawnExamples[dict[str, Any]]):
+    """Windows with masks that are drawn again in each epoch: pairs of a source and a target.
 
     Args:
         windows: What `windows` returns.
         masking: What is masked.
-        seed: What masks are drawn by.
+        seed: Seed of the masks.
     """
 
     def __init__(self, windows: Dataset, masking: SpanMasking, seed: int) -> None:
+        super().__init__(seed)
         self.windows = windows.select_columns(["window"]).with_format("numpy")
-        self.masking, self.seed = masking, seed
+        self.masking = masking
 
     def __len__(self) -> int:
         return len(self.windows)
 
-    def __getitem__(self, index: Index) -> dict[str, Any]:
-        source, target = self.masking(self.windows[index[1]]["window"], np.random.default_rng((self.seed, *index)))
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
+        source, target = self.masking(self.windows[index[1]]["window"], random)
         return {"input_ids": source, "labels": target}

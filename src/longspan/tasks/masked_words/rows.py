@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 
+from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.errors import UserError
 from longspan.tasks.masked_words.masking import Masking
 
 #: The seed of masks that do not change.
 _FIXED = 0
-
-Index = tuple[int, int]
-"""An epoch, and the number of a row in it."""
 
 
 class Packing:
@@ -126,8 +124,8 @@ def fixed_rows(
     ]
 
 
-class PackedData(Dataset[dict[str, Tensor]]):
-    """Rows by their `Index`; see `packed`. `attention_mask` is 1 everywhere.
+class PackedData(DrawnExamples[dict[str, Tensor]]):
+    """Rows that are cut and masked again in each epoch; see `packed`. `attention_mask` is 1 everywhere.
 
     Args:
         documents: Token ids of each document, `(n,)`.
@@ -136,14 +134,14 @@ class PackedData(Dataset[dict[str, Tensor]]):
     """
 
     def __init__(self, documents: Sequence[np.ndarray], packing: Packing, masking: Masking) -> None:
+        super().__init__(packing.seed)
         self.documents, self.packing, self.masking = documents, packing, masking
 
     def __len__(self) -> int:
         return self.packing.steps * self.packing.rows
 
-    def __getitem__(self, index: Index) -> dict[str, Tensor]:
-        rng = np.random.default_rng((self.packing.seed, *index))
-        row = packed(self.documents, self.packing.parts(index), self.masking, rng)
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Tensor]:
+        row = packed(self.documents, self.packing.parts(index), self.masking, random)
         return {**row, "attention_mask": torch.ones_like(row["input_ids"])}
 
 

@@ -1,10 +1,9 @@
 """Scores of a model that fills in masked words, from the losses of what is to be predicted."""
 
-import math
 from dataclasses import dataclass
 
-from longspan.errors import UserError
 from longspan.results.scores import Scores, score
+from longspan.tasks.mean_losses import mean_nats, perplexity
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,5 @@ def masked_scores(nats: float, right: float, count: float) -> MaskedScores:
     Raises:
         UserError: There is nothing to predict, or losses are not finite, as after a training run that diverged.
     """
-    if not count:
-        raise UserError("expected at least one document with words to mask, got none; choose other data.")
-    if not math.isfinite(nats):
-        raise UserError(
-            f"expected finite losses of {count:,.0f} masked tokens, got some that are not, as after a training run "
-            "that diverged; lower training.learning_rate."
-        )
-    loss = nats / count
-    return MaskedScores(loss, math.exp(loss) if loss < 700 else math.inf, right / count)
+    loss = mean_nats(nats, count, tokens="masked tokens", source="words to mask")
+    return MaskedScores(loss, perplexity(loss), right / count)

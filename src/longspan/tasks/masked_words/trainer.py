@@ -16,7 +16,7 @@ from longspan.tasks.masked_words.rows import PackedBatches, PackedData, Packing,
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
-from longspan.training.loader import Loader
+from longspan.training.loader import Loader, data_seed
 
 
 class MaskedTrainer(LongspanTrainer[MaskedScores]):
@@ -41,8 +41,7 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         super().__init__(*args, **kwargs)
         self.masking, self.max_eval_tokens = masking, max_eval_tokens
         rows = self._train_batch_size * self.args.world_size
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self.packing = Packing(self.train_dataset["length"][:], rows, segment_length, seed)
+        self.packing = Packing(self.train_dataset["length"][:], rows, segment_length, data_seed(self.args))
 
     def get_train_dataloader(self) -> Loader:
         # No workers: there is little to wait for.

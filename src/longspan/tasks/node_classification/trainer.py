@@ -16,7 +16,7 @@ from longspan.models.losses import IGNORED
 from longspan.tasks.class_scores import ClassificationScores
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import targets
-from longspan.training.loader import Loader
+from longspan.training.loader import Loader, data_seed
 
 Drawn = tuple[int, int, np.ndarray]
 """The epoch and the number of a batch, and the rows of the data set in it."""
@@ -52,7 +52,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         self.nodes = np.asarray(self.train_dataset["node"][:])
         self.labels = np.asarray(self.train_dataset["labels"][:])
         self.around = Neighbourhoods(inputs.edges, len(inputs.positions), fanout, hops) if batch_nodes else None
-        self.seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        self.seed = data_seed(self.args)
 
     def get_train_dataloader(self) -> Loader:
         batches = NodeBatches(

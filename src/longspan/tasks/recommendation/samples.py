@@ -1,16 +1,15 @@
 """Training examples of recommendation: clicks, each with some of the items shown with it and not clicked, sampled again
 in each epoch."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
 
-from longspan.data.batches.by_length import LengthBatches
+from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
@@ -97,7 +96,7 @@ def labelled(rows: Dataset) -> Dataset:
     return rows if len(known) == len(rows) else rows.select(known)
 
 
-class Samples(TorchDataset[Any]):
+class Samples(DrawnExamples[Shown]):
     """Clicks with `negatives` items that were not clicked, drawn without repetition from the same impression.
 
     Where impressions have one candidate each, as in a log without times, they come from all that the user was shown in
@@ -108,7 +107,7 @@ class Samples(TorchDataset[Any]):
         impressions: Those of training.
         negatives: How many items that were not clicked there are for a click, at most.
         each: Whether each click is a sample.
-        seed: What is drawn depends on it, the epoch and the sample alone.
+        seed: Seed of what is drawn.
 
     Attributes:
         rows: The impression of each sample.
@@ -119,7 +118,8 @@ class Samples(TorchDataset[Any]):
     """
 
     def __init__(self, impressions: Impressions, *, negatives: int, each: bool, seed: int) -> None:
-        self.impressions, self.negatives, self.each, self.seed = impressions, negatives, each, seed
+        super().__init__(seed)
+        self.impressions, self.negatives, self.each = impressions, negatives, each
         clicked, rows = impressions.clicked == 1, impressions.candidates.rows
         self._group = np.arange(len(impressions))
         if grouped_by(impressions.candidates.offsets) == "user":
@@ -140,12 +140,10 @@ class Samples(TorchDataset[Any]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, drawn: tuple[int, int]) -> Shown:
-        """Return a sample in an epoch; both are counted from 0."""
-        epoch, number = drawn
+    def draw(self, index: Index, random: np.random.Generator) -> Shown:
+        number = index[1]
         row = int(self.rows[number])
         shown = self.impressions[row]
-        random = np.random.default_rng((self.seed, epoch, number))
         if self.each:
             click = self.impressions.candidates.values[self._click[number] : self._click[number] + 1]
             group = self._group[row]
@@ -162,14 +160,6 @@ class Samples(TorchDataset[Any]):
     def sizes(self) -> np.ndarray:
         """How many clicks and candidates each sample has together, at most."""
         return self.impressions.history.sizes[self.rows] + 1 + self.negatives
-
-
-class Drawn(LengthBatches):
-    """`LengthBatches` of samples, each with the epoch that it is drawn in."""
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:  # type: ignore[override]
-        for batch in super().__iter__():
-            yield [(self.epoch, row) for row in batch]
 
 
 def collate(shown: Sequence[Shown], items: Items | None) -> tuple[dict[str, Tensor], np.ndarray]:

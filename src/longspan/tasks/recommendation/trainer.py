@@ -9,14 +9,15 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.data.batches.by_length import padding_fraction
+from longspan.data.batches.by_length import LengthBatches, padding_fraction
+from longspan.data.batches.drawn import EpochBatches
 from longspan.tasks.recommendation.counting import aucs_of_parts, best_scales, combined, compared
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
-from longspan.tasks.recommendation.samples import Collator, Drawn, Impressions, Samples, labelled
+from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 from longspan.training.base import LongspanTrainer
-from longspan.training.loader import Loader
+from longspan.training.loader import Loader, data_seed
 
 
 class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
@@ -51,13 +52,13 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
             Impressions(self.train_dataset, users),
             negatives=negatives,
             each=model.config.head.recommendation_loss != "binary",
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=data_seed(self.args),
         )
 
     def get_train_dataloader(self) -> Loader:
         return Loader(
             self.samples,
-            batch_sampler=self._training_batches(self.args.process_index),
+            batch_sampler=EpochBatches(self._training_batches(self.args.process_index)),
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
@@ -67,12 +68,12 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         """Return the share of padding among the clicks and candidates of an epoch, from 0 to 1."""
         sizes = self.samples.sizes
         batches = (batch for rank in range(self.args.world_size) for batch in self._training_batches(rank))
-        return padding_fraction(([row for _, row in batch] for batch in batches if batch), sizes)
+        return padding_fraction((batch for batch in batches if batch), sizes)
 
     def batch_positions(self, epoch: int) -> list[int]:
         batches = self._training_batches(self.args.process_index)
         batches.set_epoch(epoch)
-        return [max(1, sum(int(self.samples.sizes[row]) for _, row in batch)) for batch in batches]
+        return [max(1, sum(int(self.samples.sizes[row]) for row in batch)) for batch in batches]
 
     def score(self, dataset: Dataset) -> RecommendationScores:
         """Return the scores, and choose the scales of counts and network if this is the validation split.
@@ -117,13 +118,13 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         counted = [{"labels": torch.zeros(int(count(batch["labels"])))} for batch in batch_samples]
         return super()._get_num_items_in_batch(counted, device)
 
-    def _training_batches(self, rank: int) -> Drawn:
-        return Drawn(
+    def _training_batches(self, rank: int) -> LengthBatches:
+        return LengthBatches(
             self.samples.sizes,
             self._train_batch_size,
             max_tokens=self.batch_clicks,
             shuffle=True,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=data_seed(self.args),
             drop_last=self.args.dataloader_drop_last,
             rank=rank,
             world=self.args.world_size,

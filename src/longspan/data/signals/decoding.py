@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,13 +31,29 @@ def samples(recording: Mapping[str, Any], rate: int) -> np.ndarray:
 
 def blocks(recording: Mapping[str, Any], rate: int) -> Iterator[np.ndarray]:
     """Yield what `samples` returns in pieces, as they are decoded. Raises what `samples` raises."""
-    soxr = _soxr()
     if recording["samples"] is not None:
         own, name = recording["rate"] or rate, "the array"
         pieces: Iterator[np.ndarray] = iter([np.asarray(recording["samples"], np.float32)])
     else:
         own, pieces = _of_file(recording)
         name = recording["path"] or "the file"
+    yield from resampled(pieces, own, rate, name)
+
+
+def resampled(pieces: Iterable[np.ndarray], own: int, rate: int, name: str) -> Iterator[np.ndarray]:
+    """Yield samples that come in pieces, with another rate.
+
+    Args:
+        pieces: (n,) float32 each.
+        own: Their samples per second.
+        rate: The wanted number of samples per second.
+        name: What messages call them.
+
+    Raises:
+        Unreadable: There are none, or some are not finite.
+        UserError: A package is missing.
+    """
+    soxr = _soxr()
     resampler = None if own == rate else soxr.ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
     count = 0
     for piece in pieces:

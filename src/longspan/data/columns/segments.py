@@ -3,6 +3,7 @@
 A table has either a list of segments per recording, or a row per segment, with the path of its recording.
 """
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from longspan.data.columns.media import Recording
 from longspan.data.columns.values import BadCell, WrongColumn, composed, described, json_list, label_text, number
 
 _KEYS = ("start", "end", "label")
+#: Seconds by which segments may overlap: ends and starts are often rounded.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Segments(Column):
     def merged(self, values: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
         """Return the segments of one recording, from several rows, in order. Raises BadCell if they overlap."""
         rows = sorted(row for one in values for row in zip(one["start"], one["end"], one["label"], strict=True))
-        for before, after in zip(rows, rows[1:], strict=False):
-            if after[0] < before[1]:
+        for before, after in itertools.pairwise(rows):
+            if after[0] < before[1] - _ROUNDING:
                 raise BadCell(
                     "overlapping segments",
                     f"{before[0]:g} to {before[1]:g} s and {after[0]:g} to {after[1]:g} s",

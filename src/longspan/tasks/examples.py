@@ -152,6 +152,14 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             number, problem = bad
             raise refusal(training[number]["where"], problem) from None
 
+    def _usable(self, run: Run[D, LengthTrainingOptions], examples: Dataset) -> tuple[Dataset, dict[int, str]]:
+        """Return the examples that can be read, and what is wrong with the others, by number, which may be left out."""
+        data = run.recipe.data
+        if not data.skip_bad_rows or run.processor.reads_all:
+            return examples, {}
+        bad = dict(unreadable(run.processor, examples, data))
+        return good_rows(examples, bad, "all"), bad
+
     def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
         """Group examples of similar length into batches as large as in training's evaluations, longest first."""
         size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
@@ -227,11 +235,8 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
         config = self.told(run.model.config, options)
-        data, bad = run.recipe.data, {}
-        if data.skip_bad_rows and not run.processor.reads_all:
-            bad = dict(unreadable(run.processor, examples, data))
-            examples = good_rows(examples, bad, "all")
-        tokens = self._encoded(examples, run.processor, data, config, split)
+        examples, bad = self._usable(run, examples)
+        tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), self.example, "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)

@@ -23,8 +23,9 @@ class FrameProcessor(RecordingProcessor):
 
     @classmethod
     def columns(cls, data: FrameData) -> Sequence[Column]:  # type: ignore[override]
-        columns = {"start": data.start_column, "end": data.end_column, "label": data.label_column}
-        return [WholeRecording("recording", "recording_column"), Segments("segments", "segments_column", **columns)]
+        recording = WholeRecording("recording", "recording_column")
+        start, end, label = data.start_column, data.end_column, data.label_column
+        return [recording, Segments("segments", "segments_column", start=start, end=end, label=label)]
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         both = zip(rows["recording"], rows["segments"], strict=True)

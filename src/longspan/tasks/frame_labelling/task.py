@@ -211,7 +211,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
         position, lead = processor.hop * stride, processor.middle - processor.hop / 2
         segmenter = Segmenter(labels(model.config), position, lead)
         found = windows(frame_blocks(processor.extractor, sound), cut.size, cut.context)
-        for some in itertools.batched(found, together):
+        while some := list(itertools.islice(found, together)):
             lengths = [len(window.frames) for window in some]
             if problem := too_long(model, max(lengths)):
                 raise Unreadable(problem)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan.data.batches.by_length import LengthBatches
 from longspan.data.batches.epochs import EpochBatches
+from longspan.data.batches.streams import Stream
 from longspan.models.losses import IGNORED
 from longspan.results.scores import check_finite
 from longspan.tasks.frame_labelling.options import FrameData
@@ -16,7 +17,7 @@ from longspan.tasks.frame_labelling.processor import FrameProcessor
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths
 from longspan.tasks.frame_labelling.windows import DrawnWindows, recordings
-from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
+from longspan.training.lengths import Collator, LengthTrainer, Rows, ragged_outputs, scoring_batches
 
 #: The classes of a recording's frames, and the log-probabilities of its positions.
 Scored = tuple[np.ndarray, np.ndarray]
@@ -36,6 +37,7 @@ class FrameTrainer(LengthTrainer[FrameScores]):
 
     def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.data_collator = PositionCollator(self.streams, self.stride)
         self.names = names
         self.drawn: DrawnWindows | None = None
 
@@ -53,20 +55,6 @@ class FrameTrainer(LengthTrainer[FrameScores]):
 
     def each_epoch(self, documents: Rows, batches: LengthBatches) -> tuple[Any, Any]:
         return (documents, batches) if self.drawn is None else (self.drawn, EpochBatches(batches))
-
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        frames = next(iter(self.streams))
-        labels = of_positions(inputs["labels"], inputs[frames].shape[1], self.stride)
-        if num_items_in_batch is not None:
-            # Counted for frames, of which a position has several.
-            num_items_in_batch = num_items_in_batch / self.stride
-        return super().compute_loss(model, {**inputs, "labels": labels}, return_outputs, num_items_in_batch)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the logits of all positions of windows, one window after the other."""
@@ -89,6 +77,19 @@ class FrameTrainer(LengthTrainer[FrameScores]):
             self.model.switch_penalty.fill_(penalty)
             return scores
         return smoothed_scores(scored, [float(self.model.switch_penalty)], self.names, self.stride)[0]
+
+
+class PositionCollator(Collator):
+    """A `Collator` of windows, whose batches have the labels of positions instead of those of frames."""
+
+    def __init__(self, streams: Mapping[str, Stream], stride: int) -> None:
+        super().__init__(streams)
+        self.stride = stride
+
+    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = super().__call__(examples)
+        frames = batch[next(iter(self.streams))].shape[1]
+        return {**batch, "labels": of_positions(batch["labels"], frames, self.stride)}
 
 
 def position_logits(

@@ -151,7 +151,10 @@ def test_rttm(run: TrainedRun, tones: Path) -> None:
 
 
 BAD = {
-    "end before start": ('{"start": 1, "end": 0.5, "label": "low"}', r"expected a list of segments .*one from 1 to 0\.5"),
+    "end before start": (
+        '{"start": 1, "end": 0.5, "label": "low"}',
+        r"expected a list of segments .*one from 1 to 0\.5",
+    ),
     "overlap": (
         '{"start": 0, "end": 0.5, "label": "low"}, {"start": 0.4, "end": 0.6, "label": "low"}',
         r"overlapping segments \(0 to 0\.5 s and 0\.4 to 0\.6 s\)",

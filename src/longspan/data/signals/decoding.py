@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -83,6 +83,13 @@ def seconds_of(recording: Mapping[str, Any]) -> float:
     with _opened(recording) as file:
         end = file.frames / file.samplerate
     return min(end, math.inf if recording["end"] is None else recording["end"]) - (recording["start"] or 0.0)
+
+
+def raw_input(paths: Sequence[Path | str], stdin: BinaryIO | None) -> BinaryIO:
+    """Return standard input, which raw PCM comes from. Raises UserError if paths name something else."""
+    if list(map(str, paths)) != ["-"] or stdin is None:
+        raise UserError(f"expected '-', standard input, with pcm_rate, got {paths[0]!r}; give only '-'.")
+    return stdin
 
 
 def pcm(stream: BinaryIO, seconds: float, rate: int) -> Iterator[np.ndarray]:

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.batches.encoding import encoded
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor, Unreadable
+from longspan.data.signals.decoding import raw_input
 from longspan.data.signals.processor import RecordingProcessor
 from longspan.data.sources.formats.rows import Row
-from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForAudioClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.report import count
@@ -78,9 +78,7 @@ class AudioClassification(ClassTask[AudioData]):
     ) -> Iterator[Row]:
         options: PredictionOptions | None = run.prediction
         if options is not None and options.pcm_rate:
-            if list(map(str, paths)) != ["-"] or stdin is None:
-                raise UserError(f"expected '-', standard input, with pcm_rate, got {paths[0]!r}; give only '-'.")
-            return of_pcm(stdin, options.every, options.pcm_rate)
+            return of_pcm(raw_input(paths, stdin), options.every, options.pcm_rate)
         return self._stretches(run, super().inputs_of(run, paths, data, stdin))
 
     def inputs_in_memory(

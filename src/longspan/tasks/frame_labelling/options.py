@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from longspan.data.signals.options import RecordingData
 from longspan.errors import UserError
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, check_at_least, option
+from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, SoundOptions
 
 __all__ = ["EvaluationOptions", "FrameData", "PredictionOptions", "TrainingOptions"]
 
 TrainingOptions = LengthTrainingOptions
+PredictionOptions = SoundOptions
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,3 @@ class FrameData(RecordingData):
         super().__post_init__()
         if not self.outside.strip():
             raise UserError("data.outside must be a label, got an empty text; leave it out for 'silence'.")
-
-
-@dataclass(frozen=True)
-class PredictionOptions:
-    """How recordings are read for predictions."""
-
-    pcm_rate: int = option(
-        0,
-        "samples per second of raw 16-bit little-endian mono PCM on standard input, '-'; each segment is printed when "
-        "it has ended",
-    )
-
-    def __post_init__(self) -> None:
-        check_at_least(self, pcm_rate=0)

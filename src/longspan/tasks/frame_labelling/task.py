@@ -14,7 +14,7 @@ from longspan.data.batches.unreadable import UNREADABLE
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.values import in_order
 from longspan.data.processor import Processor, Unreadable
-from longspan.data.signals.decoding import blocks, pcm, resampled
+from longspan.data.signals.decoding import blocks, pcm, raw_input, resampled
 from longspan.data.signals.frame_blocks import frame_blocks, windows
 from longspan.data.signals.processor import FRAMES
 from longspan.data.sources.formats.rows import Row
@@ -168,9 +168,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
         options: PredictionOptions | None = run.prediction
         if options is None or not options.pcm_rate:
             return super().inputs_of(run, paths, data, stdin)
-        if list(map(str, paths)) != ["-"] or stdin is None:
-            raise UserError(f"expected '-', standard input, with pcm_rate, got {paths[0]!r}; give only '-'.")
-        return iter([Row({"pcm": stdin}, "standard input")])
+        return iter([Row({"pcm": raw_input(paths, stdin)}, "standard input")])
 
     def predict(self, run: Run[FrameData, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
         assert isinstance(run.processor, FrameProcessor)

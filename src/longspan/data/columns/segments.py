@@ -36,8 +36,8 @@ class WholeRecording(Recording):
 class Segments(Column):
     """Segments of a recording, each with its label: {"start": [...], "end": [...], "label": [...]}, seconds in order.
 
-    A cell is a list of {"start", "end", "label"}, or such a list as JSON text; a table may instead have a row for each
-    segment, with columns for the three, and `merged` puts those of one recording together. Segments do not overlap.
+    A cell is a list of {"start", "end", "label"}, or such a list as JSON text. A table may instead have a row for each
+    segment, with columns for the three; `merged` puts those of one recording together. Segments do not overlap.
 
     Attributes:
         start: The column with the start of a row's segment, in seconds.

@@ -11,8 +11,8 @@ from longspan.data.sources.formats.schema import Row, Schema
 def merged_rows(rows: Iterable[Row], schema: Schema) -> Iterator[Row]:
     """Yield rows, those of one file as one, in the order of the first of each.
 
-    All columns but those that merge are equal in the rows of one file. A bad row makes that one bad: what is left of a
-    file without one of its parts would be wrong. Rows without a file are yielded as they are, before the others.
+    All columns but those that merge are equal in the rows of one file. A bad row makes that one bad, as the other
+    rows alone would be wrong about the file. Rows without a file are yielded as they are, before the others.
     """
     (file,) = schema.of(File)
     assert isinstance(file, File)

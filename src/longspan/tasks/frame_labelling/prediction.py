@@ -72,7 +72,7 @@ class Segmenter:
         return found
 
     def end(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the last segment, if it lasts until the end of the recording, which has so many seconds."""
+        """Return the last segment, if it lasts until the end of the recording, a time in seconds."""
         return self._ended(self.count, seconds)
 
     def _ended(self, place: int, seconds: float | None = None) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ class FrameScores(Scores):
         accuracy: Share of the frames with the right label, those outside of segments included.
         macro_f1: Mean of F1 over the classes that occur in the labels or the predictions, frame by frame.
         segment_error: Segment error rate. Of each recording, equal labels that follow each other are merged, and those
-            outside of segments are left out. What is left are two sequences of labels. Their Levenshtein distances
+            outside of segments are left out. This gives two sequences of labels. Their Levenshtein distances
             (substitutions, deletions and insertions), summed over the recordings, are divided by the number of segments
             in the references; by 1 where these have none. For digits, it is the digit error rate. It may exceed 1.
         substitutions, deletions, insertions: How many there are, in an alignment with the smallest distance.

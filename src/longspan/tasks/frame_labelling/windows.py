@@ -1,4 +1,4 @@
-"""Recordings in windows: those of data sets, and those of training that are drawn anew in each epoch."""
+"""Recordings in windows: those of data sets, and training windows that differ in each epoch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -49,8 +49,8 @@ def windowed(
 ) -> Dataset:
     """Return the windows of a split's recordings, cached.
 
-    They have their frames as a stream, normalised, `labels` (a class number for each frame), `length` (frames), the
-    number of their `document`, and the frames `first` to `last` that are their own. With `drawn`, they have what
+    Each has its frames as a stream, normalised, `labels` (a class number for each frame) and `length` (frames). It has
+    the number of its `document`, and the frames from `first` to `last` are its own. With `drawn`, it has what
     `DrawnWindows` reads, too.
 
     Raises:
@@ -108,8 +108,10 @@ def windowed(
 
 
 def _excerpts(recording: Mapping[str, Any], processor: FrameProcessor, data: FrameData) -> Any:
-    """Return what makes the excerpt around a window, given its begin in seconds and its frames: as a value of the
-    column, with the seconds in it before the window."""
+    """Return a function that makes the excerpt around a window, given its begin in seconds and its frames.
+
+    It returns a value of the column, and the seconds in it before the window.
+    """
     sound = None if recording["path"] is not None else samples(recording, processor.sample_rate)
     rate = processor.sample_rate
 
@@ -133,7 +135,7 @@ Index = tuple[int, int]
 
 
 class DrawnWindows(Rows[dict[str, Any]]):
-    """Training windows by their `Index`, changed in a way that depends on nothing but it and the seed.
+    """Training windows by their `Index`, changed in a way that depends on it and the seed alone.
 
     They are decoded again in each epoch.
 

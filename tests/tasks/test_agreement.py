@@ -66,9 +66,11 @@ def test_what_is_drawn_depends_on_the_source_and_its_candidate_alone() -> None:
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)).expand(6, -1)
     before = torch.get_rng_state()
 
-    def tokens(sources: list[list[int]], rows: torch.Tensor) -> list[int]:
+    def tokens(sources: list[list[int]], rows: torch.Tensor) -> list[list[int]]:
         drawn = Drawn(sources, 3)
-        return torch.cat([drawn(torch.zeros(len(rows), 1), rows).argmax(1) for _ in range(20)]).view(20, -1).T.tolist()
+        made = [drawn(torch.zeros(len(rows), 1), rows).argmax(1) for _ in range(20)]
+        found: list[list[int]] = torch.stack(made, 1).tolist()
+        return found
 
     together = tokens([[3, 4], [5]], scores)
     assert together[:3] == tokens([[3, 4]], scores[:3])

@@ -253,6 +253,7 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 ELSEWHERE = {
     "audio_classification": "audio_classification/test_audio_task.py",
     "evidence": "evidence/test_evidence_task.py",
+    "frame_labelling": "frame_labelling/test_frame_task.py",
     "graph_classification": "graph_classification/test_graph_task.py",
     "image_classification": "image_classification/test_image_task.py",
     "masked_spans": "masked_spans/test_masked_spans_task.py",

@@ -23,6 +23,13 @@ KEYS: dict[str, list[str]] = {
     "audio_classification": ["data.sample_rate=1000", "data.bands=4", "data.speed=0.2", "data.noise=0.1"],
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
+    "frame_labelling": [
+        "data.sample_rate=1000",
+        "data.bands=4",
+        "data.max_length=12",
+        "data.speed=0.2",
+        "data.shift=0.02",
+    ],
     "graph_classification": [],
     "image_classification": [],
     "masked_spans": ['model.mixers=["messages"]', 'model.decoder_mixers=["softmax"]', "data.max_length=16"],
@@ -52,6 +59,11 @@ def rows(task: str) -> list[dict[str, Any]]:
             found.append({"tokens": words, "labels": ["B-A" if word == "word1" else "O" for word in words]})
         elif task == "evidence":
             found.append({"parts": words, "questions": [{"question": f"where {words[2]}", "evidence": [2]}]})
+        elif task == "frame_labelling":
+            sound = [((place * number) % 7) / 7 for place in range(200 + 40 * (number % 5))]
+            segments = [{"start": 0.02 * (place + 1), "end": 0.02 * (place + 2), "label": "ab"[(number + place) % 2]}
+                        for place in range(number % 4 + 1)]  # fmt: skip
+            found.append({"recording": sound, "segments": segments})
         elif task == "graph_classification":
             edges = [[place, place + 1] for place in range(len(words) - 1)]
             found.append({"nodes": words, "edges": edges, "label": "ab"[number % 2]})

@@ -1,7 +1,8 @@
 """Tasks whose examples have one answer each, a number, a class or a sequence: read in batches of similar length.
 
 `ExampleTask` does what they share. A subclass defines the answers: how a column becomes labels, how a model's outputs
-are scored, and what a prediction contains. A processor turns the rest of an example into streams.
+are scored, and what a prediction contains. A processor turns the rest of an example into streams; `ProcessedTask` has
+what goes with that, whatever the answers are.
 """
 
 import abc
@@ -53,18 +54,12 @@ WINDOW_CHARACTERS = 1_000_000
 Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
-class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
-    """Examples, each of which has one answer."""
+class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
+    """Examples that a processor turns into streams, read in batches of similar length."""
 
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
     #: What one is called in messages.
     example: ClassVar[str] = "an example"
-    #: Which of the model's outputs are scored, and make answers.
-    output: ClassVar[str] = "logits"
-    #: What trains its models.
-    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
-    #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
-    augmented_class: ClassVar[type[AugmentedExamples] | None] = None
     #: What tables say about the data of each split: keys of `describe`, each with its words and how it is written.
     facts: ClassVar[Facts] = {
         "documents": ("examples", count),
@@ -78,6 +73,110 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     def head(self, training: Dataset, data: D) -> dict[str, Any]:
         """Return the settings of the model that depend on the training data, such as `id2label`, as JSON."""
         return {}
+
+    def load(self, data: D) -> Splits:
+        """Read and split the examples."""
+        return load(data, self.columns(data), stratify=self.stratify)
+
+    def learned(self, training: Dataset, data: D) -> Processor:
+        """Return the processor for a training split."""
+        return self.processor.learned(training, data)
+
+    def streams(self, processor: Processor) -> Mapping[str, Stream]:
+        """Return the streams that the model reads, and the labels, if they are a stream of the processor."""
+        return processor.streams
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should say about the examples and labels of a split, the keys of `facts` among it."""
+        return truncation_table(tokens)
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        """Return what results should contain about the answers, such as the labels."""
+        return {}
+
+    @abc.abstractmethod
+    def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
+        """Return the examples of the split `name` as the trainer reads them, with their `length`."""
+
+    # The rest is the same for all of them.
+
+    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
+        data, loaded = recipe.data, self.load(recipe.data)
+        try:
+            return self._prepared(recipe, loaded)
+        except Unreadable:
+            if not data.skip_bad_rows:
+                raise
+        good = readable(loaded, lambda rows: self.learned(rows, data), data, self.columns(data))
+        return self._prepared(recipe, good)
+
+    def _prepared(self, recipe: Recipe[D, LengthTrainingOptions], loaded: Splits) -> Prepared:
+        training = loaded.splits["train"]
+        head = self.head(training, recipe.data)
+        processor = self._learned(training, recipe.data)
+        config = {**processor.settings({}), **head}
+        # Labels depend on no settings but those that depend on the data.
+        made = self.configure(recipe.model, config)
+        splits = {
+            name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
+        }
+        data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
+        data |= loaded.notices()
+        return Prepared(splits, processor, config, data, self.details(made))
+
+    def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared)
+        longest = max(max(split["length"][:]) for split in prepared.splits.values())
+        shorter = "set data.max_length={most}, or " if hasattr(recipe.data, "max_length") else "shorten it, or set "
+        check_length(model, longest, self.example, shorter + "{longer}")
+        if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
+            EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
+        return model
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        splits = {name: row for name, row in data.items() if "documents" in row}
+        rows = (
+            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())] for name, row in splits.items()
+        )
+        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
+
+    def _learned(self, training: Dataset, data: D) -> Processor:
+        """Return the processor for a training split. Raises Unreadable for the first row that it cannot read."""
+        try:
+            return self.learned(training, data)
+        except Exception as error:
+            # Recordings of other sensors can lead to any error.
+            if self.processor.reads_all or (isinstance(error, UserError) and not isinstance(error, Unreadable)):
+                raise
+            bad = next(misfits(lambda rows: self.learned(rows, data), training, data), None)
+            if bad is None:
+                raise
+            number, problem = bad
+            raise refusal(training[number]["where"], problem) from None
+
+    def _usable(self, run: Run[D, LengthTrainingOptions], examples: Dataset) -> tuple[Dataset, dict[int, str]]:
+        """Return the examples that can be read, and what is wrong with the others, by number, which may be left out."""
+        data = run.recipe.data
+        if not data.skip_bad_rows or run.processor.reads_all:
+            return examples, {}
+        bad = dict(unreadable(run.processor, examples, data))
+        return good_rows(examples, bad, "all"), bad
+
+    def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
+        """Group examples of similar length into batches as large as in training's evaluations, longest first."""
+        size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
+        return scoring_batches(lengths, size, most)
+
+
+class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
+    """Examples, each of which has one answer."""
+
+    #: Which of the model's outputs are scored, and make answers.
+    output: ClassVar[str] = "logits"
+    #: What trains its models.
+    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
+    #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
+    augmented_class: ClassVar[type[AugmentedExamples] | None] = None
 
     @abc.abstractmethod
     def target(self, config: LongspanConfig) -> Carried:
@@ -112,64 +211,11 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
 
-    def load(self, data: D) -> Splits:
-        """Read and split the examples."""
-        return load(data, self.columns(data), stratify=self.stratify)
-
-    def learned(self, training: Dataset, data: D) -> Processor:
-        """Return the processor for a training split."""
-        return self.processor.learned(training, data)
-
-    def streams(self, processor: Processor) -> Mapping[str, Stream]:
-        """Return the streams that the model reads, and the labels, if they are a stream of the processor."""
-        return processor.streams
-
-    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
-        """Return what results should say about the examples and labels of a split, the keys of `facts` among it."""
-        return truncation_table(tokens)
-
     def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
         """Return the configuration to evaluate with, given the `evaluation_options`."""
         return config
 
     # The rest is the same for all of them.
-
-    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
-        data, loaded = recipe.data, self.load(recipe.data)
-        try:
-            return self._prepared(recipe, loaded)
-        except Unreadable:
-            if not data.skip_bad_rows:
-                raise
-        good = readable(loaded, lambda rows: self.learned(rows, data), data, self.columns(data))
-        return self._prepared(recipe, good)
-
-    def _prepared(self, recipe: Recipe[D, LengthTrainingOptions], loaded: Splits) -> Prepared:
-        training = loaded.splits["train"]
-        head = self.head(training, recipe.data)
-        processor = self._learned(training, recipe.data)
-        config = {**processor.settings({}), **head}
-        # Labels depend on no settings but those that depend on the data.
-        made = self.configure(recipe.model, config)
-        splits = {
-            name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
-        }
-        data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
-        data |= loaded.notices()
-        return Prepared(splits, processor, config, data, self.details(made))
-
-    def details(self, config: LongspanConfig) -> dict[str, Any]:
-        """Return what results should contain about the answers, such as the labels."""
-        return {}
-
-    def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
-        model = super().build_model(recipe, prepared)
-        longest = max(max(split["length"][:]) for split in prepared.splits.values())
-        shorter = "set data.max_length={most}, or " if hasattr(recipe.data, "max_length") else "shorten it, or set "
-        check_length(model, longest, self.example, shorter + "{longer}")
-        if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
-            EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
-        return model
 
     def make_trainer(
         self,
@@ -195,11 +241,8 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
         config = self.told(run.model.config, options)
-        data, bad = run.recipe.data, {}
-        if data.skip_bad_rows and not run.processor.reads_all:
-            bad = dict(unreadable(run.processor, examples, data))
-            examples = good_rows(examples, bad, "all")
-        tokens = self._encoded(examples, run.processor, data, config, split)
+        examples, bad = self._usable(run, examples)
+        tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
         lengths = tokens["length"][:]
         check_length(run.model, max(lengths), self.example, "cut it, or train a model with {longer}")
         batches = self._batches(run, lengths)
@@ -225,27 +268,6 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         for window in windows(rows, lambda row: sum(one.size(row.values.get(one.name)) for one in columns)):
             yield from self._answers(run, window)
 
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        splits = {name: row for name, row in data.items() if "documents" in row}
-        rows = (
-            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())] for name, row in splits.items()
-        )
-        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
-
-    def _learned(self, training: Dataset, data: D) -> Processor:
-        """Return the processor for a training split. Raises Unreadable for the first row that it cannot read."""
-        try:
-            return self.learned(training, data)
-        except Exception as error:
-            # Recordings of other sensors can lead to any error.
-            if self.processor.reads_all or (isinstance(error, UserError) and not isinstance(error, Unreadable)):
-                raise
-            bad = next(misfits(lambda rows: self.learned(rows, data), training, data), None)
-            if bad is None:
-                raise
-            number, problem = bad
-            raise refusal(training[number]["where"], problem) from None
-
     def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
         keep = {"labels": self.target(config)}
         if name == "train" and self._augmented(data):
@@ -255,11 +277,6 @@ class ExampleTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
     def _augmented(self, data: Any) -> type[AugmentedExamples] | None:
         """Return what training reads in place of encoded examples, None for these."""
         return self.augmented_class if self.augmented_class is not None and data.augmentation else None
-
-    def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
-        """Group examples of similar length into batches as large as in training's evaluations, longest first."""
-        size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
-        return scoring_batches(lengths, size, most)
 
     def _answers(self, run: Run[D, LengthTrainingOptions], window: list[Row]) -> Iterator[Prediction]:
         processor, data = run.processor, run.recipe.data

@@ -154,6 +154,16 @@ class PredictionOptions:
 
 
 @dataclass(frozen=True)
+class SoundOptions(PredictionOptions):
+    """How sound is read for predictions."""
+
+    pcm_rate: int = option(0, "samples per second of raw 16-bit little-endian mono PCM on standard input, '-'")
+
+    def __post_init__(self) -> None:
+        check_at_least(self, pcm_rate=0)
+
+
+@dataclass(frozen=True)
 class SearchOptions(EvaluationOptions):
     """How a text is written for each source: by beam search, or as the one of several drawn texts that agrees best."""
 

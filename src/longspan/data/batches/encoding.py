@@ -69,11 +69,11 @@ def encoded(
         return result
 
     kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
-    facts = [processor.fingerprint(), processor.facts(data), kept, _files(dataset, processor, data)]
+    facts = [processor.fingerprint(), processor.facts(data), kept, file_facts(dataset, processor, data)]
     return mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
 
 
-def _files(dataset: Dataset, processor: Processor, data: Any) -> str:
+def file_facts(dataset: Dataset, processor: Processor, data: Any) -> str:
     """Return a hash of the sizes and times of the files that examples name: their content is no part of the table."""
     digest = hashlib.sha256()
     for column in processor.columns(data):

@@ -47,6 +47,8 @@ class Column(ABC):
     shares: ClassVar[bool] = False
     #: Whether any one of its sources will do, the first of which is its own.
     alternative: ClassVar[bool] = False
+    #: Whether rows of one file, which is another column's, are one row: see `merged`.
+    merges: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -109,6 +111,14 @@ class Column(ABC):
     def is_missing(self, value: Any) -> bool:
         """Return whether a value counts as missing."""
         return value is None
+
+    def merged(self, values: Sequence[Any]) -> Any:
+        """Return the value of rows that are one, where the column `merges`.
+
+        Raises:
+            BadCell: They do not fit together.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not merge rows.")
 
     def check(self, values: Mapping[str, Any]) -> str:
         """Return why the value does not fit the row's other columns; empty if it does."""

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,13 +31,29 @@ def samples(recording: Mapping[str, Any], rate: int) -> np.ndarray:
 
 def blocks(recording: Mapping[str, Any], rate: int) -> Iterator[np.ndarray]:
     """Yield what `samples` returns in pieces, as they are decoded. Raises what `samples` raises."""
-    soxr = _soxr()
     if recording["samples"] is not None:
         own, name = recording["rate"] or rate, "the array"
         pieces: Iterator[np.ndarray] = iter([np.asarray(recording["samples"], np.float32)])
     else:
         own, pieces = _of_file(recording)
         name = recording["path"] or "the file"
+    yield from resampled(pieces, own, rate, name)
+
+
+def resampled(pieces: Iterable[np.ndarray], own: int, rate: int, name: str) -> Iterator[np.ndarray]:
+    """Yield samples that come in pieces, with another rate.
+
+    Args:
+        pieces: (n,) float32 each.
+        own: Their samples per second.
+        rate: The wanted number of samples per second.
+        name: What messages call them.
+
+    Raises:
+        Unreadable: There are none, or some are not finite.
+        UserError: A package is missing.
+    """
+    soxr = _soxr()
     resampler = None if own == rate else soxr.ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
     count = 0
     for piece in pieces:
@@ -67,6 +83,13 @@ def seconds_of(recording: Mapping[str, Any]) -> float:
     with _opened(recording) as file:
         end = file.frames / file.samplerate
     return min(end, math.inf if recording["end"] is None else recording["end"]) - (recording["start"] or 0.0)
+
+
+def raw_input(paths: Sequence[Path | str], stdin: BinaryIO | None) -> BinaryIO:
+    """Return standard input, which raw PCM comes from. Raises UserError if paths name something else."""
+    if list(map(str, paths)) != ["-"] or stdin is None:
+        raise UserError(f"expected '-', standard input, with pcm_rate, got {paths[0]!r}; give only '-'.")
+    return stdin
 
 
 def pcm(stream: BinaryIO, seconds: float, rate: int) -> Iterator[np.ndarray]:

@@ -43,6 +43,7 @@ from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.rows import is_document, is_lines
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import read_table
+from longspan.data.sources.merging import merged_rows
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -100,7 +101,7 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
         return {"train": Source("the installed packages", facts, rows)}
     if config.path.startswith("hub:"):
         hub = find_hub(config.path.removeprefix("hub:"), schema)
-        return {split: _joined(source, schema) if schema.joined else source for split, source in hub.items()}
+        return {split: _together(source, schema) for split, source in hub.items()}
     path = expand(config.path)
     if parallel_files(path, schema, "data.path") or not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
@@ -174,8 +175,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
     rows = partial(read_table, path, schema)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
-    source = Source(named(path), table, rows)
-    return _joined(source, schema) if schema.joined else source
+    return _together(Source(named(path), table, rows), schema)
 
 
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
@@ -234,6 +234,13 @@ def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
         if row.problem:
             raise UserError(f"expected text in {file.where!r}, got an empty file; choose a file with text.")
         yield row
+
+
+def _together(source: Source, schema: Schema) -> Source:
+    """Return a table whose rows about one thing are one row, if it has such."""
+    if any(column.merges for column in schema.columns):
+        return Source(source.name, [source.facts, "merged"], lambda: merged_rows(source.rows(), schema))
+    return _joined(source, schema) if schema.joined else source
 
 
 def _joined(source: Source, schema: Schema) -> Source:

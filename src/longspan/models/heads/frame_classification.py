@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
@@ -39,10 +40,14 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
     `logits` (b, p, num_labels) and, with labels, the `loss`: the mean cross-entropy over the labels, or its sum divided
     by `num_items_in_batch`. Positions count from each row's first real frame.
 
+    `switch_penalty` () is what whoever smooths the labels subtracts from the log-probability of a sequence for each
+    change of the label. It is no parameter: training of `longspan.tasks.frame_labelling` chooses it on validation data.
+
     Raises:
         UserError: for labels of another shape or type.
     """
 
+    switch_penalty: Tensor
     main_input_name = "input_features"
     head_settings = FrameClassificationSettings
 
@@ -52,6 +57,7 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
         self.longspan = LongspanModel(self.config)
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
+        self.register_buffer("switch_penalty", torch.zeros(()))
         self.post_init()
 
     @classmethod

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.signals.options import RecordingData
 from longspan.errors import UserError
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, check_at_least, option
+from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, SoundOptions, option
 
 __all__ = ["AudioData", "EvaluationOptions", "PredictionOptions", "TrainingOptions"]
 
@@ -23,18 +23,15 @@ class AudioData(RecordingData):
 
 
 @dataclass(frozen=True)
-class PredictionOptions:
+class PredictionOptions(SoundOptions):
     """How recordings are cut for predictions."""
 
     every: float = option(
         0.0, "seconds of sound for each prediction, read in constant memory; 0 for one prediction per recording"
     )
-    pcm_rate: int = option(
-        0, "samples per second of raw 16-bit little-endian mono PCM on standard input, '-'; needs --every"
-    )
 
     def __post_init__(self) -> None:
-        check_at_least(self, pcm_rate=0)
+        super().__post_init__()
         if not 0 <= self.every < 1e6:
             raise UserError(f"every must be at least 0 seconds and finite, got {self.every}; choose another.")
         if self.pcm_rate and not self.every:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan.data.signals.decoding import blocks, seconds_of
+from longspan.data.signals.frame_blocks import frame_blocks
 from longspan.data.signals.processor import FRAMES, RecordingProcessor
 from longspan.models import LongspanForAudioClassification
 from longspan.models.embeddings.frames import Frames
@@ -56,22 +57,6 @@ def streamed_logits(
             pooling.add(found.last_hidden_state)
         logits: Tensor = model.classifier(pooling.result().to(model.dtype))[0]
         return logits.float().cpu()
-
-
-def frame_blocks(extractor: LongspanFeatureExtractor, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the frames of samples that come in pieces, not normalised, (t, width) at a time."""
-    hop, size = extractor.hop, extractor.reach
-    kept, some = np.zeros(0, np.float32), False
-    for piece in pieces:
-        kept = np.concatenate([kept, piece])
-        count = (len(kept) - size) // hop + 1
-        if count > 0:
-            some = True
-            yield extractor.frames(kept[: (count - 1) * hop + size])
-            kept = kept[count * hop :]
-    # What is left has no whole frame: of mel frames it is left out, unless there is no other.
-    if not some or (extractor.features == "samples" and len(kept)):
-        yield extractor.frames(kept)
 
 
 def vector_blocks(embeddings: Frames, frames: Iterable[np.ndarray], device: torch.device) -> Iterator[Tensor]:

@@ -7,9 +7,9 @@ from typing import Any, BinaryIO, ClassVar
 
 from longspan.data.processor import Unreadable
 from longspan.data.signals.augmented import AugmentedRecordings
+from longspan.data.signals.decoding import raw_input
 from longspan.data.signals.processor import RecordingProcessor
 from longspan.data.sources.formats.rows import Row
-from longspan.errors import UserError
 from longspan.models import LongspanForAudioClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.report import count
@@ -58,9 +58,7 @@ class AudioClassification(ClassTask[AudioData]):
     ) -> Iterator[Row]:
         options: PredictionOptions | None = run.prediction
         if options is not None and options.pcm_rate:
-            if list(map(str, paths)) != ["-"] or stdin is None:
-                raise UserError(f"expected '-', standard input, with pcm_rate, got {paths[0]!r}; give only '-'.")
-            return of_pcm(stdin, options.every, options.pcm_rate)
+            return of_pcm(raw_input(paths, stdin), options.every, options.pcm_rate)
         return self._stretches(run, super().inputs_of(run, paths, data, stdin))
 
     def inputs_in_memory(

@@ -1,0 +1,1 @@
+"""Frame labelling: a label for each frame of a recording."""

@@ -1,0 +1,240 @@
+"""Frame labelling: `FrameLabelling`."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainingArguments
+
+from longspan.data.batches.by_length import padding_fraction
+from longspan.data.batches.unreadable import UNREADABLE
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.values import in_order
+from longspan.data.processor import Processor, Unreadable
+from longspan.data.signals.decoding import blocks, pcm, raw_input, resampled
+from longspan.data.signals.frame_blocks import frame_blocks, windows
+from longspan.data.signals.processor import FRAMES
+from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
+from longspan.models import LongspanConfig, LongspanForAudioFrameClassification
+from longspan.models.embeddings.frames import FrameSettings
+from longspan.models.limits import check_length, too_long
+from longspan.report import count
+from longspan.report.confusion import confusion
+from longspan.results import Evaluation, Prediction
+from longspan.tasks.base import Baseline, Recipe, Run
+from longspan.tasks.baselines import baselines_in
+from longspan.tasks.classes import labels
+from longspan.tasks.examples import Facts, ProcessedTask
+from longspan.tasks.frame_labelling import baselines, report
+from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
+from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter
+from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
+from longspan.tasks.frame_labelling.scores import FrameScores
+from longspan.tasks.frame_labelling.smoothing import Smoother
+from longspan.tasks.frame_labelling.trainer import (
+    FrameTrainer,
+    log_probabilities,
+    position_logits,
+    smoothed_scores,
+)
+from longspan.tasks.frame_labelling.windows import LABELS, DrawnWindows, cut_for, recordings, windowed
+from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.prepared import Prepared
+from longspan.training.loader import data_seed
+
+#: Windows of a recording that are read together, and seconds of raw sound that are waited for.
+_TOGETHER, _PIECE = 8, 0.1
+
+
+class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
+    """A label for each frame of recordings of any length, and segments of equal labels."""
+
+    data_config = FrameData
+    scores = FrameScores
+    prediction = FramesPrediction
+    prediction_options = PredictionOptions
+    cuts_examples = False
+    processor = FrameProcessor
+    embeddings = (FrameSettings,)
+    model_class = LongspanForAudioFrameClassification
+    example = "a window of a recording"
+    data_hint = (
+        "data.path=FILE (a csv, tsv, jsonl or parquet file with paths of recordings, and a row per segment or a list "
+        "of segments), or data.train=FILE"
+    )
+    facts: ClassVar[Facts] = {
+        "documents": ("recordings", count),
+        "frames": ("frames", count),
+        "median_length": ("median length", count),
+        "longest": ("longest", count),
+        "windows": ("windows", count),
+    }
+
+    def columns(self, data: FrameData) -> Sequence[Column]:
+        return self.processor.columns(data)
+
+    # What is trained
+
+    def head(self, training: Dataset, data: FrameData) -> dict[str, Any]:
+        found = {label for segments in training["segments"][:] for label in segments["label"]} - {data.outside}
+        if not found:
+            raise UserError(
+                f"expected segments with labels other than {data.outside!r} in the training data, got none; check "
+                "data.segments_column and data.label_column, or set data.outside."
+            )
+        names = [data.outside, *in_order(found)]
+        return {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+        }
+
+    def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
+        columns = tokens.select_columns(["document", "first", "last"]).with_format("numpy")[:]
+        lengths = np.bincount(columns["document"], columns["last"] - columns["first"])
+        return {
+            "documents": len(lengths),
+            "frames": int(lengths.sum()),
+            "median_length": float(np.median(lengths)) if len(lengths) else 0.0,
+            "longest": int(lengths.max(initial=0)),
+            "windows": len(tokens),
+        }
+
+    def details(self, config: LongspanConfig) -> dict[str, Any]:
+        return {"labels": labels(config)}
+
+    def make_trainer(
+        self,
+        recipe: Recipe[FrameData, LengthTrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared,
+    ) -> FrameTrainer:
+        processor, training, names = prepared.processor, prepared.splits["train"], labels(model.config)
+        assert isinstance(processor, FrameProcessor)
+        drawn = None
+        if recipe.data.augmentation:
+            numbers = {name: number for number, name in enumerate(names)}
+            drawn = DrawnWindows(training, processor, recipe.data, numbers, data_seed(arguments))
+        return FrameTrainer(
+            model,
+            arguments,
+            train_dataset=training,
+            eval_dataset=prepared.splits["validation"],
+            batch_tokens=recipe.options.batch_tokens,
+            streams={**processor.streams, **LABELS},
+            names=names,
+            drawn=drawn,
+        )
+
+    def _encoded(
+        self, examples: Dataset, processor: Processor, data: FrameData, config: LongspanConfig, name: str
+    ) -> Dataset:
+        assert isinstance(processor, FrameProcessor)
+        return windowed(examples, processor, data, config, name, drawn=name == "train" and bool(data.augmentation))
+
+    # What a trained model does
+
+    def evaluate(
+        self, run: Run[FrameData, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
+    ) -> tuple[FrameScores, dict[str, Any]]:
+        examples, bad = self._usable(run, examples)
+        config, stride = run.model.config, run.model.config.embeddings.stride
+        # Without what only training reads.
+        assert isinstance(run.processor, FrameProcessor)
+        tokens = windowed(examples, run.processor, run.recipe.data, config, split, drawn=False)
+        lengths = tokens["length"][:]
+        check_length(run.model, max(lengths), self.example, "set data.max_length={most}, or train one with {longer}")
+        batches = self._batches(run, lengths)
+        read = tokens.select_columns([FRAMES]).with_format("numpy")
+        logits = position_logits(run.model, read, lengths, batches, streams=run.processor.streams, progress=True)
+        penalty = float(run.model.switch_penalty)
+        scored = recordings(tokens, log_probabilities(logits), stride)
+        (scores,) = smoothed_scores(scored, [penalty], labels(config), stride)
+        confusion(scores.confusion, labels(config), folder / "confusion.png")
+        return scores, {
+            **self.details(config),
+            **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
+            "data_summary": self.describe(tokens, config),
+            "switch_penalty": penalty,
+            "padding_fraction": padding_fraction(batches, lengths),
+        }
+
+    def inputs_of(
+        self,
+        run: Run[FrameData, LengthTrainingOptions],
+        paths: Sequence[Path | str],
+        data: FrameData,
+        stdin: BinaryIO | None,
+    ) -> Iterator[Row]:
+        options: PredictionOptions | None = run.prediction
+        if options is None or not options.pcm_rate:
+            return super().inputs_of(run, paths, data, stdin)
+        return iter([Row({"pcm": raw_input(paths, stdin)}, "standard input")])
+
+    def predict(self, run: Run[FrameData, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
+        assert isinstance(run.processor, FrameProcessor)
+        rate = run.processor.sample_rate
+        for row in rows:
+            if row.problem:
+                yield FramesPrediction(row.where, row.problem)
+            elif "pcm" in row.values:
+                own = run.prediction.pcm_rate
+                sound = resampled(pcm(row.values["pcm"], _PIECE, own), own, rate, row.where)
+                try:
+                    # Each as soon as it has come.
+                    for one in self._segments(run, sound, 1):
+                        yield FramesPrediction(row.where, segments=[one])
+                except Unreadable as error:
+                    yield FramesPrediction(row.where, str(error))
+            else:
+                try:
+                    found = list(self._segments(run, blocks(row.values["recording"], rate), _TOGETHER))
+                except Unreadable as error:
+                    yield FramesPrediction(row.where, str(error))
+                else:
+                    yield FramesPrediction(row.where, segments=found)
+
+    def _segments(
+        self, run: Run[FrameData, LengthTrainingOptions], pieces: Iterable[np.ndarray], together: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the segments of sound that comes in pieces, in constant memory.
+
+        Raises:
+            Unreadable: The sound cannot be read, or is too long for the model.
+        """
+        processor, model, stride = run.processor, run.model, run.model.config.embeddings.stride
+        assert isinstance(processor, FrameProcessor)
+        sound = Counted(pieces)
+        cut = cut_for(run.recipe.data.max_length, stride)
+        smoother = Smoother(float(model.switch_penalty))
+        position, lead = processor.hop * stride, processor.middle - processor.hop / 2
+        segmenter = Segmenter(labels(model.config), position, lead)
+        found = windows(frame_blocks(processor.extractor, sound), cut.size, cut.context)
+        while some := list(itertools.islice(found, together)):
+            lengths = [len(window.frames) for window in some]
+            if problem := too_long(model, max(lengths)):
+                raise Unreadable(problem)
+            read = [{FRAMES: processor.extractor.normalised(window.frames)} for window in some]
+            logits = position_logits(model, read, lengths, self._batches(run, lengths), streams=processor.streams)
+            scores, start = log_probabilities(logits), 0
+            for window, length in zip(some, lengths, strict=True):
+                own = scores[start + window.first // stride : start + -(-window.last // stride)]
+                start += -(-length // stride)
+                yield from segmenter.add(*smoother.add(own))
+        yield from segmenter.add(*smoother.end())
+        yield from segmenter.end(sound.count / processor.sample_rate)
+
+    def formats(self) -> Mapping[str, Callable[[Any], str]]:
+        return {"rttm": FramesPrediction.to_rttm}
+
+    # What is reported
+
+    def baselines(self) -> Mapping[str, type[Baseline[FrameScores]]]:
+        return baselines_in(baselines)
+
+    def evaluation_report(self, evaluation: Evaluation[FrameScores]) -> str:
+        return report.evaluation_report(self, evaluation)

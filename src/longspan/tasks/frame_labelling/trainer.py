@@ -1,0 +1,118 @@
+"""Training of frame labelling: `FrameTrainer`, and labels of recordings from scores."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from torch import Tensor, nn
+
+from longspan.data.batches.streams import Stream
+from longspan.models.losses import IGNORED
+from longspan.results.scores import check_finite
+from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
+from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths
+from longspan.tasks.frame_labelling.windows import recordings
+from longspan.training.lengths import Collator, LengthTrainer, Rows, ragged_outputs, scoring_batches
+
+#: The classes of a recording's frames, and the log-probabilities of its positions.
+Scored = tuple[np.ndarray, np.ndarray]
+
+
+class FrameTrainer(LengthTrainer[FrameScores]):
+    """A `LengthTrainer` of windows of recordings, whose frames have labels.
+
+    Whenever it scores the validation split, it chooses the penalty of changes that the model's labels are smoothed
+    with: the one with the lowest segment error rate, and among equals with the highest accuracy. It does so before a
+    checkpoint is saved, so each one has its own. No other split changes it, and training does not depend on it.
+
+    Args:
+        names: the class names.
+        args, kwargs: those of `LengthTrainer`.
+    """
+
+    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.data_collator = PositionCollator(self.streams, self.stride)
+        self.names = names
+
+    @property
+    def stride(self) -> int:
+        """Frames for each position of the model."""
+        return int(self.model.config.embeddings.stride)
+
+    def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
+        """Return the logits of all positions of windows, one window after the other."""
+        lengths = dataset["length"][:]
+        return position_logits(
+            self.model,
+            self.rows(dataset, [name for name in self.streams if name != "labels"]),
+            lengths,
+            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
+            streams=self.streams,
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            after_batch=self._scored_a_batch,
+        )
+
+    def score(self, dataset: Dataset) -> FrameScores:
+        """Return the scores of the smoothed labels; see the class."""
+        scored = list(recordings(dataset, log_probabilities(self.outputs(dataset)), self.stride))
+        if dataset is self.eval_dataset:
+            penalty, scores = best_penalty(scored, self.names, self.stride)
+            self.model.switch_penalty.fill_(penalty)
+            return scores
+        return smoothed_scores(scored, [float(self.model.switch_penalty)], self.names, self.stride)[0]
+
+
+class PositionCollator(Collator):
+    """A `Collator` of windows, whose batches have the labels of positions instead of those of frames."""
+
+    def __init__(self, streams: Mapping[str, Stream], stride: int) -> None:
+        super().__init__(streams)
+        self.stride = stride
+
+    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = super().__call__(examples)
+        frames = batch[next(iter(self.streams))].shape[1]
+        return {**batch, "labels": of_positions(batch["labels"], frames, self.stride)}
+
+
+def position_logits(
+    model: Any, rows: Rows | Sequence[dict[str, Any]], lengths: Sequence[int], batches: Any, **options: Any
+) -> Tensor:
+    """Return the logits of all positions of windows, one window after the other, (positions, classes)."""
+    sizes = [-(-length // model.config.embeddings.stride) for length in lengths]
+    return ragged_outputs(model, rows, batches, sizes, name="logits", shape=(model.config.num_labels,), **options)
+
+
+def log_probabilities(logits: Tensor) -> np.ndarray:
+    """Return the logarithms of probabilities. Raises UserError if logits are not finite."""
+    check_finite(logits, "recordings")
+    found: np.ndarray = logits.log_softmax(-1).numpy()
+    return found
+
+
+def of_positions(labels: Tensor, frames: int, stride: int) -> Tensor:
+    """Return the labels of positions, (b, ⌈frames / stride⌉), those of their middle frames, from labels (b, t)."""
+    positions = -(-frames // stride)
+    padded = nn.functional.pad(labels, (0, positions * stride - labels.shape[1]), value=IGNORED)
+    return padded.unflatten(1, (positions, stride))[:, :, stride // 2]
+
+
+def best_penalty(scored: Sequence[Scored], names: Sequence[str], stride: int) -> tuple[float, FrameScores]:
+    """Return the penalty of `PENALTIES` with the lowest segment error rate, and the scores with it."""
+    found = smoothed_scores(scored, PENALTIES, names, stride)
+    return min(zip(PENALTIES, found, strict=True), key=lambda one: (one[1].segment_error, -one[1].accuracy))
+
+
+def smoothed_scores(
+    scored: Iterable[Scored], penalties: Sequence[float], names: Sequence[str], stride: int
+) -> list[FrameScores]:
+    """Return the scores of recordings with each penalty of changes."""
+    right: list[np.ndarray] = []
+    found: Mapping[int, list[np.ndarray]] = {number: [] for number in range(len(penalties))}
+    for classes, scores in scored:
+        right.append(classes)
+        for number, labels in enumerate(paths(scores, penalties)):
+            found[number].append(np.repeat(labels, stride)[: len(classes)])
+    return [frame_scores(right, found[number], names) for number in range(len(penalties))]

@@ -69,5 +69,5 @@ def by_agreement(candidates: Sequence[Sequence[int]]) -> list[int]:
         for place, count in enumerate(counts):
             agreed[place] += (2 * np.minimum(counts, count).sum(1) / (totals + totals[place])).mean()
     first = {tuple(ids): place for place, ids in reversed([*enumerate(candidates)])}
-    repeated = [first[tuple(ids)] != place for place, ids in enumerate(candidates)]
-    return np.lexsort((-agreed, repeated)).tolist()
+    repeated = sorted({*range(len(candidates))} - {*first.values()})
+    return [*sorted(first.values(), key=lambda place: (-agreed[place], place)), *repeated]

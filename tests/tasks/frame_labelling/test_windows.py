@@ -48,9 +48,9 @@ def test_labels_move_with_what_is_heard(source: str, features: str, tmp_path: Pa
     """Whatever is drawn, frames of a tone in silence are loud where their label is that of the tone."""
     random = np.random.default_rng(0)
     sound = 1e-4 * random.standard_normal(3 * RATE).astype(np.float32)
-    starts = (0.4, 1.1, 1.9, 2.6)
-    segments = [{"start": begin, "end": begin + 0.3, "label": "low"} for begin in starts]
-    for begin in starts:
+    tones = (0.4, 1.1, 1.9, 2.6)
+    segments = [{"start": begin, "end": begin + 0.3, "label": "low"} for begin in tones]
+    for begin in tones:
         first = round(begin * RATE)
         sound[first : first + round(0.3 * RATE)] += tone("low", 0.3, random)
     soundfile.write(tmp_path / "a.wav", sound, RATE)

@@ -41,18 +41,19 @@ def drawn(shape: str) -> np.ndarray:
     return np.asarray(image)
 
 
-labels = [SHAPES[number % 3] for number in range(300)]
+labels = [SHAPES[number % 3] for number in range(240)]
 data = {"image": [drawn(label) for label in labels], "label": labels}
 
 # %%
 # Training on arrays
 # ------------------
-# Keys of the recipe are keywords. ``stem`` is the number of channels of the convolutions that make patches vectors.
+# Keys of the recipe are keywords. ``stem`` sets the channels of the convolutions that turn patches into vectors. The
+# pooling ``max`` suits small objects in large images.
 
 folder = Path(tempfile.mkdtemp(), "run")
-run = longspan.train(
-    "images", data=data, run=folder, dim=32, depth=1, stem=8, num_train_epochs=8, per_device_train_batch_size=16
-)
+model = {"dim": 32, "depth": 1, "stem": 16, "short_convolution": 7, "pooling": "max", "dropout": 0.0}
+training = {"num_train_epochs": 8, "per_device_train_batch_size": 16, "learning_rate": 8e-3, "max_minutes": 0}
+run = longspan.train("images", data=data, run=folder, **model, **training)
 print(f"validation accuracy: {run.scores['validation'].accuracy:.2f}")
 
 # %%

@@ -164,3 +164,17 @@ def test_spoken_digits(tmp_path: Path, run_benchmark: Callable[..., None]) -> No
     }
     official = {"official_test": 20, "official_validation": 180, "official_train": 280}
     assert sizes.items() >= (official | {"without_a_test": 240, "without_b_validation": 150}).items()
+
+
+def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    for folder in (tmp_path / "cifar" / split / kind for split in ("train", "test") for kind in ("cat", "ship")):
+        folder.mkdir(parents=True)
+        for number in range(20):
+            (folder / f"{number:04}.jpg").touch()
+        (folder / "notes.txt").touch()
+    run_benchmark("cifar.py", str(tmp_path / "cifar"), str(tmp_path / "tables"))
+    tables = {path.stem: path.read_text(encoding="utf-8").splitlines()[1:] for path in (tmp_path / "tables").iterdir()}
+    assert {name: len(rows) for name, rows in tables.items()} == {"train": 36, "validation": 4, "test": 40}
+    held_out = [Path(row.split(",")[0]).name for row in tables["validation"] if row.endswith(",ship")]
+    assert held_out == ["0018.jpg", "0019.jpg"]
+    assert not {*tables["train"]} & {*tables["validation"], *tables["test"]}

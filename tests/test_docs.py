@@ -34,6 +34,7 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
         ("summarisation.md", 4),
         ("audio.md", 3),
         ("frames.md", 3),
+        ("images.md", 4),
     ],
 )
 def test_the_commands_have_the_keys_they_name(page: str, number: int) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from traceback import StackSummary
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,29 +66,37 @@ def _repeatable() -> None:
     _seed(0)
 
 
-#: Pictures by what they show.
-_CURVES: dict[Any, bytes] = {}
+#: PNG files by what draws them and what their axes say.
+_FIGURES: dict[Any, bytes] = {}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _curves_of_each_kind_once() -> Iterator[None]:
-    """Every training draws its learning curve, which takes longer than most of the trainings here: one of each kind is
-    drawn, and copied for the others."""
-    train = sys.modules.get("longspan.verbs.train")
-    if train is None:
+def _figures_of_each_kind_once() -> Iterator[None]:
+    """Training runs and evaluations draw figures, which takes longer than most of those here: one of each kind is
+    drawn, and copied for the others. Figures that a test draws itself are drawn."""
+    figures = sys.modules.get("matplotlib.figure")
+    if figures is None:
         yield
         return
-    usual = train.pictures
+    usual = figures.Figure.savefig
 
-    def learning_curve(history: Any, kind: Any, path: Path) -> None:
-        drawn = kind, frozenset(key for row in history for key, value in row.items() if value is not None)
-        if drawn not in _CURVES:
-            usual.learning_curve(history, kind, path)
-            _CURVES[drawn] = path.read_bytes()
-        path.write_bytes(_CURVES[drawn])
+    def savefig(figure: Any, path: Path, **options: Any) -> None:
+        draws = sys._getframe(1)
+        if draws.f_globals["__name__"] == "longspan.report.pictures" and draws.f_back:
+            draws = draws.f_back
+        if draws.f_back is None or draws.f_back.f_globals["__name__"].startswith("test_"):
+            usual(figure, path, **options)
+            return
+        said = [(each.get_title(), each.get_xlabel(), each.get_ylabel(), *(line.get_label() for line in each.lines))
+                for each in figure.axes]  # fmt: skip
+        kind = draws.f_code, str(said)
+        if kind not in _FIGURES:
+            usual(figure, path, **options)
+            _FIGURES[kind] = Path(path).read_bytes()
+        Path(path).write_bytes(_FIGURES[kind])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "pictures", SimpleNamespace(learning_curve=learning_curve))
+        patch.setattr(figures.Figure, "savefig", savefig)
         yield
 
 

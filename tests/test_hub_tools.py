@@ -5,12 +5,11 @@ run folder, after `import longspan.models`.
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import interpreters
 import pytest
 import torch
 from language_runs import make_run
@@ -56,11 +55,7 @@ def found_by(run: Path, exported: Path) -> Callable[[str], Any]:
 
     def found(code: str) -> Any:
         lines = [f"FOLDERS, CODE = {[(str(exported), True), (str(run), False)]!r}, {code!r}", _PROCESS]
-        ended = subprocess.run(
-            [sys.executable, "-c", "\n".join(lines)], cwd=run.parent, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout.splitlines()[-1])
+        return json.loads(interpreters.printed("\n".join(lines), run.parent).splitlines()[-1])
 
     return found
 

@@ -4,10 +4,9 @@ import dataclasses
 import importlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreters
 import pytest
 import torch
 from language_runs import make_run
@@ -58,16 +57,8 @@ def run_dir(animals, tmp_path_factory):
 def printed_by_readme(folder: Path) -> list[list]:
     """Run the lines of a README where longspan cannot be imported, and return what they print."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    code = f"import sys\nsys.modules['longspan'] = None\n{code}"
-    ended = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return [json.loads(line) for line in ended.stdout.splitlines()]
+    alone = "import sys, warnings\nsys.modules['longspan'] = None\nwarnings.simplefilter('error', UserWarning)\n"
+    return [json.loads(line) for line in interpreters.printed(alone + code, folder).splitlines()]
 
 
 def answers(run_dir: Path, texts: list[str]) -> list[list]:

@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import interpreters
 import pytest
 import torch
 from language_runs import make_run
@@ -48,13 +47,6 @@ def loaded(task_name: str, folder: Path, **model: Any) -> Run[Any, Any]:
     kind: Any = task.model_class
     config = kind.configured(vocab_size=len(tokenizer), initializer_range=0.3, **settings)
     return Run(folder, kind(config).eval(), TextProcessor(tokenizer), Recipe("made", task, data, settings))
-
-
-def fresh_process(code: str, folder: Path | None = None) -> str:
-    """Return what Python prints for `code` in a process of its own."""
-    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +101,7 @@ def test_each_head_loads_by_its_auto_class_where_nothing_imports_longspan(tmp_pa
         assert isinstance(result, hub.HubExport)
         assert result.auto_model == TASKS[name]
         assert result.difference < 1e-5
-    printed = fresh_process(f"TASKS, FOLDER = {TASKS}, {str(tmp_path)!r}\n{_LOADING}")
+    printed = interpreters.printed(f"TASKS, FOLDER = {TASKS}, {str(tmp_path)!r}\n{_LOADING}")
     for name, (head, body, found) in json.loads(printed.splitlines()[-1]).items():
         model = runs[name].model
         assert head == type(model).__name__
@@ -126,7 +118,7 @@ def test_a_saved_copy_loads_as_the_export_does(exported: Path, tmp_path: Path) -
     code = "from transformers import AutoModelForCausalLM\nprint(type(MODEL).__name__)".replace("MODEL", loading)
     model = AutoModelForCausalLM.from_pretrained(exported)
     model.save_pretrained(tmp_path / "again")
-    assert fresh_process(code.replace("NAME", repr(str(tmp_path / "again")))).split() == ["LongspanForCausalLM"]
+    assert interpreters.printed(code.replace("NAME", repr(str(tmp_path / "again")))).split() == ["LongspanForCausalLM"]
     # From a repository of the Hub, `auto_map` names that one.
     model.config.auto_map = {key: f"OWNER/NAME--{name}" for key, name in model.config.auto_map.items()}
     model.save_pretrained(tmp_path / "named")
@@ -157,7 +149,7 @@ def test_the_lines_of_the_card_run(exported: Path) -> None:
     card = (exported / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert "import longspan" not in code
-    assert fresh_process(code.replace("max_new_tokens=200", "max_new_tokens=5"), exported).strip()
+    assert interpreters.printed(code.replace("max_new_tokens=200", "max_new_tokens=5"), exported).strip()
     assert "bits per character" in card
     assert "pip install longspan" in card
     assert "library_name: transformers" in card
@@ -170,7 +162,7 @@ def test_a_run_without_a_card_gets_one_that_loads(tmp_path: Path) -> None:
     run = loaded("document_classification", tmp_path / "run")
     export(run, tmp_path / "out", format="hub")
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
-    assert fresh_process(f"{code}\nprint(type(model).__name__)", tmp_path / "out").split() == [
+    assert interpreters.printed(f"{code}\nprint(type(model).__name__)", tmp_path / "out").split() == [
         "LongspanForSequenceClassification"
     ]
 
@@ -210,7 +202,7 @@ def test_the_lines_of_a_translation_card_run(tmp_path: Path) -> None:
     export(tmp_path / "run", tmp_path / "out", format="hub")
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     assert "import longspan" not in code
-    assert fresh_process(code.replace("max_new_tokens=200", "max_new_tokens=5"), tmp_path / "out").strip()
+    assert interpreters.printed(code.replace("max_new_tokens=200", "max_new_tokens=5"), tmp_path / "out").strip()
 
 
 _CLASSIFYING = """\
@@ -231,7 +223,9 @@ def test_a_pipeline_cuts_texts_where_the_run_does(animals: Path, tmp_path: Path)
     )
     run = Run(tmp_path, LongspanForSequenceClassification(config).eval(), TextProcessor(tokenizer), recipe)
     export(run, tmp_path / "out", format="hub")
-    cut = fresh_process(f"TEXT, LAST = 'word2 word1 purr bark word1', 'purr bark word1'\n{_CLASSIFYING}", tmp_path)
+    cut = interpreters.printed(
+        f"TEXT, LAST = 'word2 word1 purr bark word1', 'purr bark word1'\n{_CLASSIFYING}", tmp_path
+    )
     text, last = json.loads(cut.splitlines()[-1])
     assert text == last
     assert text[0]["label"] in ("cat", "dog")
@@ -251,7 +245,7 @@ def test_a_missing_package_is_named(exported: Path) -> None:
         "except ImportError as error:\n"
         "    print(error)\n"
     )
-    assert fresh_process(code, exported).strip() == (
+    assert interpreters.printed(code, exported).strip() == (
         "This model expected the package 'longspan', which is not installed: `pip install longspan`."
     )
 

@@ -12,9 +12,11 @@ imports anything else from there: a folder from a stranger may contain a `torch.
 """
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import keyword
+import pkgutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
@@ -32,6 +34,15 @@ _source: ContextVar[str] = ContextVar("longspan_source_of_names", default="")
 #: Paths loaded in this process. A package may import a class lazily and not keep it in its namespace, but with consent
 #: given once, it counts as imported.
 _loaded: set[str] = set()
+
+
+@functools.cache
+def modules_in(*folders: str) -> tuple[str, ...]:
+    """Return the names of the modules in folders, sorted, without those that begin with "_".
+
+    Each folder is read once per process: building a model asks for such names hundreds of times.
+    """
+    return tuple(sorted(one.name for one in pkgutil.iter_modules(folders) if not one.name.startswith("_")))
 
 
 @contextlib.contextmanager

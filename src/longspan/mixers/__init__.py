@@ -7,14 +7,13 @@ names. A mixer outside this package is named by its dotted path, "package.module
 
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import UserError, suggestion
-from longspan.machine.imports import load_class
+from longspan.machine.imports import load_class, modules_in
 from longspan.mixers.aliases import ALIASES, MEANT, Alias
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 
@@ -66,8 +65,7 @@ class Description:
 
 def names() -> list[str]:
     """Return the names of the built-in mixers, sorted."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in found if not name.startswith("_") and name not in _OTHERS)
+    return [name for name in modules_in(*__path__) if name not in _OTHERS]
 
 
 def aliases() -> Mapping[str, Alias]:

@@ -15,9 +15,9 @@ of a class elsewhere, which is imported only with consent (`longspan.machine.imp
 """
 
 import dataclasses
+import functools
 import importlib
 import math
-import pkgutil
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from longspan.errors import UserError, suggestion
 from longspan.errors.hints import expectation, matches
-from longspan.machine.imports import load_class
+from longspan.machine.imports import load_class, modules_in
 
 if TYPE_CHECKING:
     from longspan.models.embeddings.base import Embeddings
@@ -56,7 +56,7 @@ class PartSettings:
     @classmethod
     def fields(cls, *, from_data: bool) -> dict[str, Any]:
         """Return the names and types of the settings that the data decide, or of those that recipes may set."""
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         declared = dataclasses.fields(cls)  # type: ignore[arg-type]
         return {one.name: hints[one.name] for one in declared if one.metadata.get("from_data", False) == from_data}
 
@@ -79,6 +79,12 @@ class PartSettings:
 
     def check(self, config: Any) -> None:
         """Fill in what follows from the model around this part, and raise UserError for what does not fit."""
+
+
+@functools.cache
+def _hints(kind: type[PartSettings]) -> dict[str, Any]:
+    # Reading a recipe and building a model ask for them hundreds of times.
+    return typing.get_type_hints(kind)
 
 
 class EmbeddingSettings(PartSettings, ABC):
@@ -119,7 +125,7 @@ def _package(part: str) -> str:
 def kinds(part: str) -> list[str]:
     """Return the kinds of "embeddings" or of "head" that come with longspan, sorted."""
     package = importlib.import_module(_package(part))
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name != "base")
+    return [name for name in modules_in(*package.__path__) if name != "base"]
 
 
 def load(part: str, kind: str) -> type[PartSettings]:

@@ -145,8 +145,10 @@ def _split(override: str, task: Task, recipe: str) -> tuple[list[str], str]:
 
 def _set(tables: dict[str, Any], parts: list[str], value: Any, task: Task, recipe: str) -> None:
     """Write a value under `table.key[.key...]` into `tables`."""
-    _check_key(parts[0], parts[1], task, recipe)
-    hint = known(parts[0], task)[parts[1]] if len(parts) == 2 else Any
+    hints = known(parts[0], task)
+    if parts[1] not in hints:
+        raise _unknown(parts[0], parts[1], task, recipe)
+    hint = hints[parts[1]] if len(parts) == 2 else Any
     node = tables
     for part in parts[:-1]:
         node = node.setdefault(part, {})
@@ -167,25 +169,24 @@ def _place(parts: list[str], task: Task, recipe: str) -> str:
 
 
 def _checked(table: str, values: Mapping[str, Any], task: Task, recipe: str) -> dict[str, Any]:
+    hints = known(table, task)
     for key, value in values.items():
-        _check_key(table, key, task, recipe)
-        hint = known(table, task)[key]
-        if not matches(value, hint):
-            raise UserError(f"{table}.{key} expected {expectation(hint, value)}, got {value!r}; correct it.")
+        if key not in hints:
+            raise _unknown(table, key, task, recipe)
+        if not matches(value, hints[key]):
+            raise UserError(f"{table}.{key} expected {expectation(hints[key], value)}, got {value!r}; correct it.")
     return dict(values)
 
 
-def _check_key(table: str, key: str, task: Task, recipe: str) -> None:
-    if key in known(table, task):
-        return
+def _unknown(table: str, key: str, task: Task, recipe: str) -> UserError:
     if table == "model" and keys.set_by_data(key, task):
-        raise UserError(f"model.{key} is set from the data; remove it from the recipe.")
+        return UserError(f"model.{key} is set from the data; remove it from the recipe.")
     if table == "training" and key in SET_ELSEWHERE:
-        raise UserError(f"training.{key} cannot be set in a recipe; {SET_ELSEWHERE[key]}.")
+        return UserError(f"training.{key} cannot be set in a recipe; {SET_ELSEWHERE[key]}.")
     if found := keys.elsewhere(table, key, task):
         part, having = found
-        raise UserError(
+        return UserError(
             f"{table}.{key} is not for the task {task.name!r} but for {', '.join(map(repr, having))}"
             f"{f', as a setting of the {part.split()[0]}' if part else ''}; remove it from the recipe."
         )
-    raise UserError(f"unknown key '{table}.{key}'; {keys.hint(key, task, recipe, table)}")
+    return UserError(f"unknown key '{table}.{key}'; {keys.hint(key, task, recipe, table)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
-from longspan.machine.imports import load_class
+from longspan.machine.imports import load_class, modules_in
 from longspan.tasks.options import PredictionOptions
 
 if TYPE_CHECKING:
@@ -54,5 +54,4 @@ def prediction_options(name: str) -> type:
 
 def baseline_names(task: str) -> list[str]:
     """Return the names of the baselines of the built-in task `task`, sorted, without importing any of them."""
-    found = (module.name for module in pkgutil.iter_modules([str(Path(path, task, "baselines")) for path in __path__]))
-    return sorted(name for name in found if not name.startswith("_"))
+    return list(modules_in(*(str(Path(path, task, "baselines")) for path in __path__)))

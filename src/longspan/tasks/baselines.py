@@ -4,12 +4,12 @@ import abc
 import hashlib
 import importlib
 import inspect
-import pkgutil
 import re
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, Generic
 
+from longspan.machine.imports import modules_in
 from longspan.results.scores import S
 from longspan.tasks.recipe import Recipe, Run
 
@@ -100,8 +100,7 @@ def baselines_in(package: ModuleType) -> dict[str, type[Baseline]]:
 
     Files whose names begin with "_" hold what they share.
     """
-    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
     return {
         name: getattr(importlib.import_module(f"{package.__name__}.{name}"), name.title().replace("_", ""))
-        for name in names
+        for name in modules_in(*package.__path__)
     }

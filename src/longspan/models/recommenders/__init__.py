@@ -7,11 +7,10 @@ path, "package.module.Class".
 
 import importlib
 import inspect
-import pkgutil
 from typing import Any
 
 from longspan.errors import UserError, suggestion
-from longspan.machine.imports import load_class
+from longspan.machine.imports import load_class, modules_in
 from longspan.models.recommenders.base import News, Recommender
 
 __all__ = ["News", "Recommender", "build", "load", "names", "options", "word_dim"]
@@ -19,8 +18,7 @@ __all__ = ["News", "Recommender", "build", "load", "names", "options", "word_dim
 
 def names() -> list[str]:
     """Return the names of the built-in recommenders, sorted."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in found if not name.startswith("_") and name != "base")
+    return [name for name in modules_in(*__path__) if name != "base"]
 
 
 def load(name: str) -> type[Recommender]:

@@ -8,7 +8,9 @@ from torch import Tensor
 def propagate(
     x: Float[Tensor, "n d"], source: Int[Tensor, " k"], target: Int[Tensor, " k"], steps: int, teleport: float = 0.0
 ) -> Float[Tensor, "n d"]:
-    """Return x after a number of steps along the edges, each of which is
+    """Return x after a number of steps of propagation along the edges.
+
+    A step is:
 
         x ← (1 - teleport) · D^(-1/2) A D^(-1/2) x + teleport · x_0
 

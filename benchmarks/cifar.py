@@ -2,8 +2,9 @@
 
     python benchmarks/cifar.py IMAGES TABLES
 
-IMAGES is the data set as image files, in train/CLASS and test/CLASS. TABLES gets train.csv, validation.csv and test.csv.
-The last tenth of each class of train/, by file name, is for validation; the Long Range Arena takes the last tenth, too.
+IMAGES is the data set as image files, in train/CLASS and test/CLASS. TABLES gets train.csv, validation.csv and
+test.csv. The last tenth of each class of train/, by file name, is for validation; the Long Range Arena takes the last
+tenth, too.
 """
 
 import argparse

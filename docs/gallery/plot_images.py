@@ -90,5 +90,5 @@ places[1, 0].set_ylabel("drop")
 plt.show()
 
 # %%
-# Take away: few small images are enough for simple shapes, and predictions of changed images show what a model looks at.
+# Take away: few small images are enough for simple shapes. Predictions of changed images show what a model looks at.
 # :doc:`/images` has the data that are read, and augmentation.

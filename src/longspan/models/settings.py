@@ -56,7 +56,7 @@ class PartSettings:
     @classmethod
     def fields(cls, *, from_data: bool) -> dict[str, Any]:
         """Return the names and types of the settings that the data decide, or of those that recipes may set."""
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]
         declared = dataclasses.fields(cls)  # type: ignore[arg-type]
         return {one.name: hints[one.name] for one in declared if one.metadata.get("from_data", False) == from_data}
 

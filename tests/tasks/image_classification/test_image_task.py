@@ -70,6 +70,17 @@ def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, 
     assert "got an array of shape (3,)" in str(bad[1].error)
 
 
+def test_a_folder_is_relative_to_the_working_folder(
+    run: TrainedRun, shapes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [one.probabilities for one in predict(run.folder, shapes / "box")]
+    monkeypatch.chdir(shapes.parent)
+    assert [one.probabilities for one in predict(run.folder, Path(shapes.name, "box"))] == expected
+    data = load_recipe("images", [f"data.path={shapes.name}", *SMALL]).data
+    found = run.recipe.task.load(data).splits["train"]["image"]
+    assert all(Path(one["path"]).is_relative_to(shapes) for one in found)
+
+
 def test_learning_from_arrays_and_from_a_data_set_with_images(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     labels = [SHAPES[number % 3] for number in range(24)]

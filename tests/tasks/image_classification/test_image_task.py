@@ -12,11 +12,13 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
 
 import longspan
-from longspan import TrainedRun, UserError, predict, train
+from longspan import TrainedRun, UserError, compare, predict, train
 from longspan.data.images import augmented
 from longspan.data.images.processor import ImageProcessor
+from longspan.recipes import TRAINING_DEFAULTS
 from longspan.recipes import load as load_recipe
 from longspan.testing import check_task
+from longspan.verbs import separate
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "data.patch_size=2", "model.stem=0"]
 AUGMENTED = ["data.flip=true", "data.shift=1", "data.crop=0.8", "data.mixup=0.2"]
@@ -132,6 +134,18 @@ def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
     # Pixels alone say little of shapes at random places.
     assert scores.accuracy >= (0.2 if name == "pixels" else 0.6)
     assert fitted.parameters > 0
+
+
+def test_a_comparison_trains_the_network_as_long_as_the_recipe(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(separate, "run", lambda *arguments: "not fitted here")
+    given = [f"data.path={shapes}", "training.num_train_epochs=5", "training.max_minutes=7"]
+    with pytest.raises(UserError, match="not fitted here"):
+        compare("images", overrides=given, baselines=["cnn", "pixels"], run=tmp_path)
+    fitted = {name: load_recipe(str(tmp_path / f"baseline-{name}" / "recipe.toml")) for name in ("cnn", "pixels")}
+    asked = {name: (one.training["num_train_epochs"], one.options.max_minutes) for name, one in fitted.items()}
+    assert asked == {"cnn": (5, 7), "pixels": (TRAINING_DEFAULTS["num_train_epochs"], 0)}
 
 
 def test_grey_levels_as_tokens_along_a_curve(shapes: Path, tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class Baseline(abc.ABC, Generic[S]):
 
     #: The packages that it imports and longspan itself does without, when `fit` is called.
     packages: ClassVar[tuple[str, ...]] = ()
+    #: Whether the recipe's epochs and time budget are also its own.
+    trains: ClassVar[bool] = False
 
     @classmethod
     def summary(cls) -> str:

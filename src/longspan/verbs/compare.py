@@ -154,15 +154,16 @@ def _compare_in(
     """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
     places = {name: folder / fitting.folder_name(name, found) for name, found in kinds.items()}
-    for place in places.values():
-        _check_settings(place, fitting.recipe_of(base))
+    needs = {name: fitting.recipe_of(base, trains=found.trains) for name, found in kinds.items()}
+    for name, place in places.items():
+        _check_settings(place, needs[name])
     for name, seed, wanted in plan:
         run_dir = folder / f"{name}-{seed}"
         _check_settings(run_dir, budget.recorded(wanted, run_dir))
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
         made = ComparedBaseline(name, does, str(places[name]))
-        counted.append(_fitted(made, fitting.recipe_of(base), f"[{number}/{total}]", kind))
+        counted.append(_fitted(made, needs[name], f"[{number}/{total}]", kind))
     runs = []
     for number, (name, seed, wanted) in enumerate(plan, 1 + len(kinds)):
         run_dir = folder / f"{name}-{seed}"

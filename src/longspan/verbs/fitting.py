@@ -59,12 +59,17 @@ def folder_name(name: str, baseline: Baseline) -> str:
     return f"baseline-{name.partition(':')[0]}{model}"
 
 
-def recipe_of(recipe: Recipe) -> Recipe:
-    """Return what a baseline needs of a recipe: data and what is scored of them, not the model and its training."""
-    training = {**recipes.TRAINING_DEFAULTS, "seed": 0}
-    return dataclasses.replace(
-        recipe, model={}, training=training, options=dataclasses.replace(recipe.options, max_minutes=0.0)
-    )
+def recipe_of(recipe: Recipe, *, trains: bool = False) -> Recipe:
+    """Return what a baseline needs of a recipe: data and what is scored of them, not the model and its training.
+
+    A baseline that `trains` also has its number of epochs and its time budget.
+    """
+    training, options = {**recipes.TRAINING_DEFAULTS, "seed": 0}, recipe.options
+    if trains:
+        training["num_train_epochs"] = recipe.training["num_train_epochs"]
+    else:
+        options = dataclasses.replace(options, max_minutes=0.0)
+    return dataclasses.replace(recipe, model={}, training=training, options=options)
 
 
 def fit(recipe: Recipe, name: str, folder: Path) -> None:

@@ -12,11 +12,13 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
 
 import longspan
-from longspan import TrainedRun, UserError, predict, train
+from longspan import TrainedRun, UserError, compare, predict, train
 from longspan.data.images import augmented
 from longspan.data.images.processor import ImageProcessor
+from longspan.recipes import TRAINING_DEFAULTS
 from longspan.recipes import load as load_recipe
 from longspan.testing import check_task
+from longspan.verbs import separate
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "data.patch_size=2", "model.stem=0"]
 AUGMENTED = ["data.flip=true", "data.shift=1", "data.crop=0.8", "data.mixup=0.2"]
@@ -70,6 +72,17 @@ def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, 
     assert "got an array of shape (3,)" in str(bad[1].error)
 
 
+def test_a_folder_is_relative_to_the_working_folder(
+    run: TrainedRun, shapes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [one.probabilities for one in predict(run.folder, shapes / "box")]
+    monkeypatch.chdir(shapes.parent)
+    assert [one.probabilities for one in predict(run.folder, Path(shapes.name, "box"))] == expected
+    data = load_recipe("images", [f"data.path={shapes.name}", *SMALL]).data
+    found = run.recipe.task.load(data).splits["train"]["image"]
+    assert all(Path(one["path"]).is_relative_to(shapes) for one in found)
+
+
 def test_learning_from_arrays_and_from_a_data_set_with_images(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     labels = [SHAPES[number % 3] for number in range(24)]
@@ -121,6 +134,18 @@ def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
     # Pixels alone say little of shapes at random places.
     assert scores.accuracy >= (0.2 if name == "pixels" else 0.6)
     assert fitted.parameters > 0
+
+
+def test_a_comparison_trains_the_network_as_long_as_the_recipe(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(separate, "run", lambda *arguments: "not fitted here")
+    given = [f"data.path={shapes}", "training.num_train_epochs=5", "training.max_minutes=7"]
+    with pytest.raises(UserError, match="not fitted here"):
+        compare("images", overrides=given, baselines=["cnn", "pixels"], run=tmp_path)
+    fitted = {name: load_recipe(str(tmp_path / f"baseline-{name}" / "recipe.toml")) for name in ("cnn", "pixels")}
+    asked = {name: (one.training["num_train_epochs"], one.options.max_minutes) for name, one in fitted.items()}
+    assert asked == {"cnn": (5, 7), "pixels": (TRAINING_DEFAULTS["num_train_epochs"], 0)}
 
 
 def test_grey_levels_as_tokens_along_a_curve(shapes: Path, tmp_path: Path) -> None:

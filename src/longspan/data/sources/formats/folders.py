@@ -45,7 +45,7 @@ _RATING = re.compile(r"\d+_(\d+)\.txt")
 
 
 class DocumentFile(NamedTuple):
-    """A file with one document: its path, label, place for messages, size in bytes and modification time."""
+    """A file with one document: its absolute path, label, place for messages, size in bytes and modification time."""
 
     path: str
     label: str
@@ -119,7 +119,8 @@ def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile
     facts = examine(Path(path))
     if stat.S_ISDIR(facts.st_mode):
         raise UserError(f"expected a file, got the folder {str(path)!r}; choose a file.")
-    return DocumentFile(str(path), label, where, facts.st_size, facts.st_mtime_ns)
+    # A path is relative to the working folder, but as a cell it would be relative to the file's own folder.
+    return DocumentFile(str(Path(path).absolute()), label, where, facts.st_size, facts.st_mtime_ns)
 
 
 class Documents(NamedTuple):

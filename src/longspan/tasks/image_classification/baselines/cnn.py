@@ -20,6 +20,8 @@ BATCH, RATE, SMOOTHING, DECAY = 64, 3e-3, 0.1, 1e-2
 class Cnn(Baseline[ClassificationScores]):
     """A convolutional network of six layers, trained as long as the recipe trains a model."""
 
+    trains = True
+
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
         found = images(recipe)
         random = np.random.default_rng(recipe.training["seed"])

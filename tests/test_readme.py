@@ -1,5 +1,6 @@
 """Every example of the README and the tour runs: commands as a user types them, at a small size, and Python."""
 
+import functools
 import json
 import re
 import shlex
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import longspan
 from longspan import mixers, recipes
 from longspan.cli import build_parser, main
 
@@ -110,6 +112,8 @@ def test_commands_and_python_run_in_order(
             arguments[arguments.index("--seeds") + 1] = "1"
         assert main(arguments) == 0, command
         assert capsys.readouterr().out, command
+    # As small as with `SMALL`; what these lines say themselves stays.
+    monkeypatch.setattr(longspan, "train", functools.partial(longspan.train, min_steps=0, max_minutes=0))
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})
 

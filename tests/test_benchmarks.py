@@ -178,3 +178,16 @@ def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
     held_out = [Path(row.split(",")[0]).name for row in tables["validation"] if row.endswith(",ship")]
     assert held_out == ["0018.jpg", "0019.jpg"]
     assert not {*tables["train"]} & {*tables["validation"], *tables["test"]}
+
+
+def test_meeting_texts(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    for split, book in (("train", "train"), ("val", "valid"), ("test", "test")):
+        turns = [{"speaker": "A", "content": f"Hello {split} ."}, {"speaker": "B", "content": "Hm ."}]
+        (tmp_path / "meetings" / split).mkdir(parents=True)
+        (tmp_path / "meetings" / split / "one.json").write_text(json.dumps({"meeting_transcripts": turns}))
+        (tmp_path / "books" / book / "Poe").mkdir(parents=True)
+        (tmp_path / "books" / book / "Poe" / "The Raven.md").write_text("Once")
+    run_benchmark("meeting_texts.py", *(str(tmp_path / name) for name in ("meetings", "books", "texts")))
+    assert (tmp_path / "texts" / "valid" / "m_one.txt").read_text() == "A: Hello val .\nB: Hm ."
+    names = sorted(str(path.relative_to(tmp_path / "texts")) for path in (tmp_path / "texts").glob("*/*"))
+    assert names == [f"{split}/{name}.txt" for split in ("train", "valid") for name in ("b_The_Raven", "m_one")]

@@ -183,9 +183,11 @@ class SearchOptions(EvaluationOptions):
 
     def __post_init__(self) -> None:
         check_at_least(self, beams=1, candidates=0, min_new_tokens=0, max_new_tokens=1)
-        if self.candidates and self.beams is not None:
+        of_beams = {"beams": self.beams is not None, "length_penalty": self.length_penalty != 1}
+        for name in (name for name, given in of_beams.items() if given and self.candidates):
             raise UserError(
-                f"expected beams or candidates, got beams={self.beams} and candidates={self.candidates}; leave one out."
+                f"expected candidates without {name}, which is for beams, got {name}={getattr(self, name)} and "
+                f"candidates={self.candidates}; leave one out."
             )
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise UserError(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from longspan import UserError
@@ -51,3 +52,15 @@ def test_a_column_for_the_label_is_needed(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("recording,start,end\na.wav,0,1\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"expected a column 'label' in table\.csv"):
         load(Settings(validation=str(tmp_path / "table.csv")), COLUMNS, training=False)
+
+
+def test_rows_of_one_recording_that_is_no_file_are_refused(tmp_path: Path) -> None:
+    """Each alone would say that the other segment is outside of all."""
+    rows = [
+        {"recording": {"bytes": content, "path": "a.wav"}, "start": start, "end": start + 1.0, "label": "x"}
+        for content, start in ((b"a", 0.0), (b"b", 0.0), (b"a", 2.0))
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "table.parquet")
+    given = Settings(validation=str(tmp_path / "table.parquet"))
+    with pytest.raises(UserError, match=r"row 3: a recording that is no file and is in a row before"):
+        load(given, COLUMNS, training=False)

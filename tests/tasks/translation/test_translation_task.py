@@ -119,7 +119,8 @@ def test_candidates_are_drawn_alike_in_any_batch(learned: TrainingResult, tmp_pa
     assert evaluate(learned.folder, pairs, candidates=4).details["search"] == "the best of 4 candidates"
     for options, problem in (
         ({"candidates": 2, "best": 3}, "best must be at most candidates=2, got 3"),
-        ({"candidates": 2, "beams": 3}, "expected beams or candidates, got beams=3 and candidates=2"),
+        ({"candidates": 2, "beams": 3}, "expected candidates without beams, .* got beams=3 and candidates=2"),
+        ({"candidates": 2, "length_penalty": 0.8}, "without length_penalty, .* length_penalty=0.8 and"),
         ({"candidates": -1}, "candidates must be at least 0, got -1"),
     ):
         with pytest.raises(UserError, match=problem):

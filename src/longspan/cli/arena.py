@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TextIO
 
-from longspan import challenges
+from longspan.challenges import CHALLENGES
 from longspan.cli.output import emit, width
 from longspan.errors import UserError
 
@@ -24,7 +24,7 @@ def add(verb: argparse.ArgumentParser) -> None:
         "--tasks",
         metavar="A,B,C",
         default="",
-        help=f"any of {', '.join(challenges.NAMES)} (default: those that need no data, and those with --data)",
+        help=f"any of {', '.join(CHALLENGES)} (default: those that need no data, and those with --data)",
     )
     verb.add_argument(
         "--data",
@@ -32,7 +32,7 @@ def add(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="your copy of the data of a task; repeatable: "
-        + "; ".join(f"{name}={needs}" for name, needs in challenges.NEEDS.items()),
+        + "; ".join(f"{name}={one.needs}" for name, one in CHALLENGES.items() if one.needs),
     )
     told = "time for each training, validations included (default: 10)"
     verb.add_argument("--minutes", metavar="N", type=float, default=10.0, help=told)

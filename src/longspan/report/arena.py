@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
@@ -16,8 +15,8 @@ from longspan.report.pictures import save
 from longspan.results.arena import Arena, ArenaRun, Start
 
 _STARTS: dict[Start, str] = {"scratch": "from scratch", "pretrained": "pretrained on the inputs"}
-_LARGEST = 26.0
-"""Diameter in points of the circle of the largest memory."""
+_LARGEST = 600.0
+"""Area of the circle of the largest memory, in square points."""
 
 
 def arena_summary(result: Arena, style: str = "simple") -> str:
@@ -70,16 +69,13 @@ def _costs(result: Arena, style: str) -> str:
 
 
 def _controls(result: Arena) -> list[str]:
-    """Say what the control is, and which mixers are not better than it."""
+    """Say which mixers are not better than the control."""
     told = []
     for control, challenge in itertools.product(sorted(result.controls), result.challenges):
-        reached = _score(result.of(challenge, "scratch", control))
-        scores = {mixer: _score(result.of(challenge, "scratch", mixer)) for mixer in result.mixers if mixer != control}
-        behind = [mixer for mixer, score in scores.items() if None not in (score, reached) and score <= reached]  # type: ignore[operator]
+        scores = {run.run.mixer: score for run, score in _drawn(result, challenge)}
+        behind = [mixer for mixer, score in scores.items() if mixer != control and score <= scores.get(control, 0)]
         if behind:
-            told.append(
-                f"On {challenge}, short convolutions alone are as good as {', '.join(behind)}, from scratch."
-            )
+            told.append(f"On {challenge}, short convolutions alone are as good as {', '.join(behind)}, from scratch.")
     return told
 
 
@@ -117,13 +113,19 @@ def arena_figure(result: Arena, path: Path) -> None:
     figure = Figure(figsize=(4.2 * columns + 1.8, 3.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
     colours = {mixer: f"C{place}" for place, mixer in enumerate(result.mixers)}
-    largest = max(run.run.peak_memory_bytes for name in challenges for run in _drawn(result, name))
+    largest = max(run.run.peak_memory_bytes for name in challenges for run, _ in _drawn(result, name))
     for axes, challenge in itertools.zip_longest(panels, challenges):
         if challenge is None:
             axes.set_axis_off()
             continue
-        for run in _drawn(result, challenge):
-            _draw(axes, result, run, colours[run.run.mixer], _LARGEST * (run.run.peak_memory_bytes / largest) ** 0.5)
+        for run, score in _drawn(result, challenge):
+            colour, speed = colours[run.run.mixer], run.run.tokens_per_second
+            area = _LARGEST * run.run.peak_memory_bytes / largest
+            axes.scatter([speed], [score], s=area, facecolors="none", edgecolors=colour)
+            then = _score(result.of(challenge, "pretrained", run.run.mixer))
+            if then is not None:
+                axes.plot([speed, speed], [score, then], color=colour, linewidth=1)
+                axes.scatter([speed], [then], s=area, color=colour, alpha=0.6)
         axes.set(title=challenge, xlabel="training speed (tokens/s)", ylabel="test accuracy")
         axes.set_xscale("log")
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -137,17 +139,7 @@ def arena_figure(result: Arena, path: Path) -> None:
     save(figure, path)
 
 
-def _drawn(result: Arena, challenge: str) -> list[ArenaRun]:
-    """Return the runs from scratch that have a score."""
+def _drawn(result: Arena, challenge: str) -> list[tuple[ArenaRun, float]]:
+    """Return the runs from scratch that have a score, with it."""
     found = (result.of(challenge, "scratch", mixer) for mixer in result.mixers)
-    return [run for run in found if run is not None and run.score is not None]
-
-
-def _draw(axes: Axes, result: Arena, run: ArenaRun, colour: str, diameter: float) -> None:
-    speed = run.run.tokens_per_second
-    circle = {"marker": "o", "linestyle": "none", "markersize": diameter, "markeredgecolor": colour, "alpha": 0.7}
-    axes.plot([speed], [run.score], markerfacecolor="none", **circle)  # type: ignore[arg-type]
-    then = _score(result.of(run.challenge, "pretrained", run.run.mixer))
-    if then is not None:
-        axes.plot([speed, speed], [run.score, then], color=colour, linewidth=1)  # type: ignore[list-item]
-        axes.plot([speed], [then], markerfacecolor=colour, **circle)  # type: ignore[arg-type]
+    return [(run, run.score) for run in found if run is not None and run.score is not None]

@@ -1,7 +1,7 @@
 """The Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006): `arena`.
 
 Each mixer is trained on each challenge for the same time: from scratch, and from a model that learned masked symbols of
-the challenge's own training inputs for the same time (Amos et al. 2024, https://arxiv.org/abs/2310.02980). Layers of short
+the challenge's own training inputs for as long (Amos et al. 2024, https://arxiv.org/abs/2310.02980). Layers of short
 convolutions are the control: what they reach needs no long range. All of it is done by `compare`.
 """
 
@@ -48,17 +48,17 @@ def arena(
 ) -> Arena:
     """Train each mixer on tasks of the Long Range Arena, for the same time each.
 
-    Data are generated or converted once, into `run/data`. Finished runs are kept and unfinished ones continue from their
-    checkpoint, so that calling this again completes what was interrupted. Tables and the figure are written after each
-    part.
+    Data are generated or converted once, into `run/data`. Finished runs are kept and unfinished ones continue from
+    their checkpoint, so that calling this again completes what was interrupted. Tables and the figure are written after
+    each part.
 
     Args:
         mixers: Mixers; "a+b" is a hybrid of the two. A control of short convolutions is added.
-        tasks: Names of `longspan.challenges.NAMES`; by default, those that need no data and those in `data`.
+        tasks: Names of `longspan.challenges.CHALLENGES`; by default, those that need no data and those in `data`.
         overrides: Settings of all trainings, as for `longspan.recipes.load`. What pretraining does not know, such as
             `model.pooling`, is left out of it.
         run: Where data, runs and results go; default `runs/arena`.
-        data: Your copy of the data of tasks that need some (`longspan.challenges.NEEDS`), by the name of the task.
+        data: Your copy of the data of tasks that need some (`Challenge.needs`), by the name of the task.
         minutes: Time for each training, validations included.
         pretrain: Whether models are trained from masked symbols, too, in addition to from scratch.
         allow_imports: Packages or modules that dotted paths may import.
@@ -105,11 +105,15 @@ def _chosen(tasks: Sequence[str], data: Mapping[str, Path | str]) -> list[tuple[
         if name not in wanted:
             raise UserError(f"expected data for the tasks {', '.join(tasks)}, got some for {name}; leave them out.")
         if not CHALLENGES[name].needs:
-            raise UserError(f"expected no data for {name}, as they are generated, got {str(data[name])!r}; leave it out.")
+            raise UserError(
+                f"expected no data for {name}, as they are generated, got {str(data[name])!r}; leave it out."
+            )
     chosen = [CHALLENGES[name] for name in CHALLENGES if name in wanted]
     for one in chosen:
         if one.needs and one.name not in data:
-            raise UserError(f"expected data for the task {one.name}, got none; add --data {one.name}=PATH, {one.needs}.")
+            raise UserError(
+                f"expected data for the task {one.name}, got none; add --data {one.name}=PATH, {one.needs}."
+            )
     return [(one, Path(data[one.name]).expanduser() if one.needs else None) for one in chosen]
 
 
@@ -132,8 +136,8 @@ class _Contest:
             self.challenge.write(self.data, self.given)
         elif (found := json.loads(about.read_text(encoding="utf-8")).get("source")) != source:
             raise UserError(
-                f"expected the data in {str(self.data)!r} to come from {source!r}, got those from {found!r}; delete that "
-                "folder, or name another one with --run."
+                f"expected the data in {str(self.data)!r} to come from {source!r}, got those from {found!r}; delete "
+                "that folder, or name another one with --run."
             )
 
     def changes(self, start: Path | None = None) -> Changes:
@@ -143,7 +147,7 @@ class _Contest:
         return Changes([*files, *self.challenge.settings, *self.overrides, *more], {}, None)
 
     def pretraining(self) -> Changes:
-        """Return the same for the recipe of pretraining: a model of the same shape, trained alike on the same inputs."""
+        """Return the same for the recipe of pretraining: a model of that shape, trained alike on those inputs."""
         recipe, masked = self.changes().applied(self.challenge.recipe), load(PRETRAINING).task
         known = keys.known("training", masked)
         own = [each for each in self.overrides if _is_known(each, known)]
@@ -163,7 +167,7 @@ class _Contest:
 def _is_known(override: str, known: Mapping[str, Any]) -> bool:
     """Say whether an override sets one of these keys of `[training]`."""
     parts, _ = split_override(override)
-    return parts[0] == "training" and parts[1:2] and parts[1] in known
+    return parts[0] == "training" and parts[1] in known
 
 
 def _made(

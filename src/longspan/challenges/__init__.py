@@ -7,9 +7,15 @@ paper. Importing this package loads nothing heavy.
 from collections.abc import Mapping
 
 from longspan.challenges.base import Challenge
+from longspan.challenges.images import Images
 from longspan.challenges.listops import ListOps
+from longspan.challenges.pathfinder import Pathfinder
+from longspan.challenges.retrieval import Retrieval
+from longspan.challenges.texts import Texts
 
-__all__ = ["Challenge", "CHALLENGES"]
+__all__ = ["CHALLENGES", "Challenge"]
 
-CHALLENGES: Mapping[str, Challenge] = {each.name: each for each in (ListOps(),)}
+CHALLENGES: Mapping[str, Challenge] = {
+    one.name: one for one in (ListOps(), Texts(), Retrieval(), Images(), Pathfinder())
+}
 """The tasks by name, in the order of the paper."""

@@ -1,6 +1,6 @@
 """Images of dashed paths, for the challenge Pathfinder: `draw`.
 
-Lengths are in pixels, places are (row, column) from the upper left corner, so that pixel i reaches from i to i + 1.
+Lengths are in pixels. Places are (row, column) from the upper left corner, so that pixel i reaches from i to i + 1.
 """
 
 from dataclasses import dataclass
@@ -10,30 +10,34 @@ import numpy as np
 from longspan.ops.compiled import compiled
 
 SIDE = 32
-#: Dashes of the two long paths, and of the distractors, of which there are so many.
-DASHES, SHORT, DISTRACTORS = 14, 4, 5
+#: Dashes of a long path, of which there are two, and of a distractor.
+DASHES, SHORT = 14, 4
+DISTRACTORS = 5
 #: Length of a dash, length of a gap where the path is straight, and width of a dash.
 DASH, GAP, WIDTH = 2.0, 2.0, 0.5
-#: Distance between the beginnings of the two long paths, and radius of the circles.
+#: Distance between the beginnings of the long paths, and radius of the circles.
 APART, RADIUS = 7.0, 1.5
 #: Brightness of long paths, distractors and circles, before anti-aliasing.
 LONG_LIGHT, SHORT_LIGHT, CIRCLE_LIGHT = 1.5, 2.0, 1.0
 #: Least distance between dashes that do not follow each other, and between dashes and the edges of the image.
-_CLEAR, _EDGE = 2 * 1.0 + WIDTH, 2.0 + WIDTH / 2
-#: The half side of the square in the middle in which the first path begins.
+CLEAR, EDGE = 2.0, 1.5
+# Half the side of the square in the middle in which the first path begins.
 _MIDDLE = 2.0
-#: How often the next dash, and a distractor, is tried.
-_TRIES, _SHORT_TRIES = 4, 60
-_TOTAL = 2 * DASHES + DISTRACTORS * SHORT
+# Angles tried for the next dash, places tried for a distractor, and steps of drawing the long paths.
+_ANGLES, _PLACES, _STEPS = 4, 1_000, 500
+# The most dashes that are taken back where none fits.
+_BACK = 4
+_FIRST_SHORT = 2 * DASHES
+_TOTAL = _FIRST_SHORT + DISTRACTORS * SHORT
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """An image with what is drawn in it.
+    """An image and what is drawn in it.
 
     Attributes:
         image: (32, 32) uint8, grey levels.
-        paths: The dashes of each path, (dashes, 2, 2): beginning and end of each, in order. The long ones come first.
+        paths: The dashes of each path, (dashes, 2, 2): the ends of each, in order. The two long paths come first.
         circles: (2, 2) the centres of the circles.
         connected: Whether one path connects the circles.
     """
@@ -44,30 +48,81 @@ class Drawing:
     connected: bool
 
 
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the distance between two line segments that do not cross, (2, 2) each."""
-    least = np.inf
-    for one, other in ((a, b), (b, a)):
-        dy, dx = other[1, 0] - other[0, 0], other[1, 1] - other[0, 1]
-        square = dy * dy + dx * dx
-        for end in range(2):
-            y, x = one[end, 0] - other[0, 0], one[end, 1] - other[0, 1]
-            along = min(1.0, max(0.0, (y * dy + x * dx) / square))
-            least = min(least, (y - along * dy) ** 2 + (x - along * dx) ** 2)
-    return np.sqrt(least)
+def draw(state: np.ndarray) -> Drawing:
+    """Draw one image; the circles are on one path or on two, with equal probability.
+
+    Args:
+        state: (1,) uint64, the state of the random numbers, which is changed.
+    """
+    dashes = np.empty((_TOTAL, 2, 2))
+    _draw_paths(state, dashes)
+    paths = (dashes[0:_FIRST_SHORT:2], dashes[1:_FIRST_SHORT:2], *dashes[_FIRST_SHORT:].reshape(-1, SHORT, 2, 2))
+    connected, begins = _uniform(state) < 0.5, int(_uniform(state) * 2)
+    ends = begins if connected else 1 - begins
+    circles = np.stack([paths[begins][0, 0], paths[ends][-1, 1]])
+    light = np.where(np.arange(_TOTAL) < _FIRST_SHORT, LONG_LIGHT, SHORT_LIGHT)
+    return Drawing(_painted(dashes, light, circles), paths, circles, connected)
 
 
-_distance = compiled(_distance, fastmath=False)
+def _painted(dashes: np.ndarray, light: np.ndarray, circles: np.ndarray) -> np.ndarray:
+    """Return dashes (n, 2, 2) of brightness (n,) and circles (m, 2) as an image, anti-aliased."""
+    middle = np.arange(SIDE) + 0.5
+    pixels = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1)[:, :, None]
+    start, way = dashes[:, 0], dashes[:, 1] - dashes[:, 0]
+    along = (((pixels - start) * way).sum(-1) / (way * way).sum(-1)).clip(0, 1)
+    away = np.linalg.norm(pixels - start - along[..., None] * way, axis=-1)
+    # The part of a pixel's width that the line covers.
+    covered = (np.minimum(away + 0.5, WIDTH / 2) - np.maximum(away - 0.5, -WIDTH / 2)).clip(0)
+    lines = (covered * light).max(-1)
+    discs = (RADIUS + 0.5 - np.linalg.norm(pixels - circles, axis=-1)).clip(0, 1).max(-1) * CIRCLE_LIGHT
+    return np.rint(np.maximum(lines, discs).clip(0, 1) * 255).astype(np.uint8)
+
+
+# From here on: compiled. Every function is rounded the same way on all machines.
+
+
+def _uniform(state: np.ndarray) -> float:
+    """Draw a number from 0 to 1, without 1, by SplitMix64 (Steele et al. 2014)."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    mixed = state[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+_uniform = compiled(_uniform, fastmath=False)
+
+
+def _off(y: float, x: float, dash: np.ndarray) -> float:
+    """Return the square of the distance of a point from a dash, (2, 2)."""
+    dy, dx = dash[1, 0] - dash[0, 0], dash[1, 1] - dash[0, 1]
+    y, x = y - dash[0, 0], x - dash[0, 1]
+    along = min(1.0, max(0.0, (y * dy + x * dx) / (DASH * DASH)))
+    return (y - along * dy) ** 2 + (x - along * dx) ** 2
+
+
+_off = compiled(_off, fastmath=False)
 
 
 def _fits(dashes: np.ndarray, number: int, before: int) -> bool:
     """Return whether dash `number` is clear of the edges and of all earlier dashes but `before`, which it follows."""
     own = dashes[number]
-    if own.min() < _EDGE or own.max() > SIDE - _EDGE:
-        return False
-    for other in range(number):
-        if other != before and _distance(own, dashes[other]) < _CLEAR:
+    for end in range(2):
+        for axis in range(2):
+            if not EDGE <= own[end, axis] <= SIDE - EDGE:
+                return False
+    y, x = own[0, 0] + own[1, 0], own[0, 1] + own[1, 1]
+    for place in range(number):
+        other = dashes[place]
+        # Four times the square of the distance of the middles.
+        apart = (y - other[0, 0] - other[1, 0]) ** 2 + (x - other[0, 1] - other[1, 1]) ** 2
+        if place == before or apart >= 4 * (CLEAR + DASH) ** 2:
+            continue
+        if apart < 4 * CLEAR**2:
             return False
+        for end in range(2):
+            if _off(own[end, 0], own[end, 1], other) < CLEAR**2 or _off(other[end, 0], other[end, 1], own) < CLEAR**2:
+                return False
     return True
 
 
@@ -75,94 +130,82 @@ _fits = compiled(_fits, fastmath=False)
 
 
 def _put(dash: np.ndarray, y: float, x: float, angle: float) -> None:
-    dy, dx = np.sin(angle), np.cos(angle)
+    """Set the ends of a dash that begins at (y, x)."""
     dash[0, 0], dash[0, 1] = y, x
-    dash[1, 0], dash[1, 1] = y + DASH * dy, x + DASH * dx
+    dash[1, 0], dash[1, 1] = y + DASH * np.sin(angle), x + DASH * np.cos(angle)
 
 
 _put = compiled(_put, fastmath=False)
 
 
-def _turn(source: np.random.Generator) -> float:
-    """Draw an angle between -90 and 90 degrees, with a density that is the square of its cosine."""
-    while True:
-        angle = (source.random() - 0.5) * np.pi
-        if source.random() < np.cos(angle) ** 2:
-            return angle
-
-
-_turn = compiled(_turn, fastmath=False)
-
-
-def _extend(source: np.random.Generator, dashes: np.ndarray, number: int, before: int, angle: float) -> float:
-    """Add dash `number`, which follows `before` in the direction `angle`; return its direction, NaN if none fits."""
+def _follow(state: np.ndarray, dashes: np.ndarray, number: int, before: int) -> bool:
+    """Add dash `number`, which follows `before`, at a random angle; return whether one fits."""
+    dy, dx = (dashes[before, 1, 0] - dashes[before, 0, 0]) / DASH, (dashes[before, 1, 1] - dashes[before, 0, 1]) / DASH
+    straight = np.arctan2(dy, dx)
     # The middle of the gap, where the path turns.
-    y = dashes[before, 1, 0] + GAP / 2 * np.sin(angle)
-    x = dashes[before, 1, 1] + GAP / 2 * np.cos(angle)
-    for _ in range(_TRIES):
-        turned = angle + _turn(source)
-        _put(dashes[number], y + GAP / 2 * np.sin(turned), x + GAP / 2 * np.cos(turned), turned)
+    y, x = dashes[before, 1, 0] + GAP / 2 * dy, dashes[before, 1, 1] + GAP / 2 * dx
+    for _ in range(_ANGLES):
+        # Between -90 and 90 degrees; the density is the square of the cosine.
+        turn = (_uniform(state) - 0.5) * np.pi
+        while _uniform(state) >= np.cos(turn) ** 2:
+            turn = (_uniform(state) - 0.5) * np.pi
+        angle = straight + turn
+        _put(dashes[number], y + GAP / 2 * np.sin(angle), x + GAP / 2 * np.cos(angle), angle)
         if _fits(dashes, number, before):
-            return turned
-    return np.nan
-
-
-_extend = compiled(_extend, fastmath=False)
-
-
-def _long(source: np.random.Generator, dashes: np.ndarray) -> bool:
-    """Draw the two long paths, whose dashes alternate; return whether it succeeded."""
-    y = SIDE / 2 + _MIDDLE * (2 * source.random() - 1)
-    x = SIDE / 2 + _MIDDLE * (2 * source.random() - 1)
-    aside = 2 * np.pi * source.random()
-    first, second = 2 * np.pi * source.random(), 2 * np.pi * source.random()
-    _put(dashes[0], y, x, first)
-    _put(dashes[1], y + APART * np.sin(aside), x + APART * np.cos(aside), second)
-    if not _fits(dashes, 1, -1):
-        return False
-    for number in range(2, 2 * DASHES, 2):
-        first = _extend(source, dashes, number, number - 2, first)
-        if np.isnan(first):
-            return False
-        second = _extend(source, dashes, number + 1, number - 1, second)
-        if np.isnan(second):
-            return False
-    return True
-
-
-_long = compiled(_long, fastmath=False)
-
-
-def _short(source: np.random.Generator, dashes: np.ndarray, number: int) -> bool:
-    """Draw a distractor, whose first dash is `number`; return whether it succeeded."""
-    for _ in range(_SHORT_TRIES):
-        angle = 2 * np.pi * source.random()
-        _put(dashes[number], SIDE * source.random(), SIDE * source.random(), angle)
-        if not _fits(dashes, number, -1):
-            continue
-        for more in range(1, SHORT):
-            angle = _extend(source, dashes, number + more, number + more - 1, angle)
-            if np.isnan(angle):
-                break
-        else:
             return True
     return False
 
 
-_short = compiled(_short, fastmath=False)
+_follow = compiled(_follow, fastmath=False)
 
 
-def _layout(source: np.random.Generator, dashes: np.ndarray) -> int:
-    tries = 0
-    while True:
-        tries += 1
-        if not _long(source, dashes):
-            continue
-        for path in range(DISTRACTORS):
-            if not _short(source, dashes, 2 * DASHES + SHORT * path):
-                break
+def _draw_long(state: np.ndarray, dashes: np.ndarray) -> bool:
+    """Draw the two long paths, whose dashes alternate; return whether it succeeded."""
+    y = SIDE / 2 + _MIDDLE * (2 * _uniform(state) - 1)
+    x = SIDE / 2 + _MIDDLE * (2 * _uniform(state) - 1)
+    aside = 2 * np.pi * _uniform(state)
+    _put(dashes[0], y, x, 2 * np.pi * _uniform(state))
+    _put(dashes[1], y + APART * np.sin(aside), x + APART * np.cos(aside), 2 * np.pi * _uniform(state))
+    if not _fits(dashes, 1, -1):
+        return False
+    number = 2
+    for _ in range(_STEPS):
+        if _follow(state, dashes, number, number - 2):
+            number += 1
+            if number == _FIRST_SHORT:
+                return True
         else:
-            return tries
+            number = max(2, number - int(_uniform(state) * _BACK) - 1)
+    return False
 
 
-_layout = compiled(_layout, fastmath=False)
+_draw_long = compiled(_draw_long, fastmath=False)
+
+
+def _draw_short(state: np.ndarray, dashes: np.ndarray, number: int) -> bool:
+    """Draw a distractor, whose first dash is `number`; return whether it succeeded."""
+    for _ in range(_PLACES):
+        _put(dashes[number], SIDE * _uniform(state), SIDE * _uniform(state), 2 * np.pi * _uniform(state))
+        if not _fits(dashes, number, -1):
+            continue
+        last = number + 1
+        while last < number + SHORT and _follow(state, dashes, last, last - 1):
+            last += 1
+        if last == number + SHORT:
+            return True
+    return False
+
+
+_draw_short = compiled(_draw_short, fastmath=False)
+
+
+def _draw_paths(state: np.ndarray, dashes: np.ndarray) -> None:
+    """Draw all paths into `dashes`, (`_TOTAL`, 2, 2); start again until all fit."""
+    number = 0
+    while number < _TOTAL:
+        number = _FIRST_SHORT if _draw_long(state, dashes) else 0
+        while 0 < number < _TOTAL:
+            number = number + SHORT if _draw_short(state, dashes, number) else 0
+
+
+_draw_paths = compiled(_draw_paths, fastmath=False)

@@ -9,8 +9,7 @@ Sources: Nangia and Bowman 2018 (https://arxiv.org/abs/1804.06028), and for thes
 Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006), whose draws are followed.
 
 Deviations: The round brackets of the binary trees are left out, as in the Arena's own input. Until mid-2021 the
-tokenizer of the published code dropped all brackets, and inputs were cut at 512 symbols: here brackets are kept and
-nothing is cut.
+published code dropped all brackets, and cut inputs at 512 symbols: here brackets are kept and nothing is cut.
 """
 
 import hashlib

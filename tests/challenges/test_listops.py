@@ -3,12 +3,13 @@
 import json
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from longspan.challenges import CHALLENGES
 
 SIZES = {"train": 120, "validation": 30, "test": 30}
-OPERATORS = {
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
     "[MED": lambda values: int(statistics.median(values)),

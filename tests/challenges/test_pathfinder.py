@@ -1,6 +1,7 @@
 """Images of dashed paths."""
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from longspan.challenges import CHALLENGES
-from longspan.challenges.drawing import DASH, GAP, Drawing, draw
+from longspan.challenges.drawing import DASH, GAP, Drawing
+from longspan.challenges.pathfinder import matched
 
 
 @pytest.fixture(scope="module")
 def drawings() -> list[Drawing]:
-    state = np.array([7], np.uint64)
-    return [draw(state) for _ in range(1500)]
+    pairs = matched(random.Random(7))
+    return [drawn for _ in range(500) for drawn in next(pairs)]
 
 
 def test_the_label_says_whether_the_circles_are_ends_of_one_path(drawings: list[Drawing]) -> None:
@@ -39,9 +41,9 @@ def test_a_path_has_gaps_that_no_other_path_has(drawings: list[Drawing]) -> None
 
 
 def test_no_simple_statistic_tells_the_classes(drawings: list[Drawing]) -> None:
-    """A linear model of these has at most chance, 0.5, and three standard errors of 1,500 images, 0.039."""
+    """A linear model of these has at most chance, 0.5, and three standard errors of 1,000 images, 0.047."""
     labels = [drawn.connected for drawn in drawings]
-    assert 0.46 < np.mean(labels) < 0.54
+    assert sum(labels) == len(labels) / 2
     images = np.stack([drawn.image for drawn in drawings]).astype(float)
     apart = np.array([np.linalg.norm(drawn.circles[0] - drawn.circles[1]) for drawn in drawings])
     found = [
@@ -53,7 +55,7 @@ def test_no_simple_statistic_tells_the_classes(drawings: list[Drawing]) -> None:
         apart**2,
     ]
     model = make_pipeline(StandardScaler(), LogisticRegression())
-    assert cross_val_score(model, np.stack(found, 1), labels, cv=5).mean() < 0.539
+    assert cross_val_score(model, np.stack(found, 1), labels, cv=5).mean() < 0.547
 
 
 def test_files(tmp_path: Path) -> None:

@@ -16,6 +16,6 @@ from longspan.challenges.texts import Texts
 __all__ = ["CHALLENGES", "Challenge"]
 
 CHALLENGES: Mapping[str, Challenge] = {
-    one.name: one for one in (ListOps(), Texts(), Retrieval(), Images(), Pathfinder())
+    each.name: each for each in (ListOps(), Texts(), Retrieval(), Images(), Pathfinder())
 }
 """The tasks by name, in the order of the paper."""

@@ -20,7 +20,7 @@ APART, RADIUS = 7.0, 1.5
 #: Brightness of long paths, distractors and circles, before anti-aliasing.
 LONG_LIGHT, SHORT_LIGHT, CIRCLE_LIGHT = 1.5, 2.0, 1.0
 #: Least distance between dashes that do not follow each other, and between dashes and the edges of the image.
-CLEAR, EDGE = 2.0, 1.5
+CLEAR, EDGE = 2.5, 1.5
 # Half the side of the square in the middle in which the first path begins.
 _MIDDLE = 2.0
 # Angles tried for the next dash, places tried for a distractor, and steps of drawing the long paths.
@@ -60,22 +60,9 @@ def draw(state: np.ndarray) -> Drawing:
     connected, begins = _uniform(state) < 0.5, int(_uniform(state) * 2)
     ends = begins if connected else 1 - begins
     circles = np.stack([paths[begins][0, 0], paths[ends][-1, 1]])
-    light = np.where(np.arange(_TOTAL) < _FIRST_SHORT, LONG_LIGHT, SHORT_LIGHT)
-    return Drawing(_painted(dashes, light, circles), paths, circles, connected)
-
-
-def _painted(dashes: np.ndarray, light: np.ndarray, circles: np.ndarray) -> np.ndarray:
-    """Return dashes (n, 2, 2) of brightness (n,) and circles (m, 2) as an image, anti-aliased."""
-    middle = np.arange(SIDE) + 0.5
-    pixels = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1)[:, :, None]
-    start, way = dashes[:, 0], dashes[:, 1] - dashes[:, 0]
-    along = (((pixels - start) * way).sum(-1) / (way * way).sum(-1)).clip(0, 1)
-    away = np.linalg.norm(pixels - start - along[..., None] * way, axis=-1)
-    # The part of a pixel's width that the line covers.
-    covered = (np.minimum(away + 0.5, WIDTH / 2) - np.maximum(away - 0.5, -WIDTH / 2)).clip(0)
-    lines = (covered * light).max(-1)
-    discs = (RADIUS + 0.5 - np.linalg.norm(pixels - circles, axis=-1)).clip(0, 1).max(-1) * CIRCLE_LIGHT
-    return np.rint(np.maximum(lines, discs).clip(0, 1) * 255).astype(np.uint8)
+    image = np.zeros((SIDE, SIDE))
+    _paint(dashes, circles, image)
+    return Drawing(np.rint(image * 255).astype(np.uint8), paths, circles, connected)
 
 
 # From here on: compiled. Every function is rounded the same way on all machines.
@@ -209,3 +196,25 @@ def _draw_paths(state: np.ndarray, dashes: np.ndarray) -> None:
 
 
 _draw_paths = compiled(_draw_paths, fastmath=False)
+
+
+def _paint(dashes: np.ndarray, circles: np.ndarray, image: np.ndarray) -> None:
+    """Paint dashes (`_TOTAL`, 2, 2) and circles (2, 2) into an image of zeros, anti-aliased, at most 1."""
+    for number in range(len(dashes)):
+        dash, light = dashes[number], LONG_LIGHT if number < _FIRST_SHORT else SHORT_LIGHT
+        for row in range(int(min(dash[0, 0], dash[1, 0])) - 1, int(max(dash[0, 0], dash[1, 0])) + 2):
+            for column in range(int(min(dash[0, 1], dash[1, 1])) - 1, int(max(dash[0, 1], dash[1, 1])) + 2):
+                away = np.sqrt(_off(row + 0.5, column + 0.5, dash))
+                # The part of the pixel's width that the line covers.
+                covered = max(0.0, min(WIDTH, away + 0.5 + WIDTH / 2, WIDTH / 2 - away + 0.5))
+                image[row, column] = max(image[row, column], min(1.0, covered * light))
+    for number in range(len(circles)):
+        y, x = circles[number]
+        for row in range(int(y) - 2, int(y) + 3):
+            for column in range(int(x) - 2, int(x) + 3):
+                inside = RADIUS + 0.5 - np.hypot(row + 0.5 - y, column + 0.5 - x)
+                if inside > 0:
+                    image[row, column] = max(image[row, column], min(1.0, inside) * CIRCLE_LIGHT)
+
+
+_paint = compiled(_paint, fastmath=False)

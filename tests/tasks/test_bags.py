@@ -9,7 +9,7 @@ import torch
 
 from longspan import recipes, tasks
 from longspan.tasks import bags
-from longspan.tasks.document_classification.baselines._one_vs_rest import class_logits, classes_against_the_rest
+from longspan.tasks.one_vs_rest import class_logits, classes_against_the_rest
 from longspan.tasks.document_classification.baselines.nb import _log_ratio
 from longspan.verbs import fitting
 

@@ -13,6 +13,9 @@ from longspan.data.processor import Encoded
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode_counted
 
+#: The columns of both documents, as messages call them.
+FIRST, SECOND = "first document", "second document"
+
 
 @dataclass(frozen=True)
 class DocumentPairProcessor(TextProcessor):
@@ -28,18 +31,18 @@ class DocumentPairProcessor(TextProcessor):
     @classmethod
     def columns(cls, data: Any) -> Sequence[Column]:
         return [
-            Text("first", "text_column" if data.text_column else "first_column"),
-            Text("second", "second_column"),
+            Text(FIRST, "text_column" if data.text_column else "first_column"),
+            Text(SECOND, "second_column"),
         ]
 
     @classmethod
     def learned(cls, training: Dataset, data: Any) -> "DocumentPairProcessor":
-        texts = chain(training["first"], training["second"])
+        texts = chain(training[FIRST], training[SECOND])
         return cls(build_tokenizer(data, texts, cache_key=f"document pairs {training._fingerprint}"))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         first, second = (
-            encode_counted(self.tokenizer, [text or "" for text in rows[name]], data) for name in ("first", "second")
+            encode_counted(self.tokenizer, [text or "" for text in rows[name]], data) for name in (FIRST, SECOND)
         )
         return [
             Encoded({"input_ids": one, "second_ids": other}, lost + lost_of_other)
@@ -47,5 +50,4 @@ class DocumentPairProcessor(TextProcessor):
         ]
 
     def problem(self, values: Mapping[str, Any]) -> str:
-        empty = [name for name in ("first", "second") if not (values.get(name) or "").strip()]
-        return f"empty {' and '.join(empty)} document" if empty else ""
+        return next((f"no {name}" for name in (FIRST, SECOND) if not (values.get(name) or "").strip()), "")

@@ -96,11 +96,10 @@ class EncoderOutputs:
         return self._joined(rows, dataset, lambda _: None)
 
     def _joined(self, rows: Dataset, dataset: Dataset, file: Callable[[Dataset], Path | None]) -> "WithOutputs":
-        found: Dataset | WithOutputs = rows
-        for name, each in _documents(dataset).items():
-            found = WithOutputs(found, file(each), _lengths(each), self.encoder.width, name)
-        assert isinstance(found, WithOutputs)
-        return found
+        stored = [
+            _Outputs(name, file(each), _lengths(each), self.encoder.width) for name, each in _documents(dataset).items()
+        ]
+        return WithOutputs(rows, stored)
 
     def _file(self, dataset: Dataset) -> Path:
         """Return the file for a data set, hashing its ids once."""
@@ -170,31 +169,24 @@ class EncoderOutputs:
         done.path.unlink()
 
 
-class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
-    """Rows, each with the outputs of an encoder for the tokens of a document, (t, width) float16.
+class _Outputs:
+    """The outputs of an encoder for one document of each row, (t, width) float16.
 
     Args:
-        rows: the rest of the rows.
-        file: the outputs of all rows, one after the other; None for zeros.
-        lengths: (n,) tokens of each row.
-        width: that of the outputs.
         name: what rows call them, one of `COMPUTED`.
+        file: those of all rows, one after the other; None for zeros.
+        lengths: (n,) tokens of the document of each row.
+        width: that of the outputs.
     """
 
-    def __init__(
-        self, rows: "Dataset | WithOutputs", file: Path | None, lengths: np.ndarray, width: int, name: str
-    ) -> None:
-        self.rows = rows
+    def __init__(self, name: str, file: Path | None, lengths: np.ndarray, width: int) -> None:
+        self.name = name
         self.file = file
         self.lengths = lengths
         self.starts = np.cumsum(lengths) - lengths
         self.width = width
-        self.name = name
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
+    def of(self, row: int) -> np.ndarray:
         numbers = int(self.lengths[row]) * self.width
         if self.file is None:
             found = np.zeros(numbers, dtype=np.float16)
@@ -202,7 +194,26 @@ class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
             # Read, not mapped: a copy for another process is small, and a file that is cut meanwhile ends in an error.
             place = int(self.starts[row]) * self.width * _BYTES
             found = np.fromfile(self.file, dtype=np.float16, count=numbers, offset=place)
-        return {**self.rows[row], self.name: found.reshape(-1, self.width)}
+        return found.reshape(-1, self.width)
+
+
+class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
+    """Rows, each with the outputs of an encoder for the tokens of its documents.
+
+    Args:
+        rows: the rest of the rows.
+        stored: the outputs, for one document after the other.
+    """
+
+    def __init__(self, rows: Dataset, stored: Sequence[_Outputs]) -> None:
+        self.rows = rows
+        self.stored = stored
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**self.rows[row], **{one.name: one.of(row) for one in self.stored}}
 
 
 class _Done:

@@ -48,7 +48,8 @@ class LengthTrainer(LongspanTrainer[S]):
         drawn: what training reads in place of its data set, as many examples that are drawn again in each epoch; None
             for the data set. Batches are made by the lengths of the data set, so that batches of `batch_tokens` are
             sometimes a little larger.
-        kwargs: arguments of `Trainer`. Data sets have the streams, the lengths of those that are `measured`, and `labels`.
+        kwargs: arguments of `Trainer`. Data sets have the streams, the lengths of those that are `measured`, and
+            `labels`.
 
     Raises:
         UserError: when there are fewer documents than processes.

@@ -38,11 +38,10 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
 
         W [u, v, |u - v|, u ⊙ v] + b.
 
-    The last two parts are the same when the documents change places, so a relation that has no direction is learned
-    from them whatever the order of its examples; u and v themselves are for relations that have one. Reimers and
-    Gurevych 2019, section 3 (https://arxiv.org/abs/1908.10084) compare such parts. The Retrieval task of the Long Range
-    Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006) reads u - v in place of |u - v|, and has two hidden layers
-    before the logits, where this is linear.
+    The last two parts are the same when the documents change places: they are for relations without a direction, such
+    as "duplicate". u and v themselves are for relations that have one, such as "answers". Reimers and Gurevych 2019
+    compare such parts (https://arxiv.org/abs/1908.10084). The Retrieval task of the Long Range Arena (Tay et al. 2021,
+    https://arxiv.org/abs/2011.04006) has u - v in place of |u - v|, and two hidden layers before the logits.
 
     `forward` takes the tokens of the first documents, `input_ids` (b, t) with `attention_mask` (b, t), and those of the
     second, `second_ids` (b, s) with `second_mask` (b, s). A mask may be left out where there is no padding. A document
@@ -58,7 +57,7 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
     vectors = 4
 
     @can_return_tuple
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -90,7 +89,8 @@ def _check_both(
 ) -> None:
     """Raise UserError unless there is a second document for each first one."""
     first, second = (
-        ids if vectors is None else vectors for ids, vectors in ((input_ids, inputs_embeds), (second_ids, second_embeds))
+        ids if vectors is None else vectors
+        for ids, vectors in ((input_ids, inputs_embeds), (second_ids, second_embeds))
     )
     if first is None or second is None:
         raise UserError(

@@ -22,7 +22,9 @@ class Tfidf(BagBaseline[ClassificationScores]):
         first, second = documents.columns.values()
         both = {split: first[split] + second[split] for split in first}
         for name, found in tfidf(both):
-            pairs = {split: (matrix[: len(first[split])], matrix[len(first[split]) :]) for split, matrix in found.items()}
+            pairs = {
+                split: (matrix[: len(first[split])], matrix[len(first[split]) :]) for split, matrix in found.items()
+            }
             cosines = {split: _cosines(*pair) for split, pair in pairs.items()}
             yield from candidates(f"cosine of {name}", cosines, documents, STRENGTHS, seed, dense=True)
             for ordered in (False, True):

@@ -69,7 +69,7 @@ def test_a_mixer_from_scratch_and_pretrained(trained: list[str], small: Path) ->
     )
     assert masked.task.name == "masked_words"
     assert not masked.data.test
-    for key in ("dim", "depth", "mixers", "short_convolution", "position"):
+    for key in ("dim", "depth", "mixers", "short_convolution"):
         assert scratch.model[key] == masked.model[key] == then.model[key]
     assert scratch.training["learning_rate"] == masked.training["learning_rate"]
     assert masked.training["num_train_epochs"] == 1
@@ -137,3 +137,18 @@ def test_data_of_other_files_are_refused(tmp_path: Path, trained: list[str], sma
     about.write_text(json.dumps(json.loads(about.read_text()) | {"source": "/elsewhere"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"to come from None, got those from '/elsewhere'"):
         arena(["messages"], ["listops"], SMALL, small, minutes=1)
+
+
+def test_pairs_of_documents_have_the_same_models(trained: list[str], tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        for title in ("raven", "usher"):
+            path = tmp_path / "books" / split / f"{title}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(" ".join(f"{title}{place}" for place in range(2000)), encoding="utf-8")
+    folder, books = tmp_path / "arena", tmp_path / "books"
+    CHALLENGES["retrieval"].write(folder / "data" / "retrieval", books, sizes={"train": 8, "validation": 4, "test": 4})
+    result = arena(["linear"], ["retrieval"], SMALL, folder, data={"retrieval": books}, minutes=1)
+    assert not result.errors()
+    assert [run.start for run in result.runs] == ["scratch", "scratch", "pretrained", "pretrained"]
+    pairs, others = recipes.load("arena-pairs"), recipes.load("arena")
+    assert (pairs.model, pairs.training, pairs.options) == (others.model, others.training, others.options)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan.challenges import CHALLENGES
+from longspan.cli import flags
 from longspan.cli.output import emit, width
 from longspan.errors import UserError
 
@@ -38,6 +39,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--minutes", metavar="N", type=float, default=10.0, help=told)
     verb.add_argument("--scratch-only", action="store_true", help="leave out pretraining on the inputs of each task")
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for data and runs (default: runs/arena)")
+    flags.add_consent(verb)
 
 
 def run(args: argparse.Namespace, out: TextIO) -> None:

@@ -24,6 +24,7 @@ ORDER = [
     "training",
     "tasks",
     "recipes",
+    "challenges",
     "convert",
     "programs",
     "verbs",

@@ -27,6 +27,7 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
     ("page", "number"),
     [
         ("labels.md", 7),
+        ("pairs.md", 3),
         ("encoder.md", 5),
         ("question-answering.md", 3),
         ("recommendation.md", 12),

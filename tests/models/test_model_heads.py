@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForAudioClassification,
     LongspanForAudioFrameClassification,
     LongspanForCausalLM,
+    LongspanForDocumentPairs,
     LongspanForEvidence,
     LongspanForGraphClassification,
     LongspanForImageClassification,
@@ -41,11 +42,13 @@ NODES = {
     "places": Stream("float32", width=2),
     "edges": Stream(width=2, joined=True),
 }
+PAIRS = {"input_ids": Stream(mask="attention_mask"), "second_ids": Stream(mask="second_mask")}
 EACH = {"labels": Stream(fill=-100)}
-#: What heads read that read no tokens.
+#: What heads read that read other streams than one of tokens.
 STREAMS: dict[Any, dict[str, Stream]] = {
     LongspanForAudioClassification: FRAMES,
     LongspanForAudioFrameClassification: FRAMES | EACH,
+    LongspanForDocumentPairs: PAIRS,
     LongspanForGraphClassification: NODES,
     LongspanForImageClassification: PATCHES,
     LongspanForNodeClassification: NODES | EACH,
@@ -59,7 +62,7 @@ SETTINGS: dict[Any, dict[str, Any]] = {
     LongspanForImageClassification: {"channels": 4, "patch": 2, "side": 3, "stem": 4},
     LongspanForNodeClassification: OF_GRAPHS | {"propagation_steps": 2},
 }
-#: Those that read something else than rows of tokens, or more. What evidence and recommendation learn from are
+#: Those that read something else than one row of tokens, or more. What evidence and recommendation learn from are
 #: questions and candidates, which their own tests count.
 OTHERS = [*STREAMS, LongspanForEvidence, LongspanForRecommendation]
 HEADS = [
@@ -105,13 +108,16 @@ def rows(head: Any, problem: str | None = None) -> list[dict[str, Tensor]]:
 
 
 def rows_of_streams(head: Any, problem: str | None = None) -> list[dict[str, Any]]:
-    """Rows of several lengths for heads that read no tokens, with very different numbers of labels; some have none."""
+    """Rows of several lengths for heads that read other streams than one of tokens, with very different numbers of
+    labels; some have none."""
     random, made = np.random.default_rng(1), []
     for number in range(ROWS):
         length = 4 + number % 6
         if FRAMES.keys() <= STREAMS[head].keys():
             row: dict[str, Any] = {"input_features": random.standard_normal((length, 3))}
             places = -(-length // 2)
+        elif STREAMS[head] is PAIRS:
+            row = {"input_ids": random.integers(1, 30, length), "second_ids": random.integers(1, 30, 9 - number % 7)}
         elif STREAMS[head] is PATCHES:
             coordinates = [divmod(place, 3) for place in range(length)]
             row = {"pixel_values": random.integers(0, 256, (length, 4)), "coordinates": coordinates}
@@ -172,6 +178,7 @@ CASES = [
     (LongspanForSeq2SeqLM, None, 0.2),
     *((head, None, 0.0) for head in STREAMS),
     (LongspanForNodeClassification, None, 0.2),
+    (LongspanForDocumentPairs, None, 0.2),
     (LongspanForImageClassification, None, 0.2),
     (LongspanForImageClassification, "mixed", 0.2),
 ]

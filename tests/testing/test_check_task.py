@@ -252,6 +252,7 @@ def test_the_first_broken_promise_ends_the_checks(animals: Path) -> None:
 #: Tasks that read other data than a table of documents, and what checks them on those.
 ELSEWHERE = {
     "audio_classification": "audio_classification/test_audio_task.py",
+    "document_pairs": "document_pairs/test_document_pairs_task.py",
     "evidence": "evidence/test_evidence_task.py",
     "frame_labelling": "frame_labelling/test_frame_task.py",
     "graph_classification": "graph_classification/test_graph_task.py",

@@ -152,3 +152,20 @@ def test_stand_ins_have_the_same_shape() -> None:
     rows = EncoderOutputs(encoder()).stand_ins(dataset.select_columns(["input_ids"]), dataset)
     assert [rows[number]["inputs_embeds"].shape for number in range(7)] == [(length, 16) for length in LENGTHS]
     assert not rows[0]["inputs_embeds"].any()
+
+
+def test_both_documents_of_a_pair_are_stored(cache: Path) -> None:
+    first, second = documents(), documents(LENGTHS[::-1])
+    both = Dataset.from_dict(
+        {**first.to_dict(), "second_ids": second["input_ids"][:], "second_length": second["length"][:]}
+    )
+    rows = EncoderOutputs(encoder()).beside(both.select_columns(["input_ids", "second_ids"]), both)
+    expected = [read(EncoderOutputs(encoder()), each) for each in (first, second)]
+    for number in range(len(both)):
+        assert rows[number].keys() == {"input_ids", "second_ids", "inputs_embeds", "second_embeds"}
+        np.testing.assert_array_equal(rows[number]["inputs_embeds"], expected[0][number])
+        np.testing.assert_array_equal(rows[number]["second_embeds"], expected[1][number])
+    # A document is stored once, whichever place it has.
+    assert len(list(cache.glob("*.float16"))) == 2
+    empty = EncoderOutputs(encoder()).stand_ins(both.select_columns(["input_ids", "second_ids"]), both)
+    assert [len(empty[number]["second_embeds"]) for number in range(len(both))] == LENGTHS[::-1]

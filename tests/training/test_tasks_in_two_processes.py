@@ -21,6 +21,7 @@ ELSEWHERE = ["document_classification", "language_modelling"]
 #: Of what each other task reads, besides the columns that all share.
 KEYS: dict[str, list[str]] = {
     "audio_classification": ["data.sample_rate=1000", "data.bands=4", "data.speed=0.2", "data.noise=0.1"],
+    "document_pairs": [],
     "document_regression": ['data.label_column="stars"'],
     "evidence": [],
     "frame_labelling": [
@@ -77,6 +78,7 @@ def rows(task: str) -> list[dict[str, Any]]:
         else:
             found.append({"text": text, "label": "ab"[number % 2], "stars": number / 4, "cat": number % 2,
                           "dog": number % 3 == 0, "context": text, "question": "Which?",
+                          "first": text, "second": " ".join(words[::-1][number % 3 :]),
                           "document": text, "summary": words[0], "source": text,
                           "recording": [((place * number) % 7) / 7 for place in range(100 + 20 * (number % 5))],
                           "target": " ".join(words[::-1][number % 3 :]),

@@ -5,23 +5,21 @@ sentence, an interrupt with 130. Nothing heavy is imported before a verb needs i
 """
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import json
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import flags
+from longspan.cli import arena, flags
+from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
-from longspan.machine.printing import json_text, printable, printable_lines
+from longspan.machine.printing import printable
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
 from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
 
@@ -56,13 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rest and not args.may_have_more:
             raise flags.unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
         args.rest = rest
-        with imports.allow(*args.allow_import), _stdout_for_results() as out:
+        with imports.allow(*args.allow_import), stdout_for_results() as out:
             args.run_verb(args, out)
             out.flush()
         return 0
     except KeyboardInterrupt as error:
         # Training says what it has saved.
-        told = str(error) or ("the same command continues where it stopped" if verb == "compare" else "")
+        told = str(error) or ("the same command continues where it stopped" if verb in ("compare", "arena") else "")
         print(f"longspan: interrupted{': ' if told else ''}{told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -208,6 +206,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument(
         "--minutes", metavar="N", type=float, default=0.0, help="equal training time for each run, instead of epochs"
     )
+
+    arena.add(add("arena", arena.run, "compare mixers on tasks of the Long Range Arena, for the same time each"))
     return parser, verbs
 
 
@@ -219,22 +219,22 @@ def _list(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import mixers, report
 
     found = [mixers.describe(name) for name in mixers.names()]
-    table = report.mixer_table(found, _width(out))
-    _emit(args, out, [dataclasses.asdict(description) for description in found], table)
+    table = report.mixer_table(found, width(out))
+    emit(args, out, [dataclasses.asdict(description) for description in found], table)
 
 
 def _recipes(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.recipes import pages
 
-    _emit(args, out, pages.entries(), pages.recipes_page(_width(out)))
+    emit(args, out, pages.entries(), pages.recipes_page(width(out)))
 
 
 def _show(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.recipes import showing
     from longspan.report.wrapping import wrapped
 
-    found, page = showing.show(args.name, _width(out))
-    _emit(args, out, found, wrapped(page, _width(out)))
+    found, page = showing.show(args.name, width(out))
+    emit(args, out, found, wrapped(page, width(out)))
 
 
 def _train(args: argparse.Namespace, out: TextIO) -> None:
@@ -257,7 +257,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
             example_path(recipe.data, recipe.task.inputs(recipe.data)),
             imports.consent_flags(),
         )
-        _emit(args, out, result.to_dict(), report.training_summary(result, *told))
+        emit(args, out, result.to_dict(), report.training_summary(result, *told))
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
@@ -285,7 +285,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
     told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
-    _emit(args, out, result.to_dict(), "\n\n".join(told))
+    emit(args, out, result.to_dict(), "\n\n".join(told))
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
@@ -344,7 +344,7 @@ def _export(args: argparse.Namespace, out: TextIO) -> None:
     use_fastest_exact_products()
     given = {name: getattr(args, name) for name in ("format", "int8", "data", "split", "overwrite")}
     result = export(args.run, args.out, **given, **_checkpoint(args))
-    _emit(args, out, result.to_dict(), result.summary() if isinstance(result, HubExport) else summary(result))
+    emit(args, out, result.to_dict(), result.summary() if isinstance(result, HubExport) else summary(result))
 
 
 def _convert(args: argparse.Namespace, out: TextIO) -> None:
@@ -352,7 +352,7 @@ def _convert(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     result = convert(args.checkpoint, args.out, overwrite=args.overwrite)
-    _emit(args, out, result.to_dict(), result.summary())
+    emit(args, out, result.to_dict(), result.summary())
 
 
 def _compare(args: argparse.Namespace, out: TextIO) -> None:
@@ -365,30 +365,8 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     )
     options = {"baselines": baselines, "minutes": args.minutes}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
-    _emit(args, out, result.to_dict(), wrapped(comparison_summary(result), _width(out)))
+    emit(args, out, result.to_dict(), wrapped(comparison_summary(result), width(out)))
     errors = [run.error for run in (*result.runs, *result.baselines)]
     failed = len(errors) - errors.count(None)
     if failed:
         raise UserError(f"{failed} of {len(errors)} runs failed; the same command tries them again.")
-
-
-def _width(out: TextIO) -> int:
-    """Return how many characters lines of lists and pages have: at most 100, and no more than a terminal shows."""
-    from longspan.report.wrapping import WIDTH
-
-    return min(WIDTH, shutil.get_terminal_size().columns) if out.isatty() else WIDTH
-
-
-def _emit(args: argparse.Namespace, out: TextIO, result: Any, text: str) -> None:
-    out.write((json_text(result, indent=2) if args.json else printable_lines(text)) + "\n")
-
-
-@contextlib.contextmanager
-def _stdout_for_results() -> Iterator[TextIO]:
-    """Yield standard output, and redirect all other prints to standard error meanwhile."""
-    out = sys.stdout
-    if isinstance(out, io.TextIOWrapper):
-        # File names need not be Unicode; what is not becomes an escape, which JSON reads.
-        out.reconfigure(errors="backslashreplace")
-    with contextlib.redirect_stdout(sys.stderr):
-        yield out

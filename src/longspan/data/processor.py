@@ -31,7 +31,7 @@ class Encoded:
 
     Attributes:
         streams: By name, (t,) or (t, width).
-        removed: How many positions of the main stream were left out, as `data.max_length` asks.
+        removed: How many positions of its streams were left out, as `data.max_length` asks.
     """
 
     streams: Mapping[str, Any]

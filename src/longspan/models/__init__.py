@@ -20,6 +20,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
+from longspan.models.heads.document_pairs import LongspanForDocumentPairs
 from longspan.models.heads.evidence import LongspanForEvidence
 from longspan.models.heads.frame_classification import LongspanForAudioFrameClassification
 from longspan.models.heads.graph_classification import LongspanForGraphClassification
@@ -54,6 +55,7 @@ __all__ = [
     "LongspanForAudioClassification",
     "LongspanForAudioFrameClassification",
     "LongspanForCausalLM",
+    "LongspanForDocumentPairs",
     "LongspanForEvidence",
     "LongspanForGraphClassification",
     "LongspanForImageClassification",

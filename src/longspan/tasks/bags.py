@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longspan.data.columns.kinds import Text
 from longspan.data.columns.values import composed
 from longspan.models import LongspanConfig
 from longspan.tasks.base import Baseline, Fitted, Recipe, S
-from longspan.tasks.documents import DocumentTask
+from longspan.tasks.examples import ExampleTask
 from longspan.tasks.prepared import check_validation
 
 #: Words, and each punctuation mark by itself: "not good!" has three.
@@ -33,14 +34,19 @@ class Documents:
     """A recipe's documents, split as for its runs, but whole: nothing is cut to `data.max_length`.
 
     Attributes:
-        texts: By split, the documents.
+        columns: The documents by column, then by split: one column, or one for each document of a pair.
         targets: By split, what a model of the task learns from, `(n, ...)`.
         config: The configuration of such a model, for labels and scores.
     """
 
-    texts: dict[str, list[str]]
+    columns: Mapping[str, dict[str, list[str]]]
     targets: dict[str, Tensor]
     config: LongspanConfig
+
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """By split, the documents of the first column."""
+        return next(iter(self.columns.values()))
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class BagBaseline(Baseline[S]):
 
     def fit(self, recipe: Recipe) -> Fitted[S]:
         task, documents = recipe.task, _documents(recipe)
-        assert isinstance(task, DocumentTask)
+        assert isinstance(task, ExampleTask)
         best: tuple[tuple[float, float], Candidate, LongspanConfig] | None = None
         for candidate in self.candidates(documents, recipe.training["seed"]):
             outputs, targets = candidate.outputs["validation"], documents.targets["validation"]
@@ -94,7 +100,7 @@ class BagBaseline(Baseline[S]):
 
 def _documents(recipe: Recipe) -> Documents:
     task = recipe.task
-    assert isinstance(task, DocumentTask)
+    assert isinstance(task, ExampleTask)
     splits = task.load(recipe.data).splits
     check_validation(splits)
     config = task.configure({}, task.head(splits["train"], recipe.data))
@@ -106,9 +112,12 @@ def _documents(recipe: Recipe) -> Documents:
         )
         for name, split in splits.items()
     }
-    return Documents(
-        {name: list(map(composed, split[task.text][:])) for name, split in splits.items()}, targets, config
-    )
+    columns = {
+        column.name: {name: list(map(composed, split[column.name][:])) for name, split in splits.items()}
+        for column in task.inputs(recipe.data)
+        if isinstance(column, Text)
+    }
+    return Documents(columns, targets, config)
 
 
 # Features

@@ -1,5 +1,6 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,15 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return evaluation_report(self, evaluation)
+
+
+def balanced_weights(labels: Sequence[str]) -> list[float]:
+    """Return what multiplies the loss of each class, in the order of the model's outputs, so that all weigh the same.
+
+    With k classes, that of class c is n / (k n_c), given the n training examples' labels.
+    """
+    counts = Counter(labels)
+    return [len(labels) / (len(counts) * counts[name]) for name in in_order(counts)]
 
 
 def labels(config: LongspanConfig) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
@@ -18,8 +19,8 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.batches.drawn import AugmentedExamples
-from longspan.data.batches.encoding import encoded, truncation_table
-from longspan.data.batches.streams import Stream
+from longspan.data.batches.encoding import encoded, lengths, truncation_table
+from longspan.data.batches.streams import Stream, measured
 from longspan.data.batches.unreadable import (
     UNREADABLE,
     each_encoded,
@@ -126,7 +127,7 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
 
     def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
         model = super().build_model(recipe, prepared)
-        longest = max(max(split["length"][:]) for split in prepared.splits.values())
+        longest = max(int(lengths(split).max()) for split in prepared.splits.values())
         shorter = "set data.max_length={most}, or " if hasattr(recipe.data, "max_length") else "shorten it, or set "
         check_length(model, longest, self.example, shorter + "{longer}")
         if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
@@ -162,10 +163,10 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         bad = dict(unreadable(run.processor, examples, data))
         return good_rows(examples, bad, "all"), bad
 
-    def _batches(self, run: Run[D, LengthTrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
+    def _batches(self, run: Run[D, LengthTrainingOptions], sizes: Sequence[int] | np.ndarray) -> list[list[int]]:
         """Group examples of similar length into batches as large as in training's evaluations, longest first."""
         size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
-        return scoring_batches(lengths, size, most)
+        return scoring_batches(sizes, size, most)
 
 
 class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
@@ -243,9 +244,9 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         config = self.told(run.model.config, options)
         examples, bad = self._usable(run, examples)
         tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
-        lengths = tokens["length"][:]
-        check_length(run.model, max(lengths), self.example, "cut it, or train a model with {longer}")
-        batches = self._batches(run, lengths)
+        sizes = lengths(tokens)
+        check_length(run.model, int(sizes.max()), self.example, "cut it, or train a model with {longer}")
+        batches = self._batches(run, sizes)
         streams = self.streams(run.processor)
         read = tokens.select_columns([name for name in streams if name != "labels"]).with_format("numpy")
         wanted = targets(tokens)
@@ -259,7 +260,7 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
             **self.details(config),
             **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
             "truncation": self.describe(tokens, config),
-            "padding_fraction": padding_fraction(batches, lengths),
+            "padding_fraction": padding_fraction(batches, sizes),
             **more,
         }
 
@@ -285,17 +286,19 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         read = each_encoded(processor, _by_column(good, [column.name for column in processor.columns(data)]), data)
         both = [(None, problem) if problem else next(read) for problem in problems]
         found, problems = [one for one, _ in both], [problem for _, problem in both]
-        main = next(iter(processor.streams))
-        lengths = [0 if one is None else len(one.streams[main]) for one in found]
-        problems = [problem or too_long(run.model, length) for problem, length in zip(problems, lengths, strict=True)]
+        names = measured(processor.streams)
+        sizes = np.array([[0 if one is None else len(one.streams[name]) for name in names] for one in found])
+        problems = [
+            problem or too_long(run.model, int(own.max())) for problem, own in zip(problems, sizes, strict=True)
+        ]
         usable = [number for number, problem in enumerate(problems) if not problem]
         examples = [one.streams for number, one in enumerate(found) if one is not None and not problems[number]]
-        batches = self._batches(run, [lengths[number] for number in usable])
+        batches = self._batches(run, sizes[usable] if len(names) > 1 else sizes[usable, 0])
         streams = self.streams(processor)
         # Without autograd's counters, which take a tenth of the time of a short text.
         with torch.inference_mode():
             results = iter(outputs(run.model, examples, batches, streams=streams, name=self.output))
-        for row, problem, one, length in zip(window, problems, found, lengths, strict=True):
+        for row, problem, one, length in zip(window, problems, found, sizes.sum(1).tolist(), strict=True):
             if problem or one is None:
                 yield self.prediction(row.where, problem)
                 continue

@@ -28,9 +28,6 @@ class PairTrainer(LengthTrainer[S]):
         # Half of a source has no target.
         return ()
 
-    def validation_sizes(self) -> np.ndarray:
-        return self.lengths(self.eval_dataset).sum(1)
-
     def loss_parts(self, dataset: Dataset) -> tuple[float, float]:
         """Return the nats of all targets of a data set, and how many tokens they have. All processes share the work."""
         losses = target_losses(

@@ -8,7 +8,7 @@ thus find it again; other encoders and documents do not.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ _SAVED_TOGETHER = 256
 #: Documents and tokens that are read together.
 _DOCUMENTS, _TOKENS = 64, 32768
 _BYTES = 2
-#: What is computed of examples in addition to their streams, in the place of the main one.
-COMPUTED = {"inputs_embeds": Stream("float16")}
+#: What is computed of examples in addition to their streams, in the place of the main one and of a second document.
+COMPUTED = {"inputs_embeds": Stream("float16"), "second_embeds": Stream("float16")}
+#: The stream and the column of lengths that each is computed from.
+_SOURCES = {"inputs_embeds": ("input_ids", "length"), "second_embeds": ("second_ids", "second_length")}
 _TOKENS_READ = {"input_ids": Stream(mask="attention_mask")}
 
 
@@ -53,12 +55,12 @@ class EncoderOutputs:
         """Compute missing outputs, reporting their size beforehand; resume where an earlier computation stopped.
 
         Args:
-            splits: data sets with the columns `input_ids` and `length`.
+            splits: data sets with the columns `input_ids` and `length`, and perhaps `second_ids` and `second_length`.
 
         Raises:
             UserError: There is not enough room on the disk, or it cannot be written to.
         """
-        wanted = {self._file(split): split for split in splits}
+        wanted = {self._file(each): each for split in splits for each in _documents(split).values()}
         missing = {file: split for file, split in wanted.items() if not self._is_whole(file, split)}
         if not missing:
             return
@@ -84,14 +86,20 @@ class EncoderOutputs:
 
         Args:
             rows: what is read of each row of `dataset`.
-            dataset: has `input_ids` and `length`.
+            dataset: has the columns of `store`.
         """
         self.store([dataset])
-        return WithOutputs(rows, self._file(dataset), _lengths(dataset), self.encoder.width)
+        return self._joined(rows, dataset, self._file)
 
     def stand_ins(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
         """Return the same with zeros in place of outputs, to see what reading them costs."""
-        return WithOutputs(rows, None, _lengths(dataset), self.encoder.width)
+        return self._joined(rows, dataset, lambda _: None)
+
+    def _joined(self, rows: Dataset, dataset: Dataset, file: Callable[[Dataset], Path | None]) -> "WithOutputs":
+        stored = [
+            _Outputs(name, file(each), _lengths(each), self.encoder.width) for name, each in _documents(dataset).items()
+        ]
+        return WithOutputs(rows, stored)
 
     def _file(self, dataset: Dataset) -> Path:
         """Return the file for a data set, hashing its ids once."""
@@ -161,27 +169,24 @@ class EncoderOutputs:
         done.path.unlink()
 
 
-class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
-    """Rows, each with the outputs of an encoder for its tokens, (t, width) float16, as `inputs_embeds`.
+class _Outputs:
+    """The outputs of an encoder for one document of each row, (t, width) float16.
 
     Args:
-        rows: the rest of the rows.
-        file: the outputs of all rows, one after the other; None for zeros.
-        lengths: (n,) tokens of each row.
+        name: what rows call them, one of `COMPUTED`.
+        file: those of all rows, one after the other; None for zeros.
+        lengths: (n,) tokens of the document of each row.
         width: that of the outputs.
     """
 
-    def __init__(self, rows: Dataset, file: Path | None, lengths: np.ndarray, width: int) -> None:
-        self.rows = rows
+    def __init__(self, name: str, file: Path | None, lengths: np.ndarray, width: int) -> None:
+        self.name = name
         self.file = file
         self.lengths = lengths
         self.starts = np.cumsum(lengths) - lengths
         self.width = width
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
+    def of(self, row: int) -> np.ndarray:
         numbers = int(self.lengths[row]) * self.width
         if self.file is None:
             found = np.zeros(numbers, dtype=np.float16)
@@ -189,7 +194,26 @@ class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
             # Read, not mapped: a copy for another process is small, and a file that is cut meanwhile ends in an error.
             place = int(self.starts[row]) * self.width * _BYTES
             found = np.fromfile(self.file, dtype=np.float16, count=numbers, offset=place)
-        return {**self.rows[row], "inputs_embeds": found.reshape(-1, self.width)}
+        return found.reshape(-1, self.width)
+
+
+class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
+    """Rows, each with the outputs of an encoder for the tokens of its documents.
+
+    Args:
+        rows: the rest of the rows.
+        stored: the outputs, for one document after the other.
+    """
+
+    def __init__(self, rows: Dataset, stored: Sequence[_Outputs]) -> None:
+        self.rows = rows
+        self.stored = stored
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**self.rows[row], **{one.name: one.of(row) for one in self.stored}}
 
 
 class _Done:
@@ -231,6 +255,17 @@ def _blocks(file: Path) -> int:
 
 def _unfinished(file: Path) -> Path:
     return Path(f"{file}.unfinished")
+
+
+def _documents(dataset: Dataset) -> dict[str, Dataset]:
+    """Return the documents of a data set's rows by the names of what is computed of them, each as `input_ids` and
+    `length`."""
+    found = {}
+    for name, (ids, length) in _SOURCES.items():
+        if ids in dataset.column_names:
+            new = {ids: "input_ids", length: "length"}
+            found[name] = dataset.select_columns([*new]).rename_columns(new)
+    return found
 
 
 def _lengths(dataset: Dataset) -> np.ndarray:

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import DrawnExamples, EpochBatches
-from longspan.data.batches.streams import Stream, nothing, pad
+from longspan.data.batches.encoding import lengths
+from longspan.data.batches.streams import Stream, measured, nothing, pad
 from longspan.errors import UserError
 from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
@@ -47,7 +48,8 @@ class LengthTrainer(LongspanTrainer[S]):
         drawn: what training reads in place of its data set, as many examples that are drawn again in each epoch; None
             for the data set. Batches are made by the lengths of the data set, so that batches of `batch_tokens` are
             sometimes a little larger.
-        kwargs: arguments of `Trainer`. Data sets have the streams, `length` (positions of the main one) and `labels`.
+        kwargs: arguments of `Trainer`. Data sets have the streams, the lengths of those that are `measured`, and
+            `labels`.
 
     Raises:
         UserError: when there are fewer documents than processes.
@@ -101,16 +103,20 @@ class LengthTrainer(LongspanTrainer[S]):
         return [batches.positions(batch) if batch else 0 for batch in batches]
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
-        """Return the lengths by which rows of a data set are batched, `(n,)`; in a subclass perhaps `(n, 2)`."""
-        return np.asarray(dataset["length"][:])
+        """Return the lengths by which rows of a data set are batched, `(n,)` or `(n, 2)`."""
+        return lengths(dataset)
+
+    def validation_sizes(self) -> np.ndarray:
+        return self.lengths(self.eval_dataset).reshape(len(self.eval_dataset), -1).sum(1)
 
     def score(self, dataset: Dataset) -> S:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
         return self.measure(self.outputs(dataset), targets(dataset))
 
     def per_token_columns(self) -> Sequence[str]:
-        # Cut, a graph would have edges to nodes that it lacks.
-        return () if any(stream.joined for stream in self.streams.values()) else list(self.streams)
+        # Cut, a graph would have edges to nodes that it lacks. Two documents have ends of their own.
+        whole = len(measured(self.streams)) > 1 or any(stream.joined for stream in self.streams.values())
+        return () if whole else list(self.streams)
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
@@ -143,7 +149,7 @@ class LengthTrainer(LongspanTrainer[S]):
         return outputs(
             self.model,
             self.rows(dataset, [name for name in self.streams if name != "labels"]),
-            scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
+            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
             streams=self.streams,
             name=name or self.output,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),

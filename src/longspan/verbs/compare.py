@@ -82,12 +82,16 @@ def compare(
         if isinstance(names, str):
             raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
     with imports.allow(*allow_imports):
-        changed = _Changes(overrides, settings, data)
-        return _compare(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes)
+        changed = Changes(overrides, settings, data)
+        result = compared(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes)
+    errors = [one.error for one in result.runs or result.baselines]
+    if None not in errors:
+        raise UserError(f"none of the {len(errors)} runs succeeded; the first ended with: {errors[0]}")
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
-class _Changes:
+class Changes:
     """What is other than in the recipe."""
 
     overrides: Sequence[str]
@@ -111,19 +115,37 @@ def _once(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _compare(
+def compared(
     recipe: str,
     names: Sequence[str],
     others: Sequence[str],
     seeds: int,
-    changes: _Changes,
+    changes: Changes,
     run: Path | str | None,
     minutes: float,
 ) -> Comparison:
+    """Do what `compare` does, and return the result also if no run succeeded."""
     if not names and not others:
         raise UserError("expected at least one mixer or one baseline, got neither; name some.")
     if seeds < 1:
         raise UserError(f"expected at least one seed, got {seeds}; choose a larger number.")
+    base, overrides, plan = planned(recipe, names, seeds, changes, minutes)
+    base.require_data()
+    kinds = {name: fitting.find(base.task, name) for name in others}
+    folder = Path(run or Path("runs", f"compare-{base.name}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with locks.held(folder, "one comparison"):
+        return _compared_in(folder, recipe, base, plan, kinds, overrides)
+
+
+def planned(
+    recipe: str, names: Sequence[str], seeds: int, changes: Changes, minutes: float
+) -> tuple[Recipe, list[str], list[tuple[str, int, Recipe]]]:
+    """Return the recipe with its changes, these as overrides, and the recipe of each run after its mixer and seed.
+
+    Raises:
+        UserError: An unknown mixer, or settings that fit no model.
+    """
     for name in names:
         for mixer in name.split("+"):
             mixers.load(mixer)
@@ -132,18 +154,13 @@ def _compare(
     if minutes:
         base = _with_budget(base, minutes, overrides)
     budget.check(base)
-    base.require_data()
     plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
     for *_, wanted in plan:
         wanted.task.check(wanted.model)
-    kinds = {name: fitting.find(base.task, name) for name in others}
-    folder = Path(run or Path("runs", f"compare-{base.name}"))
-    folder.mkdir(parents=True, exist_ok=True)
-    with locks.held(folder, "one comparison"):
-        return _compare_in(folder, recipe, base, plan, kinds, overrides)
+    return base, overrides, plan
 
 
-def _compare_in(
+def _compared_in(
     folder: Path,
     recipe: str,
     base: Recipe,
@@ -178,15 +195,12 @@ def _compare_in(
     what = "Mixers" if plan else "Baselines"
     text = f"# {what} compared on {base.name}\n\n{comparison_summary(result, 'github')}\n"
     write_text(folder / "comparison.md", text)
-    errors = [run.error for run in runs or counted]
-    if None not in errors:
-        raise UserError(f"none of the {len(errors)} runs succeeded; the first ended with: {errors[0]}")
     if summary:
         pictures.comparison(result, folder / "comparison.png")
     return result
 
 
-def _base(recipe: str, names: Sequence[str], changes: _Changes) -> Recipe:
+def _base(recipe: str, names: Sequence[str], changes: Changes) -> Recipe:
     """Return the recipe with all options that it or the overrides hold for any of the compared mixers."""
     if not names:
         return changes.applied(recipe)

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Value
 
+from longspan.data.batches.streams import measured
 from longspan.data.batches.unreadable import each_encoded, refusal
 from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.machine.environment import cores
+
+#: The columns with the lengths of the `measured` streams.
+LENGTHS = ("length", "second_length")
 
 _SLOW_ROWS = 1000
 """Number of rows from which starting processes pays off."""
@@ -34,7 +38,8 @@ def encoded(
         keep: The columns to keep, by their names in the result.
 
     Returns:
-        The streams, `length` (positions of the main one), `removed` (positions left out) and the columns of `keep`.
+        The streams, `length` (positions of the main one), `second_length` if two are `measured`, `removed` (positions
+        left out of them) and the columns of `keep`.
 
     Raises:
         Unreadable: The processor cannot read an example.
@@ -42,10 +47,11 @@ def encoded(
     """
     carried, streams = dict(keep or {}), processor.streams
     features = {name: stream.feature for name, stream in streams.items() if name not in carried}
-    features |= {"length": Value("int32"), "removed": Value("int64")}
+    sizes = dict(zip(LENGTHS, measured(streams), strict=False))
+    features |= {**dict.fromkeys(sizes, Value("int32")), "removed": Value("int64")}
     for name, column in carried.items():
         features[name] = dataset.features[column.column] if column.feature is None else column.feature
-    main, columns = next(iter(streams)), [column.name for column in processor.columns(data)]
+    columns = [column.name for column in processor.columns(data)]
 
     def examples(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows = {name: batch[name] for name in columns}
@@ -61,7 +67,8 @@ def encoded(
             for name, stream in streams.items()
             if name not in carried
         }
-        result["length"] = [len(one.streams[main]) for one in found]
+        for size, name in sizes.items():
+            result[size] = [len(one.streams[name]) for one in found]
         result["removed"] = [one.removed for one in found]
         for name, column in carried.items():
             values, convert = batch[column.column], column.convert
@@ -126,16 +133,21 @@ def mapped_once(
         )
 
 
+def lengths(dataset: Dataset) -> np.ndarray:
+    """Return the lengths of what `encoded` returned, `(n,)` int64, or `(n, 2)` where two streams are measured."""
+    found = [np.asarray(dataset[name][:], dtype=np.int64) for name in LENGTHS if name in dataset.column_names]
+    return found[0] if len(found) == 1 else np.stack(found, 1)
+
+
 def truncation_table(dataset: Dataset) -> dict[str, int | float]:
-    """Summarise the result of `encoded`.
+    """Summarise the result of `encoded`. The length of an example is the sum over the streams that are measured.
 
     Returns:
         `documents`; `tokens`, `median_length` and `longest`, in positions before truncation; `cut_documents` and
         `removed_tokens`, the numbers of truncated examples and of positions removed.
     """
-    columns = dataset.with_format("numpy")
-    removed = columns["removed"][:].astype(np.int64)
-    full = columns["length"][:].astype(np.int64) + removed
+    removed = np.asarray(dataset["removed"][:], dtype=np.int64)
+    full = lengths(dataset).reshape(len(removed), -1).sum(1) + removed
     return {
         "documents": len(full),
         "tokens": int(full.sum()),

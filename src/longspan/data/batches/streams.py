@@ -47,6 +47,12 @@ class Stream:
         return found.reshape(-1, self.width) if self.width else found
 
 
+def measured(streams: Mapping[str, Stream]) -> list[str]:
+    """Return the streams whose lengths batches are made by: the main one and, if there is one, the next with a mask."""
+    main, *others = streams
+    return [main, *[name for name in others if streams[name].mask][:1]]
+
+
 def pad(
     examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream], side: str = "right"
 ) -> dict[str, torch.Tensor]:

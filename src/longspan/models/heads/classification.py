@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -178,6 +178,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """
 
     head_settings = ClassificationSettings
+    #: How many vectors, each as wide as `Pooling` makes them, the classifier reads side by side.
+    vectors: ClassVar[int] = 1
     wide: Wide | None
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -187,7 +189,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.longspan = LongspanModel(config)
         self.pooling = Pooling(settings.pooling, config.dim)
         self.dropout = self.head_dropout()
-        self.classifier = nn.Linear(self.pooling.output_dim, config.num_labels)
+        self.classifier = nn.Linear(self.vectors * self.pooling.output_dim, config.num_labels)
         if settings.wide:
             tokens = config.vocab_size if settings.wide_characters else None
             self.wide = Wide(settings.wide_buckets or 2**20, config.num_labels, tokens)
@@ -236,28 +238,40 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                     "give the tokens."
                 )
             evidence = self.evidence(self.wide.evidence(input_ids, mask).to(self.dtype))
-        hidden = self.longspan(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            use_cache=False,
-            added_embeds=evidence,
-            **read,
-        )
-        if mask is not None and read.get("inputs_embeds") is None:
-            mask = self.longspan.embeddings.reduced(mask)
-        logits = self.classifier(self.dropout(self.pooling(hidden.last_hidden_state, mask)))
+        pooled, hidden_states = self.pooled(input_ids, attention_mask, added_embeds=evidence, **read)
+        logits = self.classifier(self.dropout(pooled))
         parts = None
         if self.wide is not None and not self.training:
             wide = self.wide(input_ids, mask)
             parts = torch.stack([wide, logits.float()], 1)
             logits = self.wide.combined(wide, logits)
+        return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states, parts=parts)
+
+    def pooled(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, **read: Any
+    ) -> tuple[Float[Tensor, "b p"], tuple[Tensor, ...] | None]:
+        """Return a vector for each document, and the hidden states if they were asked for.
+
+        Args:
+            input_ids: (b, t) tokens; None for other streams.
+            attention_mask: (b, t), 1 at real positions.
+            read: further arguments of `LongspanModel`.
+        """
+        hidden = self.longspan(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **read)
+        mask = None if attention_mask is None else attention_mask.bool()
+        if mask is not None and read.get("inputs_embeds") is None:
+            mask = self.longspan.embeddings.reduced(mask)
+        return self.pooling(hidden.last_hidden_state, mask), hidden.hidden_states
+
+    def classified(
+        self, logits: Tensor, labels: Tensor | None, num_items_in_batch: int | Tensor | None, **more: Any
+    ) -> ClassifierOutput:
+        """Return logits in the unit of the data, with labels their loss, and `more` of the output."""
         loss, plain = (None, None) if labels is None else self._losses(logits, labels, num_items_in_batch)
         mean, scale = self.config.head.target_mean, self.config.head.target_scale
         if (mean, scale) != (0, 1):
             logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
-        return ClassifierOutput(
-            loss=loss, logits=logits, hidden_states=hidden.hidden_states, parts=parts, plain_loss=plain
-        )
+        return ClassifierOutput(loss=loss, logits=logits, plain_loss=plain, **more)
 
     @property
     def smooths_labels(self) -> bool:

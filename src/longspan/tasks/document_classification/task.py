@@ -9,7 +9,6 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.data.columns.kinds import Column, Label, Text
-from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
@@ -18,7 +17,7 @@ from longspan.results import TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassTask
+from longspan.tasks.classes import ClassTask, balanced_weights
 from longspan.tasks.counts import Counts
 from longspan.tasks.document_classification import baselines, report
 from longspan.tasks.document_classification.baselines.ngrams import Ngrams
@@ -59,10 +58,9 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
             return ""
 
     def head(self, training: Dataset, data: ClassificationData) -> dict[str, Any]:
-        counts = Counter(training["label"][:])
-        weights = [len(training) / (len(counts) * counts[name]) for name in in_order(counts)]
-        balanced = {"class_weights": weights} if data.class_weights == "balanced" else {}
-        return super().head(training, data) | balanced
+        balanced = data.class_weights == "balanced"
+        weights = {"class_weights": balanced_weights(training["label"][:])} if balanced else {}
+        return super().head(training, data) | weights
 
     def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
         if run.model.wide is None:

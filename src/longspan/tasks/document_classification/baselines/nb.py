@@ -7,7 +7,7 @@ import numpy as np
 
 from longspan.tasks.bags import BagBaseline, Candidate, Documents, log_odds, presence
 from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.document_classification.baselines._one_vs_rest import class_logits, classes_against_the_rest
+from longspan.tasks.one_vs_rest import class_logits, classes_against_the_rest
 
 #: What validation chooses from: the longest n-grams in words, and scikit-learn's C.
 LONGEST = (2, 3)

@@ -1,0 +1,103 @@
+"""A classifier of pairs of documents: one encoder reads each, and a linear layer compares the two vectors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from jaxtyping import Float
+from torch import Tensor
+from transformers.utils.generic import can_return_tuple
+
+from longspan.errors import UserError
+from longspan.models.heads.classification import (
+    ClassificationSettings,
+    ClassifierOutput,
+    LongspanForSequenceClassification,
+)
+
+
+@strict
+@dataclass
+class DocumentPairSettings(ClassificationSettings):
+    """Settings of a classifier of pairs of documents: those of a document classifier without the wide part."""
+
+    def check(self, config: Any) -> None:
+        if self.wide:
+            raise UserError(
+                "wide counts the n-grams of one document, got wide=True for pairs of documents; leave it out."
+            )
+        super().check(config)
+
+
+class LongspanForDocumentPairs(LongspanForSequenceClassification):
+    """Classify pairs of documents, such as whether both are about the same thing.
+
+    One encoder reads each document by itself, so the cost is that of two documents, and a document's vector may be
+    kept and compared with many others. With u and v the pooled vectors of both, the logits are
+
+        W [u, v, |u - v|, u ⊙ v] + b.
+
+    The last two parts are the same when the documents change places: they are for relations without a direction, such
+    as "duplicate". u and v themselves are for relations that have one, such as "answers". Reimers and Gurevych 2019
+    compare such parts (https://arxiv.org/abs/1908.10084). The Retrieval task of the Long Range Arena (Tay et al. 2021,
+    https://arxiv.org/abs/2011.04006) has u - v in place of |u - v|, and two hidden layers before the logits.
+
+    `forward` takes the tokens of the first documents, `input_ids` (b, t) with `attention_mask` (b, t), and those of the
+    second, `second_ids` (b, s) with `second_mask` (b, s). A mask may be left out where there is no padding. A document
+    without tokens has a vector of zeros. `inputs_embeds` and `second_embeds` stand for tokens as in `LongspanModel`.
+    `labels` and losses are those of `LongspanForSequenceClassification`. `hidden_states`, if asked for, are those of
+    the first documents, and after them those of the second.
+
+    Raises:
+        UserError: for only one document, different numbers of documents, and labels of another shape or type.
+    """
+
+    head_settings = DocumentPairSettings
+    vectors = 4
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        second_ids: Tensor | None = None,
+        second_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        second_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> ClassifierOutput:
+        _check_both(input_ids, inputs_embeds, second_ids, second_embeds)
+        read = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        u, of_first = self.pooled(input_ids, attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **read)
+        v, of_second = self.pooled(second_ids, second_mask, inputs_embeds=second_embeds, return_dict=True, **read)
+        logits = self.classifier(self.dropout(compared(u, v)))
+        hidden_states = None if of_first is None or of_second is None else (*of_first, *of_second)
+        return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states)
+
+
+def compared(u: Float[Tensor, "b p"], v: Float[Tensor, "b p"]) -> Float[Tensor, "b 4*p"]:
+    """Return what the classifier reads of two vectors: [u, v, |u - v|, u ⊙ v]."""
+    return torch.cat((u, v, (u - v).abs(), u * v), 1)
+
+
+def _check_both(
+    input_ids: Tensor | None, inputs_embeds: Tensor | None, second_ids: Tensor | None, second_embeds: Tensor | None
+) -> None:
+    """Raise UserError unless there is a second document for each first one."""
+    first, second = (
+        ids if vectors is None else vectors
+        for ids, vectors in ((input_ids, inputs_embeds), (second_ids, second_embeds))
+    )
+    if first is None or second is None:
+        raise UserError(
+            "expected two documents in each row, the first as input_ids and the second as second_ids, got "
+            f"{'neither' if first is None and second is None else 'only one'}; give both."
+        )
+    if len(first) != len(second):
+        raise UserError(
+            f"expected a second document for each first one, got {len(second)} for {len(first)}; give as many."
+        )

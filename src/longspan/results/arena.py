@@ -1,0 +1,96 @@
+"""What `longspan.arena` returns: `Arena`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.results import ComparedRun, html
+
+Start = Literal["scratch", "pretrained"]
+
+
+@dataclass(frozen=True)
+class ArenaRun:
+    """A mixer on one challenge.
+
+    Attributes:
+        challenge: Name of the challenge.
+        start: Whether the model started from random weights, or from masked symbols of the challenge's training inputs.
+        control: Whether it is the control, layers of short convolutions.
+        score: Accuracy on the test split; None for a run that failed.
+        run: The run, with all scores and costs, or its error.
+    """
+
+    challenge: str
+    start: Start
+    control: bool
+    score: float | None
+    run: ComparedRun
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON."""
+        own = {"challenge": self.challenge, "start": self.start, "control": self.control, "accuracy": self.score}
+        return own | self.run.to_dict()
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What `longspan.arena` returns and `arena.json` holds.
+
+    Attributes:
+        folder: Where the runs are.
+        minutes: Time for each training.
+        overrides: What was changed in the recipes.
+        runs: A row for each challenge, start and mixer.
+    """
+
+    folder: str
+    minutes: float
+    overrides: Sequence[str]
+    runs: Sequence[ArenaRun]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON."""
+        return {
+            "folder": self.folder,
+            "minutes": self.minutes,
+            "overrides": list(self.overrides),
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+    @property
+    def challenges(self) -> list[str]:
+        """The names of the challenges, in order."""
+        return list(dict.fromkeys(run.challenge for run in self.runs))
+
+    @property
+    def mixers(self) -> list[str]:
+        """The names of the mixers, in order, the control last."""
+        return list(dict.fromkeys(run.run.mixer for run in sorted(self.runs, key=lambda run: run.control)))
+
+    @property
+    def controls(self) -> set[str]:
+        """The names of mixers that are controls."""
+        return {run.run.mixer for run in self.runs if run.control}
+
+    def of(self, challenge: str, start: Start, mixer: str) -> ArenaRun | None:
+        """Return one run; None if it has not been made."""
+        wanted = (challenge, start, mixer)
+        found = (run for run in self.runs if (run.challenge, run.start, run.run.mixer) == wanted)
+        return next(found, None)
+
+    def errors(self) -> list[str]:
+        """Say which runs failed, and why."""
+        return [
+            f"{run.challenge}, {run.run.mixer}, {run.start}, failed: {run.run.error}"
+            for run in self.runs
+            if run.run.error is not None
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"challenge": run.challenge, "start": run.start, "mixer": run.run.mixer, "accuracy": run.score}
+            for run in self.runs
+        ]
+        return html.records(rows) + html.figure(Path(self.folder, "arena.png"))

@@ -1,0 +1,1 @@
+"""Document pairs: one label for two documents."""

@@ -1,0 +1,1 @@
+"""Baselines of document pairs: one per file, found by its name."""

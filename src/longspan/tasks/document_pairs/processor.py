@@ -1,0 +1,53 @@
+"""Pairs of documents as two streams of tokens: `DocumentPairProcessor`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from datasets import Dataset
+
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column, Text
+from longspan.data.processor import Encoded
+from longspan.data.text.processor import TextProcessor
+from longspan.data.text.tokenization import build_tokenizer, encode_counted
+
+#: The columns of both documents, as messages call them.
+FIRST, SECOND = "first document", "second document"
+
+
+@dataclass(frozen=True)
+class DocumentPairProcessor(TextProcessor):
+    """Two documents as token ids, with the same tokens: `input_ids` of the first, `second_ids` of the second.
+
+    `data.max_length` cuts each of them.
+    """
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {**super().streams, "second_ids": Stream(fill=self.tokenizer.pad_token_id, mask="second_mask")}
+
+    @classmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        return [
+            Text(FIRST, "text_column" if data.text_column else "first_column"),
+            Text(SECOND, "second_column"),
+        ]
+
+    @classmethod
+    def learned(cls, training: Dataset, data: Any) -> "DocumentPairProcessor":
+        texts = chain(training[FIRST], training[SECOND])
+        return cls(build_tokenizer(data, texts, cache_key=f"document pairs {training._fingerprint}"))
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        first, second = (
+            encode_counted(self.tokenizer, [text or "" for text in rows[name]], data) for name in (FIRST, SECOND)
+        )
+        return [
+            Encoded({"input_ids": one, "second_ids": other}, lost + lost_of_other)
+            for (one, lost), (other, lost_of_other) in zip(first, second, strict=True)
+        ]
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        return next((f"no {name}" for name in (FIRST, SECOND) if not (values.get(name) or "").strip()), "")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import UserError
-from longspan.results.outputs import folder_in, replacing, write_json, write_text
+from longspan.results.outputs import folder_in, replacing, write_json, write_json_lines, write_text
 
 
 def test_a_file_is_replaced_with_the_usual_permissions(tmp_path: Path) -> None:
@@ -67,3 +67,14 @@ def test_folders_below_the_named_one_may_not_be_links(tmp_path: Path) -> None:
     (elsewhere / "dangling").symlink_to("nowhere")
     with pytest.raises(UserError, match="got a link; remove it"):
         folder_in(own, "dangling")
+
+
+def test_json_lines_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert write_json_lines(path, ({"größe": number, "text": "a\nb"} for number in range(2))) == 2
+    whole = '{"größe": 0, "text": "a\\nb"}\n{"größe": 1, "text": "a\\nb"}\n'
+    assert path.read_text(encoding="utf-8") == whole
+    with pytest.raises(ZeroDivisionError):
+        write_json_lines(path, ({"number": 1 // (1 - number)} for number in range(2)))
+    assert path.read_text(encoding="utf-8") == whole
+    assert list(tmp_path.iterdir()) == [path]

@@ -69,7 +69,7 @@ def draw(state: np.ndarray) -> Drawing:
 
 
 def _uniform(state: np.ndarray) -> float:
-    """Draw a number from 0 to 1, without 1, by SplitMix64 (Steele et al. 2014)."""
+    """Draw a number from 0 to below 1 by SplitMix64, of Steele et al. (OOPSLA 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     mixed = state[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -199,7 +199,7 @@ _draw_paths = compiled(_draw_paths, fastmath=False)
 
 
 def _paint(dashes: np.ndarray, circles: np.ndarray, image: np.ndarray) -> None:
-    """Paint dashes (`_TOTAL`, 2, 2) and circles (2, 2) into an image of zeros, anti-aliased, at most 1."""
+    """Paint all dashes and both circles into an image of zeros, anti-aliased; the brightest pixels are 1."""
     for number in range(len(dashes)):
         dash, light = dashes[number], LONG_LIGHT if number < _FIRST_SHORT else SHORT_LIGHT
         for row in range(int(min(dash[0, 0], dash[1, 0])) - 1, int(max(dash[0, 0], dash[1, 0])) + 2):

@@ -9,7 +9,8 @@ Sources: Nangia and Bowman 2018 (https://arxiv.org/abs/1804.06028), and for thes
 Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006), whose draws are followed.
 
 Deviations: The round brackets of the binary trees are left out, as in the Arena's own input. Until mid-2021 the
-published code dropped all brackets, and cut inputs at 512 symbols: here brackets are kept and nothing is cut.
+published code dropped all brackets, and cut inputs at 512 symbols. Here brackets are kept and nothing is cut. No
+expression is in the data twice: a hash of its text says which split it may be in.
 """
 
 import hashlib

@@ -1,21 +1,23 @@
 """Pathfinder: whether one dashed path connects the two circles of an image.
 
-An image has 32 x 32 grey levels: two long paths of 14 dashes, five distractors of 4 dashes, and two circles. One circle
-is where a long path begins. The other is where the same path ends (label "1") or where the other one ends (label "0").
-The text of an image is its 1,024 levels from 0 to 255, row by row, separated by spaces.
+An image has 32 x 32 grey levels. It shows two long paths of 14 dashes, five distractors of 4 dashes, and two circles.
+One circle is where a long path begins. The other is where the same path ends (label "1") or where the other one ends
+(label "0"). The text of an image is its 1,024 levels from 0 to 255, row by row, separated by spaces.
 
-Sources: Linsley et al. 2018 (https://arxiv.org/abs/1805.08477), and Tay et al. 2021 (https://arxiv.org/abs/2011.04006),
-whose settings for "hard" images of this size are used: length, width, brightness and number of dashes, distance of the
-beginnings, radius of the circles. The images are drawn by code of our own.
+Sources: Linsley et al. 2018 (https://arxiv.org/abs/1805.08477) and Tay et al. 2021 (https://arxiv.org/abs/2011.04006).
+The images are drawn by code of our own, with the Arena's settings for "hard" images of this size. These are the number
+and the shape of the dashes, the distance of the beginnings and the radius of the circles. They are also the brightness:
+distractors are brighter than long paths.
 
 Deviations:
 
-- In the published images the circles of positive images are farther apart, which alone tells 54 % of the labels. Here
-  each positive image is written together with a negative one in which the circles have the same distance from each
-  other (rounded to 1 pixel) and from the middle of the image (rounded to 2 pixels).
+- The published generator leaves the distances between the circles to chance. In images drawn here that way, circles
+  of one path are farther apart, and this distance alone tells 54 % of the labels. So each positive image is paired with
+  a negative one. Their circles have the same distance from each other (rounded to 1 pixel) and from the middle of the
+  image (rounded to 2 pixels).
 - All images have five distractors. The published generator leaves out those that do not fit.
-- Dashes have any place and angle; those of the published generator begin at whole pixels. Where no dash fits, a few are
-  taken back, while the published generator starts again.
+- Dashes have any place and angle. Those of the published generator begin at whole pixels.
+- Where no dash fits, a few are taken back. The published generator starts again.
 """
 
 import random

@@ -1,14 +1,17 @@
 """Retrieval: whether two documents belong together, each read byte by byte.
 
-With the files of the Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006), `new_aan_pairs.train.tsv`,
-`new_aan_pairs.eval.tsv` and `new_aan_pairs.test.tsv`, the texts are papers of the ACL Anthology Network, and the label
-is "1" if one cites the other. These files have five columns without a header: label, two identifiers and two texts.
-They may not be passed on, so a user has to make them from the published identifiers.
+Source: Tay et al. 2021 (https://arxiv.org/abs/2011.04006). There are two kinds of data:
 
-With a folder of books, the texts are excerpts of books, and the label is "1" if both come from the same book: another
-task, of the same form and length. Each excerpt is at most 4,000 bytes long and begins and ends between words. Excerpts
-of one book do not overlap. Those of two books come from different authors, where the folder says who they are. Each
-split has its own books, and as many positive as negative pairs.
+- The Arena's own files, `new_aan_pairs.train.tsv`, `new_aan_pairs.eval.tsv` and `new_aan_pairs.test.tsv`. The texts are
+  papers of the ACL Anthology Network. The label is "1" if one paper cites the other. A file has five columns and no
+  header: label, two identifiers, two texts. The Arena publishes only labels and identifiers, so a user has to add the
+  texts.
+- A folder of books. The texts are excerpts, and the label is "1" if both come from the same book. This is another task
+  of the same form and length.
+
+An excerpt has at most 4,000 bytes, and begins and ends between words. Two excerpts of one book do not overlap. Two
+books have different authors, where the folder says who they are. Each split has its own books, and as many positive as
+negative pairs. Line breaks are the same in all books, as they would tell books apart.
 """
 
 import random
@@ -149,7 +152,7 @@ class _Excerpts(Data):
 def _read(file: Listed) -> _Book:
     # The folder of a book, within that of its split, is named after the author.
     author = file.where.partition("/")[2].rpartition("/")[0]
-    return _Book(author, read_text(document_file(*file)).encode())
+    return _Book(author, read_text(document_file(*file)).replace("\r\n", "\n").encode())
 
 
 def _others(books: Sequence[_Book]) -> list[list[int]]:

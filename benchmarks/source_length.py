@@ -1,7 +1,7 @@
 """Cost and quality of translation against the length of the source: the same sentences, in blocks.
 
     python benchmarks/source_length.py join SOURCES TARGETS FOLDER [--seed 0]
-    python benchmarks/source_length.py score RUN ... --data SOURCES TARGETS --results DIR
+    python benchmarks/source_length.py score RUN ... --data SOURCES TARGETS --results DIR [--checkpoint last]
     python benchmarks/source_length.py tables --results DIR [--figure FILE]
 
 `join` writes parallel files for training (FOLDER/blocks.source and .target): neighbours of a shuffled text are joined
@@ -96,7 +96,7 @@ def scored(run: Run, sources: list[str], targets: list[str]) -> dict[str, Any]:
     }
 
 
-def score(runs: list[str], data: tuple[str, str], results: Path) -> None:
+def score(runs: list[str], data: tuple[str, str], results: Path, checkpoint: str | None) -> None:
     use_fastest_exact_products()
     results.mkdir(parents=True, exist_ok=True)
     sources, targets = map(lines, data)
@@ -105,7 +105,7 @@ def score(runs: list[str], data: tuple[str, str], results: Path) -> None:
             path = results / f"{Path(folder).name}-{size}.json"
             if path.exists():
                 continue
-            found = scored(longspan.load(folder), blocks(sources, size), blocks(targets, size))
+            found = scored(longspan.load(folder, checkpoint=checkpoint), blocks(sources, size), blocks(targets, size))
             path.write_text(json.dumps({"run": Path(folder).name, "size": size, **found}))
             print(f"{Path(folder).name}, {size} sentences: BLEU {found['bleu']:.1f}", flush=True)
 
@@ -140,6 +140,7 @@ def main() -> None:
     scoring.add_argument("runs", nargs="+")
     scoring.add_argument("--data", nargs=2, required=True)
     scoring.add_argument("--results", type=Path, required=True)
+    scoring.add_argument("--checkpoint", help="step of the checkpoint, or last, of runs that were stopped")
     telling = verbs.add_parser("tables")
     telling.add_argument("--results", type=Path, required=True)
     telling.add_argument("--figure", type=Path)
@@ -147,7 +148,7 @@ def main() -> None:
     if arguments.verb == "join":
         join(arguments.sources, arguments.targets, arguments.folder, arguments.seed)
     elif arguments.verb == "score":
-        score(arguments.runs, tuple(arguments.data), arguments.results)
+        score(arguments.runs, tuple(arguments.data), arguments.results, arguments.checkpoint)
     else:
         tables(arguments.results, arguments.figure)
 

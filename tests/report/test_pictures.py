@@ -66,3 +66,15 @@ def test_comparison_says_which_way_is_better(tmp_path: Path, monkeypatch: pytest
         pictures.comparison(comparison(kind, rows), tmp_path / "comparison.png")
     drawn(tmp_path / "comparison.png")
     assert labels == ["test accuracy", "test nats per token, lower is better"]
+
+
+@pytest.mark.parametrize("values", [[2_000.0, 9_000.0], [2_000.0, 90_000.0]], ids=["near", "far"])
+def test_speeds_are_written_as_plain_numbers(values: list[float]) -> None:
+    axes = Figure().subplots()
+    axes.plot(values, [0, 1], "o")
+    pictures.speeds(axes, values)
+    axes.figure.canvas.draw()
+    labels = [label.get_text() for label in axes.get_xticklabels() + axes.get_xticklabels(minor=True)]
+    shown = [label for label in labels if label]
+    assert len(shown) > 2
+    assert all(label.replace(",", "").isdigit() for label in shown)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from longspan.report import count, duration, number, size, table
-from longspan.report.pictures import save
+from longspan.report.pictures import save, speeds
 from longspan.results.arena import Arena, ArenaRun, Start
 
 _STARTS: dict[Start, str] = {"scratch": "from scratch", "pretrained": "pretrained on the inputs"}
@@ -127,15 +127,21 @@ def arena_figure(result: Arena, path: Path) -> None:
                 axes.plot([speed, speed], [score, then], color=colour, linewidth=1)
                 axes.scatter([speed], [then], s=area, color=colour, alpha=0.6)
         axes.set(title=challenge, xlabel="training speed (tokens/s)", ylabel="test accuracy")
-        axes.set_xscale("log")
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        axes.margins(0.2)
+        axes.margins(0.25)
+        speeds(axes, [run.run.tokens_per_second for run, _ in _drawn(result, challenge)])
         axes.grid(alpha=0.3)
     shown = [
         Line2D([], [], marker="o", linestyle="none", color=colours[mixer], label=_named(result, mixer))
         for mixer in result.mixers
     ]
-    figure.legend(handles=shown, loc="outside right upper", frameon=False)
+    starts = {run.start for run in result.runs}
+    if len(starts) > 1:
+        shown += [
+            Line2D([], [], marker="o", linestyle="none", color="black", markerfacecolor=filling, label=words)
+            for filling, words in (("none", _STARTS["scratch"]), ("black", "pretrained"))
+        ]
+    figure.legend(handles=shown, title="area: peak memory", loc="outside right upper", frameon=False)
     save(figure, path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from longspan.report import duration
 from longspan.results import Comparison
@@ -95,12 +95,7 @@ def comparison(result: Comparison, path: Path) -> None:
     for line, style in zip(baselines, styles, strict=False):
         label = f"{line.baseline} (baseline, {duration(line.seconds)})"
         axes.axhline(line.scores[split].numbers()[score], color="black", linestyle=style, linewidth=1, label=label)
-    speeds = [row.tokens_per_second.mean for row in summary]
-    if speeds and max(speeds) > 10 * min(speeds) > 0:
-        axes.set_xscale("log")
-    else:
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    speeds(axes, [row.tokens_per_second.mean for row in summary])
     better = "" if result.kind.higher_is_better() else ", lower is better"
     axes.set(xlabel="training speed (tokens/s)", ylabel=f"{split} {result.kind.shown()[score]}{better}")
     if result.kind.is_share():
@@ -109,6 +104,18 @@ def comparison(result: Comparison, path: Path) -> None:
     # Next to the picture: names at the points would overlap where mixers are equally good.
     figure.legend(loc="outside right upper", frameon=False)
     save(figure, path)
+
+
+def speeds(axes: Axes, values: Sequence[float]) -> None:
+    """Let the horizontal axis show speeds: from zero on, or with a logarithmic scale where they differ much."""
+    if values and max(values) > 10 * min(values) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -44,6 +44,7 @@ for place, example in zip(places, examples("pathfinder"), strict=False):
     place.imshow(np.array(example["text"].split(), int).reshape(32, 32), cmap="gray")
     place.set_title("connected" if example["label"] == "1" else "not connected", fontsize=9)
     place.set_axis_off()
+plt.show()
 
 # %%
 # A comparison of seconds
@@ -51,7 +52,7 @@ for place, example in zip(places, examples("pathfinder"), strict=False):
 # Data that are in the folder are kept. A control of short convolutions is added.
 
 small = ["model.dim=32", "model.depth=1", "training.num_train_epochs=1"]
-result = longspan.arena(["messages"], ["listops"], small, folder, minutes=0.1, pretrain=False)
+result = longspan.arena(["messages"], ["listops"], small, folder, minutes=1, pretrain=False)
 for run in result.runs:
     print(f"{run.run.mixer}: {run.score:.2f}")
 
@@ -60,4 +61,4 @@ for run in result.runs:
 
 # %%
 # Take away: before you praise a mixer for its long range, look at what short convolutions reach.
-# See :doc:`../arena`.
+# :doc:`/arena` has the tasks, the data and the three comparisons.

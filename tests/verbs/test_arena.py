@@ -121,6 +121,7 @@ def test_no_run_that_succeeded_is_an_error(monkeypatch: pytest.MonkeyPatch, smal
         ({"tasks": ["listops"], "data": {"image": "x"}}, "expected data for the tasks listops, got some for image"),
         ({"minutes": 0}, "expected minutes above 0"),
         ({"mixers": "messages"}, "expected mixers to be several names, got the text 'messages'"),
+        ({"mixers": []}, "expected at least one mixer, got none"),
         ({"mixers": ["mesages"]}, "there is no mixer 'mesages'; did you mean 'messages'"),
         ({"overrides": ["model.dimm=8"]}, "unknown key 'model.dimm'"),
         ({"overrides": ["training.max_minutes=8"]}, "expected the minutes of each run once"),
@@ -137,6 +138,16 @@ def test_data_of_other_files_are_refused(tmp_path: Path, trained: list[str], sma
     about.write_text(json.dumps(json.loads(about.read_text()) | {"source": "/elsewhere"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"to come from None, got those from '/elsewhere'"):
         arena(["messages"], ["listops"], SMALL, small, minutes=1)
+    about.write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=r"about.json', got a damaged file; delete its folder"):
+        arena(["messages"], ["listops"], SMALL, small, minutes=1)
+    assert not trained
+
+
+def test_data_of_another_form_are_refused_before_any_training(tmp_path: Path, trained: list[str], small: Path) -> None:
+    with pytest.raises(UserError, match=r"expected a folder with train/ and test/"):
+        arena(["messages"], ["listops", "image"], SMALL, small, data={"image": tmp_path}, minutes=1)
+    assert not trained
 
 
 def test_pairs_of_documents_have_the_same_models(trained: list[str], tmp_path: Path) -> None:

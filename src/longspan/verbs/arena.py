@@ -73,6 +73,8 @@ def arena(
     for what, names in (("mixers", mixers), ("tasks", tasks)):
         if isinstance(names, str):
             raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
+    if not mixers:
+        raise UserError("expected at least one mixer, got none; name some.")
     if not minutes > 0:
         raise UserError(f"expected minutes above 0 for each training, got {minutes:g}; 10 is a quick look.")
     with imports.allow(*allow_imports):
@@ -81,11 +83,15 @@ def arena(
         contests = [_Contest(one, given, folder, overrides) for one, given in _chosen(tasks, data)]
         for contest in contests:
             planned(contest.challenge.recipe, names, 1, contest.changes(), minutes)
+            if pretrain:
+                planned(PRETRAINING, names, 1, contest.pretraining(), minutes)
         trainings = len(contests) * len(names) * (3 if pretrain else 1)
         told = f"each of at most {duration(60 * minutes)}, {duration(60 * minutes * trainings)} in all"
         print(f"{trainings} trainings, {told}, besides reading data and scoring", file=sys.stderr)
         folder.mkdir(parents=True, exist_ok=True)
         with locks.held(folder, "one arena"):
+            for contest in contests:
+                contest.write()
             result = Arena(str(folder), minutes, list(overrides), [])
             for rows in _made(contests, names, set(names) - set(mixers), minutes, pretrain):
                 result = Arena(result.folder, minutes, result.overrides, [*result.runs, *rows])
@@ -134,7 +140,14 @@ class _Contest:
         if not about.exists():
             print(f"data of {self.challenge.name}: {self.data}", file=sys.stderr)
             self.challenge.write(self.data, self.given)
-        elif (found := json.loads(about.read_text(encoding="utf-8")).get("source")) != source:
+            return
+        try:
+            found = json.loads(about.read_text(encoding="utf-8"))["source"]
+        except (ValueError, TypeError, KeyError):
+            raise UserError(
+                f"expected to read where the data come from in {str(about)!r}, got a damaged file; delete its folder."
+            ) from None
+        if found != source:
             raise UserError(
                 f"expected the data in {str(self.data)!r} to come from {source!r}, got those from {found!r}; delete "
                 "that folder, or name another one with --run."
@@ -175,7 +188,6 @@ def _made(
 ) -> Iterator[list[ArenaRun]]:
     """Train all, and yield the results of each part: of every challenge from scratch first."""
     for contest in contests:
-        contest.write()
         runs = _compared(contest.challenge.recipe, names, contest.changes(), contest.runs / "scratch", minutes)
         yield _rows(contest, "scratch", runs, controls)
     for contest in contests if pretrain else ():

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import forked
 import outside
 import pytest
 import torch
-import torch.distributed.run
 from safetensors.torch import load_file
+from torchrun import in_two_processes
 
 from longspan import recipes, tasks, train
 from longspan.verbs.runs import load_run
@@ -116,12 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> str:
-    def torchrun() -> None:
-        options = ["--standalone", "--nproc-per-node", "2", "--start-method", "fork"]
-        torch.distributed.run.main([*options, "--run-path", str(HERE / "tasks_in_two_processes.py"), str(folder)])
-
-    forked.ended(forked.fork(torchrun, folder / "told.txt"))
-    return (folder / "told.txt").read_text()
+    return in_two_processes(HERE / "tasks_in_two_processes.py", str(folder)).stdout
 
 
 def test_all_tasks_are_tried() -> None:

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forked
 import numpy as np
 import pytest
 import torch
-import torch.distributed.run
 from safetensors.torch import load_file
+from torchrun import in_two_processes
 
 from longspan import recipes, train
 from longspan.results import TrainingResult
@@ -124,14 +123,8 @@ def counted(run: Path) -> int:
 def test_two_processes_train_as_one_and_stop_and_go_on_together(
     recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path
 ) -> None:
-    def torchrun() -> None:
-        # Workers are forked, too: importing everything anew takes longer than what they do.
-        options = ["--standalone", "--nproc-per-node", "2", "--start-method", "fork"]
-        script = str(HERE / "two_processes.py")
-        torch.distributed.run.main([*options, "--run-path", script, str(recipe_file), str(tmp_path), *EXACT])
-
-    code = forked.ended(forked.fork(torchrun, tmp_path / "told.txt"))
-    told = (tmp_path / "told.txt").read_text()
+    ran = in_two_processes(HERE / "two_processes.py", str(recipe_file), str(tmp_path), *EXACT)
+    told = ran.stdout
     assert told.count("run folder:") == 1, told
     same_as_one(tmp_path / "two", one)
     for rank in (0, 1):
@@ -146,6 +139,6 @@ def test_two_processes_train_as_one_and_stop_and_go_on_together(
     # The newest checkpoint is damaged, which the first process alone says.
     assert told.count("checkpoint-5 is damaged (rng_state_1.pth has changed); resuming from") == 1
     # The last part ends one process, and the other does not wait for it.
-    assert code != 0
+    assert ran.returncode != 0
     assert "the last part ended with: another process of this training run stopped" in told
     assert not (tmp_path / "broken/metrics.json").exists()

@@ -16,7 +16,7 @@ from longspan.challenges.base import stream
 from longspan.challenges.drawing import Drawing, draw
 from longspan.challenges.pathfinder import _row, matched
 
-NUMBER = 500
+NUMBER = 240
 SCALE = 8
 
 

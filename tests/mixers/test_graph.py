@@ -57,7 +57,14 @@ def test_is_dense_attention_masked_by_the_graph(graph: tuple[int, int, Tensor]) 
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"bias": False}, {"output_projection": False}, {"score": "additive", "bias": False}]
+    "options",
+    [
+        {},
+        {"bias": False},
+        {"output_projection": False},
+        {"score": "additive", "bias": False},
+        {"score": "additive", "value_projection": False, "output_projection": False},
+    ],
 )
 @given(graph=graphs(), density=st.floats(0, 1))
 def test_masked_nodes_neither_send_nor_receive(

@@ -34,7 +34,9 @@ class Graph(Mixer):
         that are not in the order of targets, then sources, are sorted first
     Source: Veličković et al. 2018, "Graph Attention Networks" (masked self-attention), https://arxiv.org/abs/1710.10903
     Deviations: scores are scaled dot products by default; with score="additive", bias=False and
-        output_projection=False, it is a layer of the paper with concatenated heads. No nonlinearity follows. No loops
+        output_projection=False, it is a layer of the paper with concatenated heads. With value_projection=False, too,
+        vectors are averaged as they are: the propagation of Wu et al. 2019 (https://arxiv.org/abs/1902.07153) with
+        learned weights. It suits graphs with few labelled nodes. No nonlinearity follows. No loops
         are added: a node sees itself only if an edge says so, and one without incoming edges has only zeros before W_o.
         An edge given twice counts once, with the features given first. Masked nodes neither send nor receive: a padding
         neighbour in the chain does not count, and nothing takes its place.
@@ -43,6 +45,7 @@ class Graph(Mixer):
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         bias: whether the projections of nodes have biases.
+        value_projection: whether W_v makes the values; without it v_t = x_t.
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
         score: "dot" or "additive": what the weights of edges are computed from.
         attention_dropout: probability with which weights of edges are zeroed in training.
@@ -61,6 +64,7 @@ class Graph(Mixer):
         *,
         heads: int = 8,
         bias: bool = True,
+        value_projection: bool = True,
         output_projection: bool = True,
         score: str = "dot",
         attention_dropout: float = 0.0,
@@ -83,7 +87,7 @@ class Graph(Mixer):
         else:
             self.target_score = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width)))
             self.source_score = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width)))
-        self.value = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias) if value_projection else nn.Identity()
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
         self.edge_bias = nn.Linear(edge_width, heads, bias=False) if edge_width else None
 
@@ -135,7 +139,8 @@ class Graph(Mixer):
 
     def operations(self, length: int) -> int:
         # Along edges everything is elementwise.
-        projections = 1 + 2 * (self.score == "dot") + isinstance(self.output, nn.Linear)
+        both = (self.value, self.output)
+        projections = 2 * (self.score == "dot") + sum(isinstance(each, nn.Linear) for each in both)
         scores = 0 if self.score == "dot" else 4 * length * self.dim
         return 2 * projections * length * self.dim**2 + scores
 

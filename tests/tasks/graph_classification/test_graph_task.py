@@ -48,7 +48,8 @@ def test_what_is_far_apart_needs_a_global_mixer(mixers: str, solved: bool, tmp_p
     run = train(
         "graphs",
         [*SMALL, f"model.mixers={mixers}", "model.pooling=mean", "training.num_train_epochs=30", "training.seed=0",
-         "training.learning_rate=0.005", "training.min_steps=0", "training.per_device_train_batch_size=16"],
+         "training.learning_rate=0.005", "training.min_steps=0", "training.per_device_train_batch_size=16",
+         "training.eval_strategy=no", "training.save_strategy=no", "training.load_best_model_at_end=false"],
         data=far_apart(240),
         run=tmp_path / "run",
         progress=False,

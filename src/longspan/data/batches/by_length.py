@@ -22,10 +22,11 @@ def padded_length(longest: int) -> int:
 class LengthBatches(Sampler[list[int]]):
     """Batches of row numbers whose documents have similar lengths.
 
-    Rows are sorted by length, longest first, and cut into buckets of full batches. Shuffling mixes the rows within
-    each bucket, then the batches of all buckets, so every epoch has the same number of batches of the same sizes:
-    `len` is right for every epoch, and training can resume in the middle of one. The order depends only on `seed` and
-    the epoch. Without shuffling, the longest come first, so that a batch too large for memory fails at once.
+    Rows are sorted by length, longest first, and cut into buckets of full batches. Shuffling mixes the rows of equal
+    length, those within each bucket, then the batches of all buckets. So every epoch has the same number of batches of
+    the same sizes: `len` is right for every epoch, and training can resume in the middle of one. The order depends only
+    on `seed` and the epoch. Without shuffling, the longest come first, so that a batch too large for memory fails at
+    once.
 
     Several processes share each batch, which then has `world` times as many rows. In each step all processes read
     documents of similar length. All take the same number of steps, and each row is read by one process. When fewer rows
@@ -76,7 +77,7 @@ class LengthBatches(Sampler[list[int]]):
         self.rank = rank
         self.world = world
         self.epoch = 0
-        self._order = np.argsort(-self.lengths, kind="stable") if self.lengths.ndim == 1 else _in_two(self.lengths)
+        self._order = self._sorted(np.arange(len(self.lengths)))
         self._buckets = self._cut()
 
     def set_epoch(self, epoch: int) -> None:
@@ -88,9 +89,11 @@ class LengthBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, self.epoch))
+        # Rows of the same length are mixed across buckets, too: sources often have one class after the other.
+        sorted_rows = self._sorted(random.permutation(len(self.lengths))) if self.shuffle else self._order
         batches = []
         for starts, end in self._buckets:
-            rows = self._order[starts[0] : end]
+            rows = sorted_rows[starts[0] : end]
             rows = random.permutation(rows) if self.shuffle else rows
             batches += [part.tolist() for part in np.split(rows, np.subtract(starts[1:], starts[0]))]
         order = random.permutation(len(batches)) if self.shuffle else range(len(batches))
@@ -99,6 +102,12 @@ class LengthBatches(Sampler[list[int]]):
     def positions(self, batch: Sequence[int]) -> int:
         """Return how many positions a batch of rows has, padding included."""
         return padded_positions(self.lengths[np.asarray(batch, dtype=np.int64)])
+
+    def _sorted(self, rows: np.ndarray) -> np.ndarray:
+        """Return these rows sorted by length, longest first; those of equal lengths stay in their order."""
+        lengths = self.lengths[rows]
+        order: np.ndarray = np.argsort(-lengths, kind="stable") if lengths.ndim == 1 else _in_two(lengths)
+        return rows[order]
 
     def _cut(self) -> list[tuple[list[int], int]]:
         """Return, for each bucket, where its batches start in the sorted order and where the last one ends."""

@@ -127,7 +127,7 @@ def arena_figure(result: Arena, path: Path) -> None:
                 axes.plot([speed, speed], [score, then], color=colour, linewidth=1)
                 axes.scatter([speed], [then], s=area, color=colour, alpha=0.6)
         axes.set(title=challenge, xlabel="training speed (tokens/s)", ylabel="test accuracy")
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.margins(0.25)
         speeds(axes, [run.run.tokens_per_second for run, _ in _drawn(result, challenge)])
         axes.grid(alpha=0.3)

@@ -35,7 +35,7 @@ JUMPING = [
     "training.per_device_train_batch_size=8",
 ]
 CREEPING = [
-    "training.learning_rate=0.01",
+    "training.learning_rate=0.005",
     "training.lr_scheduler_type=constant",
     "training.per_device_train_batch_size=8",
 ]

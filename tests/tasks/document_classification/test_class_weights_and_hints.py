@@ -66,6 +66,7 @@ def test_weights_are_stored_and_change_training_but_not_scoring(tmp_path: Path) 
 def test_weights_count_beside_label_smoothing(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", ["often", "often", "often", "rare"] * 10)
     overrides = [f"data.path={path}", "data.test_fraction=0", *SMALL, "training.label_smoothing_factor=0.1"]
+    overrides += ["training.num_train_epochs=5", "training.learning_rate=0.02"]
     means = {}
     for weights in ("balanced", "none"):
         recipe = recipes.load("quickstart", [*overrides, f"data.class_weights={weights}"])

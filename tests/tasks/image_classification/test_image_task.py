@@ -66,7 +66,9 @@ def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, 
     for given in (opened, arrays, {"image": arrays}, [{"image": one.tolist()} for one in arrays], hub):
         assert [one.probabilities for one in run.predict(given)] == expected
     in_folder = [one.probabilities for one in predict(run.folder, shapes / "box")]
-    assert in_folder[:5] == expected
+    # A folder has more images than the table, and batches of other sizes round differently.
+    for found, wanted in zip(in_folder[:5], expected, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-6)
     bad = list(run.predict([arrays[0], np.zeros(3), arrays[1]]))
     assert [one.probabilities for one in bad] == [expected[0], None, expected[1]]
     assert "got an array of shape (3,)" in str(bad[1].error)

@@ -39,7 +39,7 @@ KEYS: dict[str, list[str]] = {
     "question_answering": [],
     "recommendation": ["model.wide=true"],
     "summarisation": ['model.mixers=["messages"]', "model.copy=true", "training.beams=2"],
-    "token_classification": ["model.wide=true"],
+    "token_classification": ["model.wide=true", "training.seed=1"],
     "translation": ['model.mixers=["softmax"]', "training.beams=2"],
 }
 #: Tasks of others, with streams of other kinds.
@@ -145,7 +145,7 @@ def test_a_task_trains_in_two_processes_as_in_one(
     assert weights.keys() == wanted.keys()
     for name, tensor in wanted.items():
         # Sums of gradients in another order, in float32. Scales are where an iterative search over such outputs ends.
-        rtol = 1e-3 if name == "wide.scales" else 1e-5
+        rtol = 1e-4 if name == "wide.scales" else 1e-5
         torch.testing.assert_close(
             weights[name], tensor, rtol=rtol, atol=1e-5, msg=f"{name}: {weights[name]}, {tensor}"
         )

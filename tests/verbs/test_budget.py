@@ -107,7 +107,7 @@ def test_times_of_steps_become_a_line() -> None:
         ("training.eval_strategy=no",),
         ("training.eval_strategy=steps", "training.eval_steps=9", "training.save_steps=9"),
         ("training.eval_strategy=steps", "training.eval_steps=0.2", "training.save_steps=0.2"),
-        ("training.gradient_accumulation_steps=3",),
+        ("training.gradient_accumulation_steps=2",),
     ],
 )
 def test_training_with_its_validations_takes_the_budget(
@@ -123,10 +123,8 @@ def test_training_with_its_validations_takes_the_budget(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LengthTrainer, "validation_scores", validation_scores)
         result = train(recipe(animals, *more, "training.max_minutes=0.2"), run=tmp_path / "run", progress=False)
-    # Checkpoints take no time here, and the first step of a process is slow but once. With accumulation one step is
-    # measured, which does not tell what a step and what a position takes: smaller batches take longer than planned.
-    most = 12.5 if "training.gradient_accumulation_steps=3" in more else 12
-    assert 10.5 < scored_after[0] <= most
+    # Checkpoints take no time here, and the first step of a process is slow but once.
+    assert 10.5 < scored_after[0] <= 12
     plan = budget.read(tmp_path / "run")
     assert plan is not None
     assert plan.steps == result.steps

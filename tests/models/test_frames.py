@@ -1,5 +1,7 @@
 """Convolutions over frames, and a class for each position."""
 
+import itertools
+
 import pytest
 import torch
 from transformers import AutoModelForAudioFrameClassification
@@ -18,16 +20,21 @@ def frames(length: int) -> torch.Tensor:
     return torch.randn(1, length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(length))
 
 
+STEMS = pytest.mark.parametrize("stem", [0, 2])
+
+
+@STEMS
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_there_is_a_position_for_each_stride(stride: int) -> None:
-    made = model(stride=stride)
+def test_there_is_a_position_for_each_stride(stride: int, stem: int) -> None:
+    made = model(stride=stride, stem=stem)
     for length in (1, 5, 6, 7):
         assert made(input_features=frames(length)).logits.shape == (1, -(-length // stride), 3)
 
 
+@STEMS
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(side: str) -> None:
-    made, x = model(stride=3), frames(11)
+def test_padding_changes_nothing(side: str, stem: int) -> None:
+    made, x = model(stride=3, stem=stem), frames(11)
     edge = torch.full((1, 5, 4), torch.nan, dtype=torch.float64)
     padded = torch.cat((edge, x) if side == "left" else (x, edge), 1)
     mask = (~padded.isnan().any(-1)).long()
@@ -35,8 +42,34 @@ def test_padding_changes_nothing(side: str) -> None:
     torch.testing.assert_close(found[:, :4], made(input_features=x).logits)
 
 
-def test_a_causal_model_does_not_see_later_frames() -> None:
-    made, x = model(stride=2, causal=True), frames(12)
+@STEMS
+def test_a_row_without_frames_is_nothing_to_the_others(stem: int) -> None:
+    made, x = model(stem=stem), frames(6)
+    both = made(input_features=x.repeat(2, 1, 1), attention_mask=torch.tensor([[1] * 6, [0] * 6])).logits
+    assert both.isfinite().all()
+    torch.testing.assert_close(both[:1], made(input_features=x).logits)
+
+
+def test_bands_are_convolved_as_by_the_equations() -> None:
+    made, x = model(stride=2, stem=2, channels=5).longspan.embeddings, torch.randn(1, 7, 5, dtype=torch.float64)
+    plane = x
+    for place, (convolution, norm) in enumerate(zip(made.convolutions, made.norms, strict=True)):
+        step, (_, times, bands) = 1 if place else 2, plane.shape
+        found = torch.zeros(2 << place, -(-times // step), -(-bands // 2), dtype=torch.float64)
+        for channel, t, band in itertools.product(*map(range, found.shape)):
+            found[channel, t, band] = convolution.bias[channel] + sum(
+                convolution.weight[channel, of, dt, db] * plane[of, step * t + dt - 1, 2 * band + db - 1]
+                for of, dt, db in itertools.product(range(len(plane)), range(3), range(3))
+                if 0 <= step * t + dt - 1 < times and 0 <= 2 * band + db - 1 < bands
+            )
+        plane = torch.stack([torch.nn.functional.gelu(norm(each)) for each in found.unbind(1)], 1)
+    expected = made.project(plane.transpose(0, 1).flatten(1))
+    torch.testing.assert_close(made({"input_features": x})[0], expected)
+
+
+@STEMS
+def test_a_causal_model_does_not_see_later_frames(stem: int) -> None:
+    made, x = model(stride=2, causal=True, stem=stem), frames(12)
     changed = torch.cat([x[:, :7], frames(5)], 1)
     one, other = (made(input_features=each).logits for each in (x, changed))
     # Position 3 begins with frame 6.

@@ -109,7 +109,11 @@ def test_padding_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("pooling", "features"),
-    [("attention", []), ("mean+max", ["data.features=samples", "data.hop_seconds=0.004"])],
+    [
+        ("attention", []),
+        ("mean+max", ["model.stem=4"]),
+        ("mean+max", ["data.features=samples", "data.hop_seconds=0.004"]),
+    ],
 )
 def test_long_recordings_are_read_in_segments(
     pooling: str, features: list[str], tones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
-"""Frames as vectors: convolutions over neighbours, the first of which may leave out frames."""
+"""Frames as vectors: convolutions over time, or over time and bands; the first one may leave out frames."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
 from longspan.ops.dropout import Dropout
+from longspan.ops.packing import zero_padding
 
 
 @strict
@@ -24,42 +26,43 @@ class FrameSettings(EmbeddingSettings):
         kernel: width of the convolutions, in frames for the first and in positions for the others; odd.
         stride: frames for each position of the model: 2 halves the cost of the layers.
         convolutions: number of convolutions, with GELU between them.
+        stem: channels of the first of convolutions over time and bands; 0 for convolutions over time alone. Each
+            halves the number of bands and doubles the channels. A voice that is a little higher then looks alike, some
+            bands further up. It suits mel bands, not samples.
         channels: numbers in a frame.
     """
 
     kernel: int = 5
     stride: int = 2
     convolutions: int = 2
+    stem: int = 0
     channels: int = from_data(1)
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"kernel": 1, "stride": 1, "convolutions": 1, "channels": 1})
+        least = {"kernel": 1, "stride": 1, "convolutions": 1, "stem": 0, "channels": 1}
+        check_sizes(self, least, {"convolutions": 16, "stem": 4096})
         if self.kernel % 2 == 0:
             raise UserError(f"kernel must be odd, so that it has a middle, got {self.kernel}; choose another.")
 
     def build(self, config: Any) -> "Frames":
-        return Frames(self, config.embedding_dim, config.causal, config.dropout)
+        kind = BandFrames if self.stem else TimeFrames
+        return kind(self, config.embedding_dim, config.causal, config.dropout)
 
 
 class Frames(Embeddings):
     """Vectors of frames (b, t, channels): (b, ⌈t / stride⌉, dim), for each row from its first real frame on.
 
-    Each convolution is followed by a norm over the vector and GELU, the last one by neither. A causal one reads earlier
-    frames alone.
+    A causal one reads earlier frames alone. What stands at padding is zero, also between convolutions.
     """
 
     streams = ("input_features",)
 
-    def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:
+    def __init__(self, settings: FrameSettings, dim: int, causal: bool) -> None:
         super().__init__()
-        self.output_dim, self.stride, self.causal, self.kernel = dim, settings.stride, causal, settings.kernel
+        self.output_dim, self.stride, self.kernel = dim, settings.stride, settings.kernel
         self.count = settings.convolutions
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(dim if place else settings.channels, dim, settings.kernel, 1 if place else settings.stride)
-            for place in range(settings.convolutions)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(settings.convolutions - 1))
-        self.dropout = Dropout(dropout)
+        ahead = 0 if causal else self.kernel // 2
+        self.padding = (self.kernel - 1 - ahead, ahead)
 
     def forward(
         self,
@@ -76,16 +79,13 @@ class Frames(Embeddings):
         assert x is not None
         x = x.to(next(self.parameters()).dtype)
         if mask is not None:
-            x = _aligned(x.masked_fill(~mask.unsqueeze(-1), 0), mask)
+            x = _aligned(zero_padding(x, mask), mask)
             mask = self.reduced(mask)
-        for place, convolution in enumerate(self.convolutions):
-            if place:
-                x = self.dropout(nn.functional.gelu(self.norms[place - 1](x)))
-                x = x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
-            ahead = 0 if self.causal else self.kernel // 2
-            padded = nn.functional.pad(x.mT, (self.kernel - 1 - ahead, ahead))
-            x = convolution(padded).mT
-        return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
+        return zero_padding(self.convolved(x, mask), mask)
+
+    @abstractmethod
+    def convolved(self, x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b p"] | None) -> Float[Tensor, "b p d"]:
+        """Return vectors of frames that are zero at padding. `mask` is that of the vectors."""
 
     def reduced(self, mask: Bool[Tensor, "b t"]) -> Bool[Tensor, "b p"]:
         positions = -(-mask.shape[1] // self.stride)
@@ -97,6 +97,57 @@ class Frames(Embeddings):
         """Frames on either side of a position's own that its vector depends on, a multiple of the stride."""
         frames = (self.kernel - 1) + (self.count - 1) * (self.kernel - 1) * self.stride
         return -(-frames // self.stride) * self.stride
+
+
+class TimeFrames(Frames):
+    """Frames after convolutions over time.
+
+    Each is followed by a norm over the vector and GELU, the last one by neither.
+    """
+
+    def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:
+        super().__init__(settings, dim, causal)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(dim if place else settings.channels, dim, self.kernel, 1 if place else self.stride)
+            for place in range(self.count)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(self.count - 1))
+        self.dropout = Dropout(dropout)
+
+    def convolved(self, x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b p"] | None) -> Float[Tensor, "b p d"]:
+        for place, convolution in enumerate(self.convolutions):
+            if place:
+                x = zero_padding(self.dropout(nn.functional.gelu(self.norms[place - 1](x))), mask)
+            x = convolution(nn.functional.pad(x.mT, self.padding)).mT
+        return x
+
+
+class BandFrames(Frames):
+    """Frames after convolutions over time and three neighbouring bands, as images, and a linear map.
+
+    Each halves the bands, and is followed by a norm over the channels and bands of a position, and GELU.
+    """
+
+    def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:
+        super().__init__(settings, dim, causal)
+        self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
+        before, width, bands = 1, settings.stem, settings.channels
+        for place in range(self.count):
+            stride = (1 if place else self.stride, 2)
+            self.convolutions.append(nn.Conv2d(before, width, (self.kernel, 3), stride, padding=(0, 1)))
+            bands = -(-bands // 2)
+            self.norms.append(nn.LayerNorm((width, bands)))
+            before, width = width, 2 * width
+        self.project = nn.Linear(before * bands, dim)
+        self.dropout = Dropout(dropout)
+
+    def convolved(self, x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b p"] | None) -> Float[Tensor, "b p d"]:
+        x = x.unsqueeze(1)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = convolution(nn.functional.pad(x, (0, 0, *self.padding)))
+            x = nn.functional.gelu(norm(x.transpose(1, 2)))
+            x = (x if mask is None else x.masked_fill(~mask[:, :, None, None], 0)).transpose(1, 2)
+        return self.project(self.dropout(x.transpose(1, 2).flatten(2)))
 
 
 def _aligned(x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t c"]:

@@ -1,13 +1,15 @@
 """Label the frames of connected digits: recordings of minutes that are joined of the Free Spoken Digit Dataset.
 
-    python benchmarks/connected_digits.py RECORDINGS FOLDER
+    python benchmarks/connected_digits.py RECORDINGS FOLDER [--unseen] [key=value ...]
 
-RECORDINGS is its folder of DIGIT_SPEAKER_INDEX.wav. The last speaker by name is for testing, the one before for
-validation, and the others are for training. A recording has one speaker, pauses of 0.1 to 0.8 seconds between digits,
-and white noise, 15 to 30 dB below the digits. FOLDER gets the joined recordings, tables of their segments, and the run.
+RECORDINGS is its folder of DIGIT_SPEAKER_INDEX.wav. The indices 0 to 4 of each speaker and digit are for testing, as in
+its official split, 5 to 9 for validation, and the others for training. With --unseen, the last speaker by name is for
+testing, the one before for validation, and the others are for training. A recording has one speaker, pauses of 0.1 to
+0.8 seconds between digits, and white noise, 15 to 30 dB below the digits. FOLDER gets the joined recordings, tables of
+their segments, and the run.
 
-Prints frame accuracy and digit error rate on the test speaker by the length of recordings, and those of logistic
-regression on cepstral coefficients over all of them.
+Prints frame accuracy and digit error rate by the length of recordings, and those of logistic regression on cepstral
+coefficients over all of them.
 """
 
 import argparse
@@ -46,10 +48,13 @@ def joined(files: Sequence[Path], minutes: float, choose: random.Random) -> tupl
 
 
 def write(folder: Path, name: str, speakers: Sequence[Sequence[Path]], minutes: Sequence[float], seed: str) -> Path:
-    """Write a recording of each length, by the speakers in turn, and return the table of their segments."""
+    """Write a recording of each length, by the speakers in turn, and return the table of their segments.
+
+    Each round begins with another speaker, so that lengths that repeat are spoken by all.
+    """
     choose, lines = random.Random(seed), []
     for number, length in enumerate(minutes):
-        sound, segments = joined(speakers[number % len(speakers)], length, choose)
+        sound, segments = joined(speakers[(number + number // len(speakers)) % len(speakers)], length, choose)
         soundfile.write(folder / f"{name}_{number}.wav", sound, RATE)
         lines.append(json.dumps({"recording": f"{name}_{number}.wav", "segments": segments}))
     table = folder / f"{name}.jsonl"
@@ -57,12 +62,26 @@ def write(folder: Path, name: str, speakers: Sequence[Sequence[Path]], minutes: 
     return table
 
 
+def by_index(files: dict[str, list[Path]]) -> tuple[list[list[Path]], ...]:
+    """Return the files of each speaker for training, validation and testing, by their index."""
+    index = {file: int(file.stem.split("_")[2]) for some in files.values() for file in some}
+    ranges = (range(10, len(index)), range(5, 10), range(5))
+    return tuple([[file for file in some if index[file] in each] for some in files.values()] for each in ranges)
+
+
+def by_speakers(files: dict[str, list[Path]]) -> tuple[list[list[Path]], ...]:
+    """Return the files of each speaker for training, validation and testing, which have different speakers."""
+    *training, validation, test = (files[name] for name in sorted(files))
+    return training, [validation], [test]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--lengths", type=float, nargs="+", default=[1, 2, 5, 10], help="minutes of test recordings")
-    parser.add_argument("--each", type=int, default=2, help="test recordings of each length")
+    parser.add_argument("--each", type=int, default=4, help="test recordings of each length")
+    parser.add_argument("--unseen", action="store_true", help="test a speaker who is not in training")
     parser.add_argument("--train-minutes", type=float, default=60, help="minutes of all training recordings")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="further settings of the recipe `frames`")
     given = parser.parse_intermixed_args()
@@ -70,19 +89,20 @@ def main() -> None:
     by_speaker: dict[str, list[Path]] = {}
     for file in sorted(given.recordings.glob("*.wav")):
         by_speaker.setdefault(file.stem.split("_")[1], []).append(file)
-    *training, validation, test = (by_speaker[name] for name in sorted(by_speaker))
+    training, validation, test = by_speakers(by_speaker) if given.unseen else by_index(by_speaker)
     longest = given.lengths[-1] / 4
     tables = {
         "train": write(given.folder, "train", training, [longest] * round(given.train_minutes / longest), "train"),
-        "validation": write(given.folder, "validation", [validation], given.lengths[:-1], "validation"),
-        "test": write(given.folder, "test", [test], [*given.lengths] * given.each, "test"),
+        "validation": write(given.folder, "validation", validation, given.lengths[:-1], "validation"),
+        "test": write(given.folder, "test", test, given.lengths * given.each, "test"),
     }
     keys = [f"data.{split}={table}" for split, table in tables.items()]
     keys += ["data.speed=0.25", "data.warp=0.2", "data.noise=0.1", *given.overrides]
     start = time.process_time()
     run = train("frames", keys, run=given.folder / "run", overwrite=True)
+    tested = f"test speaker {max(by_speaker)}" if given.unseen else "known speakers"
     print(f"{len(training)} training speakers, {run.parameters:,} parameters, {run.steps} steps, "
-          f"{time.process_time() - start:,.0f} CPU seconds; test speaker {sorted(by_speaker)[-1]}")  # fmt: skip
+          f"{time.process_time() - start:,.0f} CPU seconds; {tested}")  # fmt: skip
     print(f"{'':>22}  frame accuracy  macro-F1  digit error rate")
     for place, length in enumerate(given.lengths):
         found = tables["test"].read_text(encoding="utf-8").splitlines()[place :: len(given.lengths)]
@@ -90,7 +110,7 @@ def main() -> None:
         table.write_text("\n".join(found) + "\n", encoding="utf-8")
         show(f"{length:g} minutes", evaluate(run.folder, table).scores)
     show("all", run.scores["test"])
-    show("validation speaker", run.scores["validation"])
+    show("validation", run.scores["validation"])
     fitted = Mfcc().fit(recipes.load("frames", keys)).scores
     show("logistic, all", fitted["test"])
 

@@ -9,7 +9,6 @@ standard deviation over seeds, and the seconds of a run.
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 from pathlib import Path

@@ -262,3 +262,27 @@ def test_compiles_with_edges() -> None:
     torch.testing.assert_close(compiled(x, mask, edges=edges), mixer(x, mask, edges=edges))
     program = torch.export.export(mixer, (x, mask), {"edges": edges})
     torch.testing.assert_close(program.module()(x, mask, edges=edges), mixer(x, mask, edges=edges))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_layer_of_the_paper_equals_that_of_pyg(heads: int) -> None:
+    """`GATConv` of PyG. It has the features of edges within the LeakyReLU, so these are left out."""
+    convolutions = pytest.importorskip("torch_geometric.nn")
+    mixer = Graph(DIM, heads=heads, score="additive", bias=False, output_projection=False).double()
+    rival = convolutions.GATConv(DIM, DIM // heads, heads, add_self_loops=False, bias=False).double()
+    with torch.no_grad():
+        rival.lin.weight.copy_(mixer.value.weight)
+        rival.att_src.copy_(mixer.source_score)
+        rival.att_dst.copy_(mixer.target_score)
+    x = inputs(1, 9)[0]
+    source, target = torch.randint(9, (2, 40), generator=torch.Generator().manual_seed(0)).unique(dim=1)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    one = mixer(ours[None], edges=torch.stack([torch.zeros_like(source), source, target]))[0]
+    other = rival(theirs, torch.stack([source, target]))
+    torch.testing.assert_close(one, other)
+    one.square().sum().backward()
+    other.square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(mixer.value.weight.grad, rival.lin.weight.grad)
+    torch.testing.assert_close(mixer.source_score.grad, rival.att_src.grad[0])

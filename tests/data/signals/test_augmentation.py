@@ -40,6 +40,26 @@ def test_the_speed_of_frames_is_that_of_resampled_sound() -> None:
         assert found.mean(0)[-1] == pytest.approx(extractor.frames(sound).mean(0)[-1], abs=0.3)
 
 
+def test_gains_change_smoothly_with_the_band_and_not_with_time() -> None:
+    change, frames = Augmentation(filter=6.0), np.zeros((5, 31), np.float32)
+    gains = [change.filtered(frames, np.random.default_rng(seed)) for seed in range(20)]
+    for found in gains:
+        assert found.dtype == np.float32
+        assert (found == found[0]).all()
+        # Linear between every tenth band.
+        np.testing.assert_allclose(np.diff(found[0].reshape(-1)[:30].reshape(3, 10), 2, axis=1), 0, atol=1e-5)
+    # 6 decibels are a factor of 3.98 of power.
+    largest = np.abs(gains).max()
+    assert 0.9 * np.log(3.98) < largest < np.log(3.99)
+    assert Augmentation().filtered(frames, np.random.default_rng(0)) is frames
+
+
+@pytest.mark.parametrize("name", ["warp", "filter"])
+def test_changes_of_bands_are_refused_for_samples(name: str) -> None:
+    with pytest.raises(UserError, match=f"data.{name} is for data.features=mel"):
+        RecordingData(features="samples", **{name: 0.5})
+
+
 def test_factors_are_as_often_above_one_as_below() -> None:
     random = np.random.default_rng(0)
     drawn = np.array([factor(0.25, random) for _ in range(2000)])

@@ -1,9 +1,12 @@
 """Random changes of recordings for training, which their labels survive: `Augmentation`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
+
+#: Frequencies whose gain is drawn; between them it changes linearly.
+_GAINS = 4
 
 
 @dataclass(frozen=True)
@@ -14,11 +17,12 @@ class Augmentation:
     warp: float = 0.0
     shift: float = 0.0
     noise: float = 0.0
+    filter: float = 0.0
     mask_times: float = 0.0
     mask_bands: float = 0.0
 
     def __bool__(self) -> bool:
-        return any((self.speed, self.warp, self.shift, self.noise, self.mask_times, self.mask_bands))
+        return any(astuple(self))
 
     def waveform(self, samples: np.ndarray, rate: int, random: np.random.Generator) -> np.ndarray:
         """Return samples with another start and noise, (n,) float32."""
@@ -36,6 +40,15 @@ class Augmentation:
     def warping(self, random: np.random.Generator) -> float:
         """Return the factor of frequencies for `filter_bank`."""
         return factor(self.warp, random) if self.warp else 1.0
+
+    def filtered(self, frames: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Return logarithms of power (t, bands) with gains that change smoothly with the band (Nam et al. 2022)."""
+        if not self.filter:
+            return frames
+        decibels = random.uniform(-self.filter, self.filter, _GAINS)
+        bands = np.linspace(0, _GAINS - 1, frames.shape[1])
+        gains = np.interp(bands, np.arange(_GAINS), decibels) * math.log(10) / 10
+        return frames + gains.astype(np.float32)
 
     def frames(self, frames: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Return frames (t, width), normalised, with a stretch of time and one of bands at their mean, 0."""

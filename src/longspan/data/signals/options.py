@@ -35,11 +35,13 @@ class RecordingData(SourceData):
             does nothing.
         max_length: Maximum number of frames per recording, the first ones; 0 keeps all.
         speed: Augmentation: largest change of speed and pitch together; 0.25 draws factors from 0.8 to 1.25. This and
-            the next five apply to training alone, and differ in each epoch.
+            the next six apply to training alone, and differ in each epoch.
         warp: Augmentation: largest change of the frequencies alone, as of speakers with other vocal tracts; 0.2 draws
             factors from 0.83 to 1.2.
         shift: Augmentation: largest shift in time, in seconds: silence before the recording, or a later start.
         noise: Augmentation: largest level of white noise, as a share of the recording's own level.
+        filter: Augmentation: largest gain or loss of low, middle and high frequencies, in decibels, as by other voices,
+            rooms and microphones (Nam et al. 2022). It has no effect on whole recordings with `normalise="bands"`.
         mask_times: Augmentation: largest share of frames that is masked, in one stretch (SpecAugment).
         mask_bands: Augmentation: largest share of bands that is masked, likewise.
     """
@@ -61,6 +63,7 @@ class RecordingData(SourceData):
     warp: float = 0.0
     shift: float = 0.0
     noise: float = 0.0
+    filter: float = 0.0
     mask_times: float = 0.0
     mask_bands: float = 0.0
 
@@ -77,17 +80,22 @@ class RecordingData(SourceData):
         for name, most in (("speed", _MOST), ("warp", _MOST), ("mask_times", 1), ("mask_bands", 1)):
             if not 0 <= getattr(self, name) <= most:
                 raise UserError(f"data.{name} must be from 0 to {most:g}, got {getattr(self, name)}; choose another.")
-        for name in ("shift", "noise"):
+        for name in ("shift", "noise", "filter"):
             if not 0 <= getattr(self, name) < 1e6:
                 raise UserError(
                     f"data.{name} must be at least 0 and finite, got {getattr(self, name)}; choose another."
                 )
-        if self.features == "samples" and self.warp:
-            raise UserError("data.warp is for data.features=mel, got data.features=samples; leave one of them out.")
+        for name in ("warp", "filter"):
+            if self.features == "samples" and getattr(self, name):
+                raise UserError(
+                    f"data.{name} is for data.features=mel, got data.features=samples; leave one of them out."
+                )
 
     @property
     def augmentation(self) -> "Augmentation":
         """How recordings are changed in training."""
         from longspan.data.signals.augmentation import Augmentation
 
-        return Augmentation(self.speed, self.warp, self.shift, self.noise, self.mask_times, self.mask_bands)
+        return Augmentation(
+            self.speed, self.warp, self.shift, self.noise, self.filter, self.mask_times, self.mask_bands
+        )

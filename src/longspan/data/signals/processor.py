@@ -85,7 +85,7 @@ class RecordingProcessor(Processor):
             sound = faster(sound, speed)
         # Resampling would leave the highest bands empty, or lose them, which new recordings do not.
         frames = extractor.frames(change.waveform(sound, self.sample_rate, random), speed * warp, speed)
-        kept = frames[:max_length] if max_length else frames
+        kept = change.filtered(frames[:max_length] if max_length else frames, random)
         return {FRAMES: change.frames(extractor.normalised(kept), random)}
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ class DrawnWindows(DrawnExamples[dict[str, Any]]):
         sound = change.waveform(sound[first : first + size], rate, random)
         if extractor.features == "samples" and speed != 1:
             sound = faster(sound, speed)
-        frames = extractor.frames(sound, speed * warp, speed)[: row["length"]]
+        frames = change.filtered(extractor.frames(sound, speed * warp, speed)[: row["length"]], random)
         middle = self.processor.middle * (1 if extractor.features == "mel" else speed)
         times = row["begin"] - row["lead"] + first / rate + np.arange(len(frames)) * hop / rate + middle
         labels = classes_at(times, row["segments"], self.numbers)

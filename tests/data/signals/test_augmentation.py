@@ -1,5 +1,7 @@
 """Random changes of recordings: what each does, and that nothing but the seed, epoch and row decides it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -56,8 +58,9 @@ def test_gains_change_smoothly_with_the_band_and_not_with_time() -> None:
 
 @pytest.mark.parametrize("name", ["warp", "filter"])
 def test_changes_of_bands_are_refused_for_samples(name: str) -> None:
+    settings: dict[str, Any] = {name: 0.5}
     with pytest.raises(UserError, match=f"data.{name} is for data.features=mel"):
-        RecordingData(features="samples", **{name: 0.5})
+        RecordingData(features="samples", **settings)
 
 
 def test_factors_are_as_often_above_one_as_below() -> None:

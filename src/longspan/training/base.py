@@ -16,9 +16,9 @@ from datasets import Dataset
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerControl
+from transformers import PreTrainedModel, Trainer, TrainerControl, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
@@ -168,6 +168,13 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
                     setattr(callback, name, saved["attributes"].get(name, own["attributes"][name]))
             if longer and isinstance(callback, EarlyStopping):
                 callback.go_on()
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: PreTrainedModel | None = None) -> tuple[Any, Any]:
+        """Return the class of the optimizer that the arguments name, and what it is made with; see `Trainer`."""
+        kind, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
+        # Both have the same arguments.
+        return (Adam if isinstance(args, Arguments) and args.coupled_adam else kind), settings
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
         """Create the optimizer that the arguments name, and others for matrices (Muon) and the rows of tables.

@@ -1,12 +1,15 @@
 """A node classifier: a class for each node of a graph."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
@@ -27,16 +30,21 @@ class NodeClassificationSettings(HeadSettings):
         propagation_steps: steps of personalised PageRank along the edges that average the logits of neighbours
             (Gasteiger et al. 2019).
         teleport: share of a node's own logits in each of these steps.
+        consistency: weight of a second loss in training: each graph is read twice with different dropout, and all its
+            nodes, with a label or not, shall have the same probabilities both times (Feng et al. 2020).
     """
 
     classifier_dropout: float | int | None = None
     label_smoothing: float | int = 0.0
     propagation_steps: int = 0
     teleport: float | int = 0.1
+    consistency: float | int = 0.0
 
     def check(self, config: Any) -> None:
         check_shares(self, "classifier_dropout", "label_smoothing", "teleport")
         check_sizes(self, {"propagation_steps": 0})
+        if not 0 <= self.consistency < math.inf:
+            raise UserError(f"expected consistency of at least 0, got {self.consistency}; set another.")
 
 
 @dataclass
@@ -44,7 +52,7 @@ class NodeLabels(TokenClassifierOutput):
     """What transformers' token classifiers return, and more.
 
     Attributes:
-        plain_loss: the loss without label smoothing, where training has it; no gradient.
+        plain_loss: the loss of labels alone and without smoothing, where training has more; no gradient.
     """
 
     plain_loss: Tensor | None = None
@@ -62,7 +70,13 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
     - `labels` (b, t): class numbers, -100 where unknown.
 
     It returns `logits` (b, t, num_labels) and, with labels, the `loss`: the mean over known labels, or their sum
-    divided by `num_items_in_batch`.
+    divided by `num_items_in_batch`. With `consistency` c, a loss in training has two logits of each node, z_1 and z_2,
+    of different dropout, and is the mean of both of these plus
+
+        c · mean over nodes and i of ‖softmax(z_i) - s‖²,   s ∝ ((softmax(z_1) + softmax(z_2)) / 2)²
+
+    where s has no gradient and sums to one. Source: Feng et al. 2020, "Graph Random Neural Networks for Semi-Supervised
+    Learning on Graphs", https://arxiv.org/abs/2005.11079, with a temperature of 0.5. `logits` are z_1 then.
 
     Raises:
         UserError: for labels that are not integers of (b, t).
@@ -90,11 +104,21 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
     ) -> NodeLabels:
         along = edges if self.longspan.backbone.takes_edges else None
         features = read.pop("edge_features", None)
+        if along is None:
+            features = None
+        weight = float(self.config.head.consistency) if self.training and labels is not None else 0.0
+        if weight:
+            rows = len(next(each for each in (nodes, read.get("inputs_embeds")) if each is not None))
+            read = {name: _twice(each) for name, each in read.items()}
+            nodes, attention_mask, labels, features = map(_twice, (nodes, attention_mask, labels, features))
+            edges = None if edges is None else torch.cat((edges, edges + edges.new_tensor([[rows], [0], [0]])), 1)
+            along = None if along is None else edges
+            num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
         body = self.longspan(
             nodes=nodes,
             attention_mask=attention_mask,
             edges=along,
-            edge_features=None if along is None else features,
+            edge_features=features,
             use_cache=False,
             **read,
         )
@@ -116,9 +140,33 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
             losses, plain_losses = smoothed_losses(scores[known], labels[known], smoothing)
             loss = mean_loss(losses, known.sum(), num_items_in_batch)
             plain = None if plain_losses is None else mean_loss(plain_losses, known.sum(), num_items_in_batch)
+            if weight:
+                plain = loss.detach() if plain is None else plain
+                # The share of this batch in those accumulated, as the loss of its labels has.
+                share = 1.0 if num_items_in_batch is None else known.sum() / num_items_in_batch
+                loss = loss + weight * share * _inconsistency(scores, attention_mask)
+                scores = scores[:rows]
         return NodeLabels(loss=loss, logits=scores, hidden_states=body.hidden_states, plain_loss=plain)
 
     @property
     def smooths_labels(self) -> bool:
         """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return True
+
+
+def _twice(each: Any) -> Any:
+    """Return a tensor with its rows twice; what is none, or absent, stays so."""
+    return torch.cat((each, each)) if isinstance(each, Tensor) else each
+
+
+def _inconsistency(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return how far probabilities of two readings (2b, t, classes) are from what both together are sharpened to."""
+    shares = scores.softmax(-1).unflatten(0, (2, -1))
+    with torch.no_grad():
+        sharp = shares.mean(0).square()
+        sharp = sharp / sharp.sum(-1, keepdim=True)
+    apart = (shares - sharp).square().sum(-1)
+    if mask is None:
+        return apart.mean()
+    real = mask.unflatten(0, (2, -1)).to(apart.dtype)
+    return (apart * real).sum() / real.sum().clamp_min(1)

@@ -150,7 +150,7 @@ def test_keys_are_found_by_meaning(word: str, key: str, prefix: str, tmp_path) -
         ("model.mixers=Additive", "did you mean 'additive'?"),
         (
             "training.optim=adamw",
-            "one of 41 names such as grokadamw, adamw_8bit, adalomo or one of muon, coupled_adam, got 'adamw'; correct it.",
+            "41 names such as grokadamw, adamw_8bit, adalomo or one of muon, coupled_adam, got 'adamw'; correct it.",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """training.optim=coupled_adam: the decay of weights is part of their gradients."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,12 +12,13 @@ from longspan.training.base import LongspanTrainer
 
 
 def test_a_step_is_that_of_adam_with_the_decay_in_the_gradient(tmp_path: Path) -> None:
-    settings = {"output_dir": str(tmp_path), "learning_rate": 0.1, "weight_decay": 0.3, "use_cpu": True}
+    settings: dict[str, Any] = {"output_dir": str(tmp_path), "learning_rate": 0.1, "weight_decay": 0.3, "use_cpu": True}
     kind, options = LongspanTrainer.get_optimizer_cls_and_kwargs(Arguments(optim="coupled_adam", **settings))
     assert kind is Adam
     weight = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = kind([weight], weight_decay=0.3, **options)
-    wanted, mean, square = torch.tensor([1.0, -2.0], dtype=torch.float64), 0.0, 0.0
+    wanted = weight.detach().double()
+    mean, square = torch.zeros_like(wanted), torch.zeros_like(wanted)
     for step, gradient in enumerate((torch.tensor([0.5, 0.1]), torch.tensor([-0.2, 0.4])), 1):
         weight.grad = gradient
         optimizer.step()

@@ -56,8 +56,10 @@ def test_the_loss_is_that_of_the_formula(masked: bool) -> None:
     sharp = (shares[0] + shares[1]) ** 2
     sharp = (sharp / sharp.sum(-1, keepdim=True)).detach()
     known, real = batch["labels"] >= 0, batch.get("attention_mask", torch.ones(2, 5)).bool()
-    of_labels = sum(nn.functional.cross_entropy(each[known], batch["labels"][known]) for each in (first, second)) / 2
-    apart = sum(((each - sharp) ** 2).sum(-1)[real].mean() for each in shares) / 2
+    of_labels = torch.stack(
+        [nn.functional.cross_entropy(each[known], batch["labels"][known]) for each in (first, second)]
+    ).mean()
+    apart = torch.stack([((each - sharp) ** 2).sum(-1)[real].mean() for each in shares]).mean()
     torch.testing.assert_close(result.loss, of_labels + 0.7 * apart)
     torch.testing.assert_close(result.plain_loss, of_labels.detach())
     # The same gradients, too: nothing flows through what both are sharpened to.

@@ -2,10 +2,13 @@
 
     python benchmarks/generated_graphs.py [--graphs 1000] [--json FILE] [key=value ...]
 
-`distant`: trees around a path whose ends have one of two colours each. Are both alike? No node sees both ends in fewer
-layers than half the path is long. `cycles`: one ring, or two of half its length. All nodes have two neighbours, so
-attention along edges gives each of them the same vector (Xu et al. 2019, https://arxiv.org/abs/1810.00826). Each task
-is trained with the recipe `graphs` and several mixers, with and without positions from random walks.
+`distant`: a ring with a marked node. Is its colour that of most nodes more than eight edges away? A node that reads four
+edges far does not see them, and pooling nodes that read no further says how many have a colour, but not whether this is
+the marked one's.
+`cycles`: one ring, or two of half its length. All nodes have two neighbours, so attention along edges gives each of
+them the same vector (Xu et al. 2019, https://arxiv.org/abs/1810.00826), with and without positions from random walks.
+
+Each task is trained with the recipe `graphs` and several mixers.
 """
 
 import argparse
@@ -21,17 +24,18 @@ from longspan import train
 from longspan.machine.environment import environment
 
 MIXERS = (["graph"], ["graph", "linear"], ["graph", "additive"], ["graph", "softmax"])
-WALKS = (0, 16)
+WALKS = {"distant": (0,), "cycles": (0, 16)}
 
 
 def distant(choose: random.Random) -> dict[str, Any]:
-    """Return a path of 12 to 20 nodes with coloured ends, and as many leaves."""
-    path = choose.randint(12, 20)
-    ends = choose.choice("rb"), choose.choice("rb")
-    nodes = [ends[0], *"n" * (path - 2), ends[1], *"n" * path]
-    edges = [[number, number + 1] for number in range(path - 1)]
-    edges += [[leaf, choose.randrange(1, path - 1)] for leaf in range(path, 2 * path)]
-    return {"nodes": nodes, "edges": edges, "label": "same" if ends[0] == ends[1] else "different"}
+    """Return a ring of 40 to 60 nodes; the colours of those near the marked node are drawn by a fair coin."""
+    size, own, most = choose.randint(40, 60), choose.choice("rb"), choose.choice("rb")
+    far = [most] * round(0.75 * (size - 17)) + ["b" if most == "r" else "r"] * (size - 17 - round(0.75 * (size - 17)))
+    choose.shuffle(far)
+    near = [choose.choice("rb") for _ in range(16)]
+    nodes = [own.upper(), *near[:8], *far, *near[8:]]
+    edges = [[place, (place + 1) % size] for place in range(size)]
+    return {"nodes": nodes, "edges": edges, "label": "same" if own == most else "different"}
 
 
 def cycles(choose: random.Random) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def main() -> None:
             choose = random.Random(0)
             splits = {"train": given.graphs, "validation": given.graphs // 5, "test": given.graphs // 5}
             data = {split: [task(choose) for _ in range(count)] for split, count in splits.items()}
-            for walks in WALKS:
+            for walks in WALKS[task.__name__]:
                 for mixers in MIXERS:
                     keys = [f"model.mixers={json.dumps(mixers)}", f"data.walk_positions={walks}", *given.settings]
                     run = train("graphs", keys, data=data, run=Path(folder) / "run", overwrite=True, progress=False)

@@ -2,9 +2,9 @@
 
     python benchmarks/generated_graphs.py [--graphs 1000] [--json FILE] [key=value ...]
 
-`distant`: a ring with a marked node. Is its colour that of most nodes more than eight edges away? A node that reads four
-edges far does not see them, and pooling nodes that read no further says how many have a colour, but not whether this is
-the marked one's.
+`distant`: a ring with a marked node. Is its colour that of most nodes more than eight edges away? A node that reads
+four edges far does not see them. Pooling nodes that read no further says how many have a colour, but not whether this
+is the marked one's.
 `cycles`: one ring, or two of half its length. All nodes have two neighbours, so attention along edges gives each of
 them the same vector (Xu et al. 2019, https://arxiv.org/abs/1810.00826), with and without positions from random walks.
 

@@ -1,4 +1,4 @@
-"""What the Trainer is told: `Arguments`."""
+"""The settings of the Trainer: `Arguments`."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -30,8 +30,8 @@ class NodeClassificationSettings(HeadSettings):
         propagation_steps: steps of personalised PageRank along the edges that average the logits of neighbours
             (Gasteiger et al. 2019).
         teleport: share of a node's own logits in each of these steps.
-        consistency: weight of a second loss in training: each graph is read twice with different dropout, and all its
-            nodes, with a label or not, shall have the same probabilities both times (Feng et al. 2020).
+        consistency: weight of a second loss in training, which reads each graph twice with different dropout. It is
+            small if the probabilities of nodes, labelled or not, are the same both times (Feng et al. 2020).
     """
 
     classifier_dropout: float | int | None = None
@@ -155,7 +155,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
 
 
 def _twice(each: Any) -> Any:
-    """Return a tensor with its rows twice; what is none, or absent, stays so."""
+    """Return a tensor with its rows twice, and anything else as it is."""
     return torch.cat((each, each)) if isinstance(each, Tensor) else each
 
 

@@ -1,6 +1,6 @@
 """Classify generated graphs whose classes a few layers of message passing do not see.
 
-    python benchmarks/generated_graphs.py [--graphs 1000] [--json FILE] [key=value ...]
+    python benchmarks/generated_graphs.py [--graphs 1000] [--tasks distant,cycles] [--json FILE] [key=value ...]
 
 `distant`: a ring with a marked node. Is its colour that of most nodes more than eight edges away? A node that reads
 four edges far does not see them. Pooling nodes that read no further says how many have a colour, but not whether this
@@ -39,11 +39,14 @@ def distant(choose: random.Random) -> dict[str, Any]:
 
 
 def cycles(choose: random.Random) -> dict[str, Any]:
-    """Return a ring of 6 to 16 nodes, or two rings with as many nodes in all."""
-    half, rings = choose.randint(3, 8), choose.choice((1, 2))
+    """Return a ring of 10 to 16 nodes, or two rings with as many nodes in all, each of fewer than 10."""
+    half, rings = choose.randint(5, 8), choose.choice((1, 2))
     size = 2 * half // rings
     edges = [[ring * size + place, ring * size + (place + 1) % size] for ring in range(rings) for place in range(size)]
     return {"nodes": ["n"] * (2 * half), "edges": edges, "label": "one" if rings == 1 else "two"}
+
+
+TASKS = {"distant": distant, "cycles": cycles}
 
 
 def main() -> None:
@@ -55,11 +58,12 @@ def main() -> None:
         default=1000,
         help="graphs for training; a fifth as many are for validation, and for testing",
     )
+    parser.add_argument("--tasks", default=",".join(TASKS), help="which tasks, separated by commas")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_intermixed_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for task in (distant, cycles):
+        for task in (TASKS[name] for name in given.tasks.split(",")):
             choose = random.Random(0)
             splits = {"train": given.graphs, "validation": given.graphs // 5, "test": given.graphs // 5}
             data = {split: [task(choose) for _ in range(count)] for split, count in splits.items()}

@@ -1,5 +1,6 @@
 """Pictures that all tasks share: that they are drawn, and at a size that can be read."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,3 +79,19 @@ def test_speeds_are_written_as_plain_numbers(values: list[float]) -> None:
     shown = [label for label in labels if label]
     assert len(shown) > 2
     assert all(label.replace(",", "").isdigit() for label in shown)
+
+
+def test_numbers_of_speeds_do_not_overlap() -> None:
+    # As wide as a panel of the arena.
+    figure = Figure(figsize=(4.2, 3.6))
+    axes = figure.subplots()
+    values = [13_000.0, 190_000.0]
+    axes.plot(values, [0, 1], "o")
+    axes.margins(0.25)
+    pictures.speeds(axes, values)
+    figure.canvas.draw()
+    left, right = axes.get_window_extent().intervalx
+    boxes = [each.get_window_extent() for each in axes.get_xticklabels() if each.get_text()]
+    shown = sorted((box for box in boxes if left <= box.x0 + box.width / 2 <= right), key=lambda box: box.x0)
+    assert len(shown) > 2
+    assert all(first.x1 < second.x0 for first, second in itertools.pairwise(shown))

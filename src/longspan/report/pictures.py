@@ -110,7 +110,7 @@ def speeds(axes: Axes, values: Sequence[float]) -> None:
     """Let the horizontal axis show speeds: from zero on, or with a logarithmic scale where they differ much."""
     if values and max(values) > 10 * min(values) > 0:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)

@@ -36,7 +36,7 @@ def recordings(folder: Path, numbers: np.random.Generator) -> None:
     """Write waves of three frequencies, beside noise, as csv and npy files."""
     (folder / "waves").mkdir()
     rows = []
-    for n in range(120):
+    for n in range(240):
         times, name = np.arange(20 + 7 * n % 40), f"waves/{n}.{'npy' if n % 2 else 'csv'}"
         wave = np.sin((0.1, 0.3, 0.7)[n % 3] * times + numbers.uniform(0, 6))
         values = np.stack([wave, numbers.normal(size=len(times))], 1)

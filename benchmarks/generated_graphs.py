@@ -61,6 +61,8 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(TASKS), help="which tasks, separated by commas")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_intermixed_args()
+    if unknown := set(given.tasks.split(",")) - set(TASKS):
+        parser.error(f"expected --tasks among {', '.join(TASKS)}, got {min(unknown)!r}")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for task in (TASKS[name] for name in given.tasks.split(",")):

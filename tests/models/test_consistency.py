@@ -88,8 +88,9 @@ def test_nothing_is_read_twice_without_need() -> None:
     labels = batch.pop("labels")
     assert found.train()(**batch).logits.shape == (2, 5, 3)
     vectors = torch.randn(2, 5, 8)
-    result = found(inputs_embeds=vectors, edges=batch["edges"], labels=labels)
+    result = found(inputs_embeds=vectors, edges=batch["edges"], labels=labels, output_hidden_states=True)
     assert result.logits.shape == (2, 5, 3)
+    assert {each.shape for each in result.hidden_states} == {(2, 5, 8)}
     assert result.loss > plain.train()(inputs_embeds=vectors, edges=batch["edges"], labels=labels).loss
 
 

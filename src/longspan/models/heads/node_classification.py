@@ -63,7 +63,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
 
     `forward` takes:
 
-    - the streams of nodes, see `longspan.models.embeddings.nodes.Nodes`;
+    - the streams of nodes (`longspan.models.embeddings.nodes.Nodes` lists them);
     - `edges` (3, n): row of the batch, source and target of each edge;
     - `edge_features` (n, f);
     - `attention_mask` (b, t);
@@ -76,7 +76,8 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         c · mean over nodes and i of ‖softmax(z_i) - s‖²,   s ∝ ((softmax(z_1) + softmax(z_2)) / 2)²
 
     where s has no gradient and sums to one. Source: Feng et al. 2020, "Graph Random Neural Networks for Semi-Supervised
-    Learning on Graphs", https://arxiv.org/abs/2005.11079, with a temperature of 0.5. `logits` are z_1 then.
+    Learning on Graphs", https://arxiv.org/abs/2005.11079, with a temperature of 0.5. `logits` and
+    `hidden_states` are those of the first reading then.
 
     Raises:
         UserError: for labels that are not integers of (b, t).
@@ -145,8 +146,11 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
                 # The share of this batch in those accumulated, as the loss of its labels has.
                 share = 1.0 if num_items_in_batch is None else known.sum() / num_items_in_batch
                 loss = loss + weight * share * _inconsistency(scores, attention_mask)
-                scores = scores[:rows]
-        return NodeLabels(loss=loss, logits=scores, hidden_states=body.hidden_states, plain_loss=plain)
+        hidden = body.hidden_states
+        if weight:
+            scores = scores[:rows]
+            hidden = None if hidden is None else tuple(each[:rows] for each in hidden)
+        return NodeLabels(loss=loss, logits=scores, hidden_states=hidden, plain_loss=plain)
 
     @property
     def smooths_labels(self) -> bool:

@@ -83,7 +83,7 @@ def test_long_rows_are_fed_a_part_at_a_time_where_nothing_is_kept(monkeypatch: p
         each.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[1]))
     whole = layers.eval()(x).detach()
     # Five positions of two rows.
-    monkeypatch.setattr("longspan.models.backbone.FED_AT_ONCE", 5 * 2 * 16)
+    monkeypatch.setattr("longspan.models.block.FED_AT_ONCE", 5 * 2 * 16)
     sizes.clear()
     with torch.no_grad():
         found = layers(x)

@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from longspan.errors import UserError
 from longspan.ops.attention import check_context
+from longspan.ops.counts import present
 
 
 def check_rows(name: str, dim: int, x: Tensor, mask: Tensor | None) -> None:
@@ -61,6 +62,31 @@ def check_contexts(
     _check_mask("context_mask", context_mask, context)
 
 
+def check_counts(
+    name: str,
+    own: tuple[Tensor, Tensor | None],
+    other: tuple[Tensor | None, Tensor | None],
+    document_ids: Tensor | None,
+    state: Any,
+) -> None:
+    """Raise UserError unless counts are numbers for each position of x or of a context, and rows are whole."""
+    if document_ids is not None or state is not None:
+        raise UserError(
+            f"{name} expected whole rows of one document with counts, got packed documents or a state; give each "
+            "document its own row."
+        )
+    for what, (x, counts) in (("counts", own), ("context_counts", other)):
+        if counts is None:
+            continue
+        if x is None:
+            raise UserError(f"{name} expected a context with {what}, got none; also pass context=...")
+        if counts.shape != x.shape[:2] or not counts.is_floating_point():
+            raise UserError(
+                f"{name} expected {what} of (batch, positions) = {_shape(x[..., 0])} with a fraction, got "
+                f"{_shape(counts)} of {counts.dtype}; give each position a number, 1 for as it is."
+            )
+
+
 def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | None) -> None:
     """Raise UserError when a row has more real positions than `max_length`."""
     longest = x.shape[1]
@@ -68,7 +94,7 @@ def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | No
         return
     if mask is not None:
         # A batch may be padded beyond what its documents need.
-        longest = int(mask.sum(1).max())
+        longest = int(present(mask).sum(1).max())
     if longest > max_length:
         raise UserError(
             f"{name} expected rows of at most {max_length} positions, got {longest}; shorten them or build it with a "

@@ -17,7 +17,7 @@ from longspan.ops.pooling import masked_logits
 class CompetingQueries(Mixer):
     """Positions compete for one query per head by a score; `mix_both_ways` and `mix_causally` say what for."""
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True)
     NAME: ClassVar[str]
     KEY_BIAS: ClassVar[bool]
 

@@ -82,7 +82,7 @@ class Forgetting(nn.Module):
         else:
             rates = softplus(self.input(x).to(dtype) + self.slope.to(dtype))
         rates = rates.expand(*x.shape[:2], -1)
-        return rates if mask is None else rates.masked_fill(~mask.unsqueeze(-1), 0)
+        return rates if mask is None else rates * mask.unsqueeze(-1).to(dtype)
 
     def operations(self, length: int) -> int:
         """Return how many operations the products for one row of `length` positions take."""

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from longspan.errors import UserError
+from longspan.ops.counts import present
 from longspan.ops.rotary import real_numbers
 
 
@@ -35,7 +36,7 @@ def nothing_seen(state: Any, batch_size: int, device: torch.device) -> Numbered:
 def continued(
     step: Callable[[Tensor, Tensor | None, Any, Int[Tensor, "b n"] | None], tuple[Tensor, Any]],
     x: Tensor,
-    mask: Bool[Tensor, "b n"] | None,
+    mask: Shaped[Tensor, "b n"] | None,
     state: Any,
 ) -> tuple[Tensor, Any]:
     """Return `step(x, mask, state, numbers)` for x (b, n, d), and count on where the state is `Numbered`.
@@ -45,4 +46,4 @@ def continued(
     if not isinstance(state, Numbered):
         return step(x, mask, state, None)
     y, after = step(x, mask, state.state, real_numbers(x, mask, state.seen))
-    return y, Numbered(state.seen + (x.shape[1] if mask is None else mask.sum(1)), after)
+    return y, Numbered(state.seen + (x.shape[1] if mask is None else present(mask).sum(1)), after)

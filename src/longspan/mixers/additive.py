@@ -82,7 +82,7 @@ class Additive(Mixer):
             documents or forgetting; for forgetting with output="q".
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True)
 
     def __init__(
         self,

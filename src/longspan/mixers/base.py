@@ -23,7 +23,6 @@ packing. `longspan.testing.check_mixer` checks a mixer against the whole contrac
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -33,6 +32,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
 from longspan.mixers import _checks
+from longspan.mixers._capabilities import Capabilities as Capabilities
 from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
@@ -55,27 +55,6 @@ class ContextState(NamedTuple):
 
 # A length at which the fastest-growing term outweighs all others.
 LONG = 1 << 20
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a class of mixers can do.
-
-    Attributes:
-        causal: there is a form in which no position sees a later one, chosen by the option `causal`.
-        streaming: that form continues from a state: `init_state`, `step`, `reset`.
-        context: x may attend to another sequence instead of itself (cross attention).
-        weights: cross attention has a weight for each position of the context and each of x (`context_weights`).
-        packing: one row may hold several documents (`document_ids`).
-        edges: `forward` takes the edges of a graph.
-    """
-
-    causal: bool = False
-    streaming: bool = False
-    context: bool = False
-    weights: bool = False
-    packing: bool = True
-    edges: bool = False
 
 
 class Mixer(nn.Module, ABC):
@@ -120,6 +99,8 @@ class Mixer(nn.Module, ABC):
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
         state: State | None = None,
+        counts: Float[Tensor, "b n"] | None = None,
+        context_counts: Float[Tensor, "b m"] | None = None,
     ) -> Float[Tensor, "b n d"] | tuple[Float[Tensor, "b n d"], State]:
         """Mix whole sequences.
 
@@ -132,12 +113,18 @@ class Mixer(nn.Module, ABC):
             state: continue from it, as `step` does, and also return the new state; only x and mask may be given with
                 it. Together with a context it must be `()`, and x follows on nothing. (`step` and `init_state` call
                 the module itself, so that hooks run, such as those that fetch offloaded weights.)
+            counts: how often each position counts in what others read of it, 1 by default: a mean counts a position of
+                2 twice, and 0 removes it, as the mask does. Outputs are differentiable in them.
+            context_counts: the same for the context.
 
         Raises:
-            UserError: for a wrong shape or type, a row longer than `max_length`, a context or packed documents that
-                this mixer does not support, or both at once; ValueError when a document's tokens are not contiguous.
+            UserError: for a wrong shape or type, counts with a state or packed documents, a row longer than
+                `max_length`, a context or packed documents that this mixer does not support, or both at once;
+                ValueError when the tokens of a document are not contiguous.
         """
         _checks.check_rows(self._name, self.dim, x, mask)
+        if counts is not None or context_counts is not None:
+            _checks.check_counts(self._name, (x, counts), (context, context_counts), document_ids, state)
         if state is not None:
             if context is not None and isinstance(state, tuple) and not state:
                 state = self._reading(x, document_ids, context, context_mask)
@@ -148,14 +135,15 @@ class Mixer(nn.Module, ABC):
         self._check_context(x.shape[0], document_ids, context, context_mask)
         if not x.shape[0] or not x.shape[1]:
             return x
-        x = zero_padding(x, mask)
+        x, mask = self._counted(zero_padding(x, mask), mask, counts)
         if document_ids is not None:
             return zero_padding(self.mix_documents(x, mask, document_ids), mask)
         if context is None:
             return self._mix(x, mask)
         if not context.shape[1]:
             return x.masked_fill(torch.ones_like(x[..., :1], dtype=torch.bool), 0)
-        y = self.mix_context(x, mask, zero_padding(context, context_mask), context_mask)
+        context, context_mask = self._counted(zero_padding(context, context_mask), context_mask, context_counts)
+        y = self.mix_context(x, mask, context, context_mask)
         return y if self.zeroes_padding else zero_padding(y, served(x, mask, context_mask))
 
     def step(
@@ -354,6 +342,15 @@ class Mixer(nn.Module, ABC):
     @property
     def _name(self) -> str:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def _counted(self, x: Tensor, mask: Tensor | None, counts: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return x, zero at padding, and its mask so that they say how often each position counts."""
+        if counts is None:
+            return x, mask
+        counted = counts if mask is None else counts * mask
+        if self.capabilities.counts:
+            return zero_padding(x, counted), counted
+        return x * counted.unsqueeze(-1).to(x.dtype), counted > 0
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         _checks.check_length(self._name, self.max_length, x, mask)

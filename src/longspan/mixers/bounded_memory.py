@@ -16,7 +16,7 @@ from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import pool, position_softmax, score, thin_reads
 from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
+from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import exact_dtype, logaddexp, logcumsumexp
 
@@ -68,7 +68,7 @@ class BoundedMemory(Mixer):
             or forgetting; for forgetting without causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
 
     def __init__(
         self,
@@ -142,8 +142,7 @@ class BoundedMemory(Mixer):
         pairs = torch.cat((self.key(x), self.value(x)), 2)
         # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
         logits = self.gather(x).to(exact_dtype(x.device))
-        if mask is not None:
-            logits = logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        logits = masked_logits(logits, mask)
         rates, passed = self.forgetting(x, mask), None
         if rates is not None:
             # n_t + Σ_{i<=t} f_i is an ordinary sum, of logits to which the same is added: weights are as they were.

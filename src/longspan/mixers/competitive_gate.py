@@ -10,6 +10,7 @@ from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
+from longspan.ops.counts import present
 from longspan.ops.pooling import empty_prefix
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -75,7 +76,7 @@ class CompetitiveGate(CompetingQueries):
         met = score(reads, against_keys(query, key_weight))
         if key_bias is not None:
             met = met + (query * key_bias.view(self.heads, -1)).sum(-1, keepdim=True)
-        gates = met.relu() if mask is None else met.relu() * mask.unsqueeze(1)
+        gates = met.relu() if mask is None else met.relu() * present(mask).unsqueeze(1)
         return self.hand_out(gates, value, mask)
 
     def operations(self, length: int) -> int:

@@ -10,6 +10,7 @@ from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
+from longspan.ops.counts import each_once
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -73,7 +74,8 @@ class CompetitiveLookup(CompetingQueries):
         scores = score(reads, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
         answer = project_heads(pool(reads, position_softmax(scores, mask)), *weight_and_bias(self.value))
         # Padding needs no separate pass: its shares are zero.
-        return self.hand_out(shares, answer, mask)
+        own = each_once(shares, None if mask is None else mask.unsqueeze(1))
+        return self.hand_out(own, answer, mask)
 
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
@@ -112,7 +114,8 @@ def _look_up(
     met = query * key
     met_logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / key.shape[-1] ** 0.5
     answer, answer_state = prefix_softmax_mean(value, met_logits, mask, state.answer, starts, rates)
-    y = (shares.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
+    own = each_once(shares, None if mask is None else mask.unsqueeze(2))
+    y = (own.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
     return y, CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
 
 

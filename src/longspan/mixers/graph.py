@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._checks import check_documents, check_rows
+from longspan.mixers._checks import check_counts, check_documents, check_rows
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.dropout import dropout
 from longspan.ops.edges import by_target, chain, chain_of_any_length, edge_attention, in_order, new_ones
 from longspan.ops.execution import by_hand, exporting
@@ -56,7 +57,7 @@ class Graph(Mixer):
             nodes that `x` lacks (not checked in compiled programs), or features that do not fit.
     """
 
-    capabilities = Capabilities(edges=True)
+    capabilities = Capabilities(edges=True, counts=True)
 
     def __init__(
         self,
@@ -110,8 +111,12 @@ class Graph(Mixer):
             return super().forward(x, mask, document_ids=document_ids, **others)
         check_rows("graph", self.dim, x, mask)
         check_documents("graph", self.capabilities.packing, x, document_ids)
+        counts = others.pop("counts", None)
+        if counts is not None:
+            check_counts("graph", (x, counts), (None, None), document_ids, None)
         if others:
             raise TypeError(f"graph takes no {', '.join(others)} together with edges")
+        x, mask = self._counted(zero_padding(x, mask), mask, counts)
         b, t, _ = x.shape
         self._check_features(edges, edge_features)
         if by_hand():
@@ -127,7 +132,7 @@ class Graph(Mixer):
         if document_ids is not None:
             within = document_ids.flatten()[source] == document_ids.flatten()[target]
             keep = within if keep is None else keep & within
-        return zero_padding(self._along(zero_padding(x, mask), mask, source, target, keep, edge_features), mask)
+        return zero_padding(self._along(x, mask, source, target, keep, edge_features), mask)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         rows, length = x.shape[:2]
@@ -155,7 +160,8 @@ class Graph(Mixer):
     ) -> Tensor:
         """Mix along the edges where `keep` is True, between positions that are numbered across all rows."""
         if mask is not None:
-            real = mask.flatten()[source] & mask.flatten()[target]
+            seen = present(mask).flatten()
+            real = seen[source] & seen[target]
             keep = real if keep is None else keep & real
         value = self._heads(self.value(x))
         bias = None if self.edge_bias is None or features is None else self.edge_bias(features.to(x.dtype))
@@ -166,6 +172,10 @@ class Graph(Mixer):
             to, of = (value * self.target_score).sum(-1), (value * self.source_score).sum(-1)
             additive = nn.functional.leaky_relu(to[target] + of[source], SLOPE)
             bias = additive if bias is None else additive + bias
+        if counting(mask):
+            logs = torch.where(seen, log_counts(mask).flatten(), 0)[source].to(value.dtype)
+            counted = logs.unsqueeze(-1).expand(-1, self.heads)
+            bias = counted if bias is None else bias + counted
         factor = None
         if self.training and self.attention_dropout:
             factor = dropout(value.new_ones(source.shape[0], self.heads), self.attention_dropout)

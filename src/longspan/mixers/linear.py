@@ -60,7 +60,7 @@ class Linear(Mixer):
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
 
     def __init__(
         self,

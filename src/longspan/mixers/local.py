@@ -53,7 +53,7 @@ class Local(Mixer):
             width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True)
 
     def __init__(
         self,

@@ -14,9 +14,10 @@ from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import pool, position_softmax, score, thin_reads
+from longspan.ops.counts import each_once, logits_of_one, present
 from longspan.ops.execution import exporting
 from longspan.ops.heads import weighted
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
+from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp, logcumsumexp
 
@@ -72,7 +73,7 @@ class Messages(Mixer):
             causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
 
     def __init__(
         self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
@@ -96,7 +97,7 @@ class Messages(Mixer):
         reads = thin_reads(x, 2 * self.slots, self.slots)
         logits = score(reads, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
-        return _handed(handing, self.message(pool(reads, gathering)))
+        return _handed(_alone(handing, mask), self.message(pool(reads, gathering)))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         if self.causal:
@@ -105,8 +106,8 @@ class Messages(Mixer):
         slots = self._filled(context, context_mask)
         if context_mask is not None:
             # An empty context would still send the bias.
-            slots = slots * context_mask.any(1)[:, None, None]
-        return _handed(handing, slots)
+            slots = slots * present(context_mask).any(1)[:, None, None]
+        return _handed(_alone(handing, mask), slots)
 
     def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
         dtype, device = context.dtype, context.device
@@ -163,10 +164,11 @@ class Messages(Mixer):
         normalisers = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
         gathering, handing = logits.split(self.slots, 2)
         gathered, handed = normalisers.split(self.slots, 2)
+        handing = logits_of_one(handing, mask)
         weights = handing - handed - gathered
         if mask is not None:
             # Before anything has been seen, this would be the difference of FLOOR and FLOOR.
-            weights = weights.masked_fill(~mask.unsqueeze(-1), FLOOR)
+            weights = weights.masked_fill(~present(mask).unsqueeze(-1), FLOOR)
         with torch.autocast(x.device.type, enabled=False):
             wide = values.to(accumulation_dtype(values.dtype))
             gathered_before = state.gathered._replace(normaliser=state.gathered.normaliser.to(logits.dtype))
@@ -200,18 +202,23 @@ class Messages(Mixer):
             logits = logits + passed
         handed = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
         after = handed[:, -1] if passed is None else handed[:, -1] - passed[:, -1]
-        return (logits - handed).exp(), after
+        return (logits_of_one(logits, mask) - handed).exp(), after
 
     def _wide(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return logits of prefixes in a type in which they can be added up; those of padding are FLOOR."""
         # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
         logits = logits.to(torch.float32 if logits.device.type == "mps" else torch.float64)
-        return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+        return masked_logits(logits, mask)
 
 
 def _matrix(scores: nn.Module) -> Tensor:
     """Return the rows of a projection to logits; softmax over positions ignores a bias."""
     return weight_and_bias(scores)[0]
+
+
+def _alone(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Return each position's own part of weights (b, slots, t) that count it several times."""
+    return each_once(weights, None if mask is None else mask.unsqueeze(1))
 
 
 def _handed(weights: Tensor, slots: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Softmax(Mixer):
             heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
     bounded_state = False
 
     def __init__(

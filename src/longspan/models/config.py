@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 
 from longspan.errors import UserError, check_choice
 from longspan.models import remote_code, settings
-from longspan.models.backbone import ACTIVATIONS
+from longspan.models.block import ACTIVATIONS
 from longspan.models.settings import HeadSettings, PartSettings, check_shares, check_sizes
 
 #: What the layers are made of, and how wide the embeddings are: a model that starts from another one has the same.

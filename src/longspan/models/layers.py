@@ -2,7 +2,8 @@
 
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from longspan.models.backbone import Backbone, Block
+from longspan.models.backbone import Backbone
+from longspan.models.block import Block
 from longspan.models.config import LongspanConfig
 
 

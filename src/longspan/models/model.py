@@ -173,6 +173,9 @@ class LongspanModel(LongspanPreTrainedModel):
     `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1. Without a
     context, the cross mixers are skipped. `edges` (3, n) of graphs have a row, source and target each, numbered from 0
     padding included. They are for the mixers that take them (`graph`), which otherwise read a chain.
+    `counts` (b, t), floats, say how often each position counts for others, 1 by default (`Mixer.forward`), and
+    `context_counts` (b, m) each of the context: 0 removes a position, and minus a gradient with respect to them says
+    what removing each would change, to first order. Where the embeddings shorten a row, t is the length after that.
     `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence.
@@ -182,7 +185,8 @@ class LongspanModel(LongspanPreTrainedModel):
 
     Raises UserError for both or neither of `input_ids` and `inputs_embeds`, `inputs_embeds` with n-grams or characters
     of words, which are made of ids, no tokens, states that do not fit, a context without `cross_mixers` or with states
-    that hold one, and `output_attentions=True`: mixers return no attention maps, and most never form one.
+    that hold one, counts with states, and `output_attentions=True`: mixers return no attention maps, and most never
+    form one.
     """
 
     def __init__(self, config: LongspanConfig) -> None:
@@ -270,6 +274,8 @@ class LongspanModel(LongspanPreTrainedModel):
         context_mask: Tensor | None = None,
         edges: Tensor | None = None,
         edge_features: Tensor | None = None,
+        counts: Tensor | None = None,
+        context_counts: Tensor | None = None,
         **streams: Tensor | None,
     ) -> BaseModelOutputWithPast:
         check_attentions(self.config, output_attentions)
@@ -303,11 +309,11 @@ class LongspanModel(LongspanPreTrainedModel):
             mask = self.embeddings.reduced(mask)
         read = None if context_mask is None else context_mask.bool()
         states = self._states(past_key_values, use_cache, embedded, document_ids, context, read)
-        if states is not None and edges is not None:
-            raise UserError(
-                "expected either edges of a graph or states (past_key_values, use_cache), got both; leave one of them "
-                "out."
-            )
+        for what, each in (("edges of a graph", edges), ("counts", counts), ("context_counts", context_counts)):
+            if states is not None and each is not None:
+                raise UserError(
+                    f"expected either {what} or states (past_key_values, use_cache), got both; leave one of them out."
+                )
         if added_embeds is not None:
             embedded = embedded + added_embeds
         if self.config.scale_embeddings:
@@ -328,7 +334,9 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            x = self.backbone(x, mask, document_ids, hidden_states, context, read, edges, edge_features)
+            x = self.backbone(
+                x, mask, document_ids, hidden_states, context, read, edges, edge_features, counts, context_counts
+            )
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after

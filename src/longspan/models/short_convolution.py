@@ -48,9 +48,15 @@ class ShortConvolution(nn.Module):
         mask: Bool[Tensor, "b n"] | None = None,
         document_ids: Int[Tensor, "b n"] | None = None,
         state: Float[Tensor, "b w d"] | None = None,
+        counts: Float[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b w d"]]:
-        """Return the outputs, and the last inputs, from which the next positions continue if it is causal."""
-        x = zero_padding(x, mask)
+        """Return the outputs, and the last inputs, from which the next positions continue if it is causal.
+
+        With `counts`, what neighbours see of a position is multiplied by its count; it sees itself as it is.
+        """
+        x = own = zero_padding(x, mask)
+        if counts is not None:
+            x = x * counts.unsqueeze(-1).to(x.dtype)
         first = x.new_zeros(x.shape[0], self.before, x.shape[2]) if state is None else state.to(x.dtype)
         last = x.new_zeros(x.shape[0], self.after, x.shape[2])
         seen = torch.cat((first, x, last), 1)
@@ -58,5 +64,8 @@ class ShortConvolution(nn.Module):
         if document_ids is not None:
             ids = nn.functional.pad(document_ids, (self.before, self.after))
             together = ids.unfold(1, len(self.weight), 1) == document_ids.unsqueeze(-1)
+        y = depthwise_convolution(seen, self.weight, together)
+        if counts is not None:
+            y = y + (own - x) * self.weight[self.before].to(x.dtype)
         # A copy: a view would keep everything seen so far in memory.
-        return depthwise_convolution(seen, self.weight, together), seen[:, seen.shape[1] - self.before :].clone()
+        return y, seen[:, seen.shape[1] - self.before :].clone()

@@ -3,11 +3,12 @@
 import functools
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from longspan.ops.attention import scaled_products
+from longspan.ops.attention import counted, scaled_products
 from longspan.ops.blocks import block_by_block
+from longspan.ops.counts import counting, present
 
 
 def slopes(heads: int) -> list[float]:
@@ -15,9 +16,9 @@ def slopes(heads: int) -> list[float]:
     return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
 
 
-def key_numbers(length: int, mask: Bool[Tensor, "b m"] | None, device: torch.device) -> Int[Tensor, "c m"]:
+def key_numbers(length: int, mask: Shaped[Tensor, "b m"] | None, device: torch.device) -> Int[Tensor, "c m"]:
     """Return the number of each key among the real ones of its row: distances count no others."""
-    return torch.arange(length, device=device).unsqueeze(0) if mask is None else mask.cumsum(1) - 1
+    return torch.arange(length, device=device).unsqueeze(0) if mask is None else present(mask).cumsum(1) - 1
 
 
 def biases(
@@ -33,7 +34,7 @@ def alibi_attention(
     query: Float[Tensor, "b h n e"],
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
-    mask: Bool[Tensor, "b m"] | None = None,
+    mask: Shaped[Tensor, "b m"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "b h n v"]:
     """Return softmax(QKᵀ/√e - slope·|i - j|)V over the keys where `mask` is True, as `ops.attention.attention` does.
@@ -41,6 +42,8 @@ def alibi_attention(
     The last query is at the position of the last key. Distances count real keys only. Cost: n·m·(e + v); biases are
     made for a few queries at a time, and again in the backward pass.
     """
+    if counting(mask):
+        return alibi_attention(*counted(query, key, value, mask), causal)
     n, m = query.shape[2], key.shape[2]
     if not m:
         return query @ query.new_zeros(query.shape[3], value.shape[3])

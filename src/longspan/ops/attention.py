@@ -4,12 +4,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from longspan.errors import UserError
+from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.execution import by_hand, on_cpu, transformed, without_autocast
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
@@ -25,15 +26,17 @@ def attention(
     query: Float[Tensor, "b h n e"],
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
-    mask: Bool[Tensor, "b m"] | None = None,
+    mask: Shaped[Tensor, "b m"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "b h n v"]:
-    """Return softmax(QKᵀ/√e)V over the keys where `mask` is True.
+    """Return softmax(QKᵀ/√e)V over the keys where `mask` is True, or as often as it counts them (`ops.counts`).
 
     Causal means that the last query sees every key and each earlier query one fewer. Queries are aligned to the bottom
     right, so that fewer queries than keys continue a sequence. Keys and values may come from another sequence, and
     values may have another width. A query that sees no key gives zeros. Cost: n·m·(e + v).
     """
+    if counting(mask):
+        return attention(*counted(query, key, value, mask), causal)
     n, m = query.shape[2], key.shape[2]
     if mask is None and (not causal or n in (1, m)):
         return scaled_products(query, key, value, causal=causal and n > 1)
@@ -45,6 +48,21 @@ def attention(
     # A row without keys is NaN in some kernels: let it see everything, then set it to zero.
     sees = visible.any(-1, keepdim=True)
     return scaled_products(query, key, value, visible | ~sees) * sees
+
+
+def counted(
+    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], value: Tensor, mask: Float[Tensor, "b m"]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the queries and keys with one channel more, in which scores gain the logarithm of each key's count.
+
+    So any engine of attention counts them. Values and a mask of booleans are returned, too.
+    """
+    wider = query.shape[3] + 1
+    real = present(mask)
+    counts = torch.where(real, log_counts(mask), 0).to(key.dtype)[:, None, :, None].expand(-1, key.shape[1], -1, 1)
+    one = query.new_full((1, 1, 1, 1), wider**0.5).expand(*query.shape[:3], 1)
+    query = torch.cat((query * (wider / (wider - 1)) ** 0.5, one), 3)
+    return query, torch.cat((key, counts), 3), value, real
 
 
 def scaled_products(
@@ -90,7 +108,7 @@ def _earlier(n: int, m: int, query: Tensor) -> Tensor:
 
 
 def attention_weights(
-    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Bool[Tensor, "b m"] | None = None
+    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Shaped[Tensor, "b m"] | None = None
 ) -> Float[Tensor, "b h n m"]:
     """Return softmax(QKᵀ/√e) over the keys where `mask` is True, the weights of `attention`, in at least float32.
 
@@ -101,7 +119,9 @@ def attention_weights(
         scores = query.to(exact) @ key.to(exact).mT / query.shape[3] ** 0.5
     if mask is None:
         return scores.softmax(-1)
-    visible = mask[:, None, None, :]
+    if counting(mask):
+        scores = scores + log_counts(mask).to(exact)[:, None, None, :]
+    visible = present(mask)[:, None, None, :]
     return scores.masked_fill(~visible, FLOOR).softmax(-1) * visible
 
 
@@ -136,10 +156,11 @@ def check_context(document_ids: Tensor | None, context: Tensor | None, context_m
 
 
 def served(
-    x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None, context_mask: Bool[Tensor, "b m"] | None
+    x: Float[Tensor, "b n d"], mask: Shaped[Tensor, "b n"] | None, context_mask: Shaped[Tensor, "b m"] | None
 ) -> Bool[Tensor, "b n"] | None:
     """Return where outputs are not zero: at real positions whose row has a real position in the context."""
+    mask = None if mask is None else present(mask)
     if context_mask is None:
         return mask
-    some = context_mask.any(1, keepdim=True).expand(x.shape[:2])
+    some = present(context_mask).any(1, keepdim=True).expand(x.shape[:2])
     return some if mask is None else some & mask

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.autograd import Function
 
+from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.execution import by_hand
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
@@ -119,15 +120,19 @@ class _Read(Function):
         return None, None, _scores(x, gradient), operand, gradient
 
 
-def position_softmax(logits: Float[Tensor, "b h t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b h t"]:
-    """Return the softmax of `logits` over positions, in at least float32.
+def position_softmax(
+    logits: Float[Tensor, "b h t"], mask: Shaped[Tensor, "b t"] | None = None
+) -> Float[Tensor, "b h t"]:
+    """Return the softmax of `logits` over positions, in at least float32; counts of `mask` multiply weights.
 
     Positions where `mask` is False weigh exactly zero; a row without any real position has only zeros.
     """
     logits = logits.to(accumulation_dtype(logits.dtype))
     if mask is None:
         return logits.softmax(2)
-    keep = mask.unsqueeze(1)
+    keep = present(mask).unsqueeze(1)
+    if counting(mask):
+        logits = logits + log_counts(mask).to(logits.dtype).unsqueeze(1)
     return logits.masked_fill(~keep, FLOOR).softmax(2) * keep
 
 

@@ -8,7 +8,7 @@ import functools
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.autograd import Function
 
@@ -50,7 +50,7 @@ def linear_attention(
     query: Float[Tensor, "b h n e"],
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
-    mask: Bool[Tensor, "b m"] | None = None,
+    mask: Shaped[Tensor, "b m"] | None = None,
     numbers: Int[Tensor, "c 1 m"] | None = None,
 ) -> Float[Tensor, "b h n v"]:
     """Return Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) over the keys where `mask` is True, φ = elu + 1.
@@ -65,7 +65,7 @@ def linear_attention(
 def sum_up(
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
-    mask: Bool[Tensor, "b m"] | None = None,
+    mask: Shaped[Tensor, "b m"] | None = None,
     numbers: Int[Tensor, "c 1 m"] | None = None,
 ) -> LinearSums:
     """Return the sums over the keys where `mask` is True, all that `read_sums` needs of them. Cost: m·e·v."""
@@ -88,7 +88,7 @@ def read_sums(
 
 
 def linear_attention_weights(
-    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Bool[Tensor, "b m"] | None = None
+    query: Float[Tensor, "b h n e"], key: Float[Tensor, "b h m e"], mask: Shaped[Tensor, "b m"] | None = None
 ) -> Float[Tensor, "b h n m"]:
     """Return φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the weights of `linear_attention`, in at least float32.
 
@@ -118,7 +118,7 @@ def causal_linear_attention(
     query: Float[Tensor, "b h t e"],
     key: Float[Tensor, "b h t e"],
     value: Float[Tensor, "b h t e"],
-    mask: Bool[Tensor, "b t"] | None,
+    mask: Shaped[Tensor, "b t"] | None,
     state: LinearSums,
     rates: Float[Tensor, "b h t"] | None = None,
     numbers: Int[Tensor, "c 1 t"] | None = None,
@@ -162,7 +162,8 @@ def _causal_block(
     queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
     values = _chunks(value).to(keys.dtype)
     if real is not None or exporting() or t % keys.shape[3]:
-        keys = keys * _chunks(real if real is not None else torch.ones_like(query[:, :1, :, :1], dtype=torch.bool))
+        real = torch.ones_like(query[:, :1, :, :1], dtype=torch.bool) if real is None else real
+        keys = keys * _chunks(real).to(keys.dtype)
     decay = None if rates is None else chunk_decay(_chunks(rates).to(keys.dtype))
     scores = _scores(queries, keys, decay)
     # Rotated features, if there are any, weigh values; the others make up the normaliser.
@@ -203,7 +204,7 @@ def _query_features(query: Tensor) -> Tensor:
 
 def _key_features(key: Tensor, real: Tensor | None) -> Tensor:
     features = _features(key.to(accumulation_dtype(key.dtype)))
-    return features if real is None else features * real
+    return features if real is None else features * real.to(features.dtype)
 
 
 def _features(x: Tensor) -> Tensor:

@@ -4,18 +4,19 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from longspan.errors import UserError
+from longspan.ops.counts import present
 
 State = TypeVar("State")
 
 
-def zero_padding(y: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
-    """Return `y` with zeros where `mask` is False."""
+def zero_padding(y: Float[Tensor, "b t d"], mask: Shaped[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
+    """Return `y` with zeros where `mask` is False, or a count of zero."""
     # In one pass, where filling takes two.
-    return y if mask is None else torch.where(mask.unsqueeze(-1), y, 0)
+    return y if mask is None else torch.where(present(mask).unsqueeze(-1), y, 0)
 
 
 def left_aligned(

@@ -7,9 +7,10 @@ associatively. So sequences can be streamed, split anywhere, and distributed ove
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.execution import exporting
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, plain, softmax_gates
 from longspan.ops.scan.plain import logaddexp
@@ -43,23 +44,33 @@ def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
     return PrefixMean(normaliser, torch.lerp(one.mean, other.mean, weight.to(one.mean.dtype).unsqueeze(-1)))
 
 
-def masked_logits(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t h"]:
-    """Return `logits` in at least float32, those where `mask` is False far below all others: FLOOR."""
+def masked_logits(logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None) -> Float[Tensor, "b t h"]:
+    """Return `logits` in at least float32, those where `mask` is False far below all others: FLOOR.
+
+    Counts instead of True and False add their logarithms (`ops.counts`).
+    """
     logits = logits.to(accumulation_dtype(logits.dtype))
-    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), FLOOR)
+    if mask is None:
+        return logits
+    hidden = ~present(mask).unsqueeze(-1)
+    if counting(mask):
+        logits = logits + log_counts(mask).to(logits.dtype).unsqueeze(-1)
+    return logits.masked_fill(hidden, FLOOR)
 
 
-def softmax_weights(logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t h"]:
-    """Return the softmax of `logits` over positions, in at least float32.
+def softmax_weights(
+    logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None = None
+) -> Float[Tensor, "b t h"]:
+    """Return the softmax of `logits` over positions, in at least float32; counts of `mask` multiply weights.
 
     Positions where `mask` is False weigh exactly zero; a row without any real position has only zeros.
     """
     weights = masked_logits(logits, mask).softmax(1)
-    return weights if mask is None else weights * mask.unsqueeze(-1)
+    return weights if mask is None else weights * present(mask).unsqueeze(-1)
 
 
 def softmax_pool(
-    values: Float[Tensor, "b t d"], logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None
+    values: Float[Tensor, "b t d"], logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None = None
 ) -> Float[Tensor, "b h d"]:
     """Return, for each head, the mean of `values` over positions weighted by the softmax of that head's logits.
 
@@ -69,7 +80,7 @@ def softmax_pool(
 
 
 def softmax_pool_state(
-    values: Float[Tensor, "b t d"], logits: Float[Tensor, "b t h"], mask: Bool[Tensor, "b t"] | None = None
+    values: Float[Tensor, "b t d"], logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None = None
 ) -> PrefixMean:
     """Return `softmax_pool` as a state (mean (b, h, d)) that merges with those of other parts of the sequence."""
     dtype = accumulation_dtype(values.dtype)
@@ -92,7 +103,7 @@ def softmax_pool_naive(values: Tensor, logits: Tensor, mask: Tensor | None = Non
 def prefix_softmax_mean(
     values: Float[Tensor, "b t h e"],
     logits: Float[Tensor, "b t h"],
-    mask: Bool[Tensor, "b t"] | None = None,
+    mask: Shaped[Tensor, "b t"] | None = None,
     state: PrefixMean | None = None,
     starts: Bool[Tensor, "b t"] | None = None,
     rates: Float[Tensor, "b t h"] | None = None,
@@ -109,7 +120,7 @@ def prefix_softmax_mean(
     logits = masked_logits(logits, mask)
     if mask is not None and starts is not None:
         # A document that begins with padding begins with the mean of nothing.
-        values = values.masked_fill((starts & ~mask).view(b, t, 1, 1), 0)
+        values = values.masked_fill((starts & ~present(mask)).view(b, t, 1, 1), 0)
     if not exporting() and t == 1 and starts is None:
         # A step of a stream: too short for a kernel.
         if rates is not None:
@@ -124,7 +135,7 @@ def prefix_softmax_mean(
 def window_softmax_mean(
     values: Float[Tensor, "b t h e"],
     logits: Float[Tensor, "b t h"],
-    mask: Bool[Tensor, "b t"] | None,
+    mask: Shaped[Tensor, "b t"] | None,
     rates: Float[Tensor, "b t h"],
 ) -> Float[Tensor, "b t h e"]:
     """Return at every position i the mean of all values, in a window of soft reach: j weighs exp(z_j - |F_i - F_j|).

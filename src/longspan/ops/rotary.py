@@ -1,7 +1,7 @@
 """Rotary positions: vectors turned by angles that grow with their position, so that products know the distance."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from longspan.ops.alibi import key_numbers
@@ -10,7 +10,7 @@ from longspan.ops.scan.plain import exact_dtype
 
 
 def real_numbers(
-    x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None = None, seen: Int[Tensor, " b"] | None = None
+    x: Float[Tensor, "b t d"], mask: Shaped[Tensor, "b t"] | None = None, seen: Int[Tensor, " b"] | None = None
 ) -> Int[Tensor, "c 1 t"]:
     """Return the number of each position of a row (c is b, or 1 if all rows have the same) among its real ones.
 

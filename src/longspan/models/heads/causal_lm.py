@@ -170,7 +170,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             return expanded
         return dict(self._tied_weights_keys)
 
-    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
+    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,

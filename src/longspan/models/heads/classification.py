@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -18,12 +18,15 @@ from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, arguments, check_each, check_shares, check_sizes, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
+from longspan.ops.counts import counting, present
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 
 
+#: Counts that add up to less are none at all.
+TINY = 1e-6
 POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 
 
@@ -106,9 +109,10 @@ class Pooling(nn.Module):
             self.hidden = nn.Linear(dim, dim)
             self.score = nn.Linear(dim, 1, bias=False)
 
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b p"]:
+    def forward(self, x: Float[Tensor, "b t d"], mask: Shaped[Tensor, "b t"] | None = None) -> Float[Tensor, "b p"]:
+        """Return the pooled vectors; with a mask of counts (`ops.counts`), positions count that often."""
         if mask is not None:
-            x = x.masked_fill(~mask.unsqueeze(-1), 0)
+            x = x.masked_fill(~present(mask).unsqueeze(-1), 0)
         if self.name == "attention":
             return softmax_pool(x, self.score(torch.tanh(self.hidden(x))), mask).squeeze(1)
         if self.name == "mean+max":
@@ -117,20 +121,38 @@ class Pooling(nn.Module):
 
 
 def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+    if mask is None:
+        return x.mean(1)
+    if counting(mask):
+        return (x * mask.unsqueeze(-1).to(x.dtype)).sum(1) / mask.sum(1, keepdim=True).clamp_min(TINY).to(x.dtype)
+    return x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 def _largest(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x.max(1).values
-    hidden = ~mask.unsqueeze(-1)
-    return x.masked_fill(hidden, -math.inf).max(1).values.masked_fill(hidden.all(1), 0)
+    hidden = ~present(mask).unsqueeze(-1)
+    x = x.masked_fill(hidden, -math.inf)
+    largest, at = x.max(1)
+    if counting(mask) and x.shape[1] > 1:
+        # The largest is there as far as it counts, and else the next one: exact for a count of 0, too.
+        share = mask.gather(1, at).clamp_max(1).to(x.dtype)
+        following = x.topk(2, 1).values[:, 1]
+        largest = torch.where(following > -math.inf, following + share * (largest - following), largest)
+    return largest.masked_fill(hidden.all(1), 0)
 
 
 def _first(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x[:, 0]
-    return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
+    rows, real = torch.arange(x.shape[0], device=x.device), present(mask).int()
+    at = real.argmax(1)
+    first = x[rows, at]
+    if counting(mask):
+        others = real.scatter(1, at.unsqueeze(1), 0)
+        following = torch.where(others.any(1, keepdim=True), x[rows, others.argmax(1)], first)
+        first = following + mask[rows, at].clamp_max(1).unsqueeze(1).to(x.dtype) * (first - following)
+    return first
 
 
 @dataclass
@@ -214,7 +236,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             self.wide.resize(self.config.vocab_size)
         return resized
 
-    @hands_on("inputs_embeds", "streams")
+    @hands_on("inputs_embeds", "counts", "streams")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -261,6 +283,9 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         mask = None if attention_mask is None else attention_mask.bool()
         if mask is not None and read.get("inputs_embeds") is None:
             mask = self.longspan.embeddings.reduced(mask)
+        counts = read.get("counts")
+        if counts is not None:
+            mask = counts if mask is None else counts * mask
         return self.pooling(hidden.last_hidden_state, mask), hidden.hidden_states
 
     def classified(
@@ -325,7 +350,7 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
-    @hands_on("inputs_embeds", "streams")
+    @hands_on("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         input_features: Tensor | None = None,

@@ -64,7 +64,7 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
-    @hands_on("inputs_embeds", "input_features", "streams")
+    @hands_on("inputs_embeds", "input_features", "counts", "streams")
     def forward(
         self,
         attention_mask: Tensor | None = None,

@@ -30,7 +30,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
 
     head_settings = GraphClassificationSettings
 
-    @hands_on("inputs_embeds", "columns", "values", "places", "streams")
+    @hands_on("inputs_embeds", "columns", "values", "places", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         nodes: Tensor | None = None,

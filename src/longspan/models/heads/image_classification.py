@@ -54,7 +54,7 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (PatchSettings, PixelSettings), cls.head_settings))
 
-    @hands_on("inputs_embeds", "streams")
+    @hands_on("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         pixel_values: Tensor | None = None,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.errors import UserError
-from longspan.models.backbone import ACTIVATIONS
+from longspan.models.block import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import token_settings
 from longspan.models.heads.base import hands_on
@@ -56,7 +56,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
         self.post_init()
 
-    @hands_on("inputs_embeds", "document_ids")
+    @hands_on("inputs_embeds", "document_ids", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,

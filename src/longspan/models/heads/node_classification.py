@@ -93,7 +93,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
         self.post_init()
 
-    @hands_on("inputs_embeds", "columns", "values", "places", "edge_features", "streams")
+    @hands_on("inputs_embeds", "columns", "values", "places", "edge_features", "counts", "streams")
     def forward(
         self,
         nodes: Tensor | None = None,

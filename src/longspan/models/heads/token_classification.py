@@ -162,7 +162,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             self.wide.resize(tokens)
         return resized
 
-    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache")
+    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,

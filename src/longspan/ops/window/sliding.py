@@ -3,13 +3,14 @@
 import itertools
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
 from longspan.ops.alibi import alibi_attention, key_numbers
-from longspan.ops.attention import attention
+from longspan.ops.attention import attention, counted
 from longspan.ops.chunks import chunks, in_chunks, whole
+from longspan.ops.counts import counting
 from longspan.ops.execution import exporting
 from longspan.ops.window import engines
 from longspan.ops.window.engines import Shared
@@ -24,7 +25,7 @@ def window_attention(
     key: Float[Tensor, "b h m e"],
     value: Float[Tensor, "b h m v"],
     radius: int,
-    mask: Bool[Tensor, "b m"] | None = None,
+    mask: Shaped[Tensor, "b m"] | None = None,
     causal: bool = False,
     shared: Shared | None = None,
     alibi: bool = False,
@@ -35,6 +36,8 @@ def window_attention(
     sees no key gives zeros. With `alibi`, and nothing `shared`, scores fall with the distance among real keys, as those
     of `ops.alibi`. Cost: n·(2·radius + BLOCK)·(e + v); causal n·(radius + BLOCK)·(e + v).
     """
+    if counting(mask) and shared is None:
+        query, key, value, mask = counted(query, key, value, mask)
     n, m = query.shape[2], key.shape[2]
     if not exporting():
         m = min(m, n + radius)

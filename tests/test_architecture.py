@@ -22,6 +22,7 @@ ORDER = [
     "data",
     "report",
     "training",
+    "explanations",
     "tasks",
     "recipes",
     "challenges",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, flags
+from longspan.cli import arena, explaining, flags
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -135,6 +135,9 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--split", metavar="NAME", help=told)
     if used in ("", "evaluate"):
         flags.add_of_tasks(verb, {task: tasks.evaluation_options(task) for task in tasks.names()})
+
+    told = "say which words speak for what a model says about a document, and check it"
+    explaining.add(add("explain", explaining.run, told))
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     flags.add_run(verb)

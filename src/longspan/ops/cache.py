@@ -4,7 +4,7 @@
 """
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 
@@ -29,6 +29,6 @@ def extended(
     return torch.cat((spelled_out(visible, seen), mask), 1)
 
 
-def as_mask(visible: Bool[Tensor, "b v"]) -> Bool[Tensor, "b v"] | None:
-    """Return the mask of keys for attention to the cache: None when nothing is hidden."""
+def as_mask(visible: Shaped[Tensor, "b v"]) -> Shaped[Tensor, "b v"] | None:
+    """Return the mask of keys for attention to the cache: None when nothing is hidden; of a context, also counts."""
     return visible if visible.shape[1] else None

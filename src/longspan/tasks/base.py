@@ -26,6 +26,7 @@ from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
+from longspan.results.explanation import Explanation
 from longspan.results.scores import S, Scores
 from longspan.tasks.baselines import Baseline, Fitted
 from longspan.tasks.counts import Counts
@@ -253,6 +254,17 @@ class Task(abc.ABC, Generic[S, D, O]):
         raise UserError(
             f"expected a task whose models read rows of tokens to export one, got {self.name!r}, which does not "
             "say how (`Task.token_rows`); name another run."
+        )
+
+    def explain(self, run: Run[D, O], row: Row, of: str, method: str, check: bool) -> Explanation:
+        """Explain what a model says about a row; see `longspan.explain`.
+
+        Raises:
+            UserError: The task's predictions cannot be explained yet, the row has none, or nothing is called `of`.
+        """
+        raise UserError(
+            f"expected a run whose predictions can be explained, got {str(run.folder)!r} of the task {self.name!r}, "
+            "which does not say how (`Task.explain`); name a run of documents with labels or numbers."
         )
 
     # What it is compared with

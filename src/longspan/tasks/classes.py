@@ -19,6 +19,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.tasks.base import D
 from longspan.tasks.class_report import evaluation_report
 from longspan.tasks.class_scores import ClassificationScores, classification_scores
+from longspan.tasks.document_explanations import Asked, class_asked
 from longspan.tasks.examples import ExampleTask
 
 
@@ -59,6 +60,11 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
         shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
         return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
+
+    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+        """Return the log-odds of a class, by default the likeliest."""
+        assert isinstance(prediction, ClassPrediction)
+        return class_asked(labels(config), of or prediction.label or "")
 
     def draw(
         self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path

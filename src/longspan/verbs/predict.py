@@ -65,10 +65,17 @@ def predict(
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
+    return _noting_truncation(loaded, loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin)))
+
+
+def rows_of_source(run: Run, source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
+    """Return the rows of what `predict` reads: files, or data in memory.
+
+    Raises:
+        UserError: The source cannot be used.
+    """
     paths = _paths(source)
-    task = loaded.task
-    rows = _in_memory(loaded, source, data) if paths is None else task.inputs_of(loaded, paths, data, stdin)
-    return _noting_truncation(loaded, loaded.task.predict(loaded, rows))
+    return rows_in_memory(run, source, data) if paths is None else run.task.inputs_of(run, paths, data, stdin)
 
 
 def with_options(run: Run, options: Mapping[str, Any]) -> Run:
@@ -86,7 +93,7 @@ def predict_given(run: Run, given: Any, **options: Any) -> Iterator[Prediction]:
         UserError: The data cannot be used.
     """
     run = with_options(run, options)
-    return _noting_truncation(run, run.task.predict(run, _in_memory(run, given, run.recipe.data)))
+    return _noting_truncation(run, run.task.predict(run, rows_in_memory(run, given, run.recipe.data)))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
@@ -124,7 +131,7 @@ def _is_text(path: str) -> bool:
     return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
 
 
-def _in_memory(run: Run, given: Any, data: Any) -> Iterator[Row]:
+def rows_in_memory(run: Run, given: Any, data: Any) -> Iterator[Row]:
     """Return the rows of data in memory, or those that were read before.
 
     Raises:

@@ -11,10 +11,11 @@ from transformers import PreTrainedModel
 
 from longspan.data.processor import Processor, json_object
 from longspan.results import Evaluation, Prediction, TrainingResult, html
+from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base import Recipe, Run
 from longspan.training.uploading import push_run
-from longspan.verbs import evaluate, export, generate, predict
+from longspan.verbs import evaluate, explain, export, generate, predict
 from longspan.verbs.runs import load_run
 
 #: Loading changes what transformers prints, for all threads.
@@ -77,6 +78,18 @@ class TrainedRun(TrainingResult[S]):
         """
         found = predict.predict_given(self.loaded, data, **options)
         return Predictions(found) if isinstance(data, Sized) else found
+
+    def explain(self, given: Any, **options: Any) -> Explanation:
+        """Say how much each part of an example speaks for what the model says about it; a notebook shows it.
+
+        Args:
+            given: The example: a text, a dict, or data in memory of which `row` names one.
+            options: `row`, `of`, `method` and `check` of `longspan.explain`.
+
+        Raises:
+            UserError: It cannot be explained.
+        """
+        return explain.explain_given(self.loaded, given, **options)
 
     def evaluate(self, data: Any = None, split: str | None = None, **options: Any) -> Evaluation[S]:
         """Score the model on a split of its own data, or on other data; see `longspan.evaluate`."""

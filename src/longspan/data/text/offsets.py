@@ -8,7 +8,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.text.threads import no_rust_threads
-from longspan.data.text.tokenization import backend_of
+from longspan.data.text.tokenization import backend_of, special_tokens
 from longspan.errors import UserError
 from longspan.machine.environment import cores
 
@@ -36,3 +36,24 @@ def tokens_with_offsets(
 
     with no_rust_threads(), ThreadPoolExecutor(cores()) as threads:
         return list(threads.map(work, texts))
+
+
+def spans(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, keep: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of a text as a model reads it, see `encode`, and (t, 2) the characters of each token.
+
+    Special tokens stand for no characters: both numbers are -1.
+
+    Raises:
+        UserError: The tokenizer keeps no offsets.
+    """
+    ((ids, characters),) = tokens_with_offsets(tokenizer, [text])
+    before, after = special_tokens(tokenizer, 1)
+    if max_length:
+        room = max_length - len(before) - len(after)
+        part = slice(0, room) if keep == "first" else slice(max(0, len(ids) - room), None)
+        ids, characters = ids[part], characters[part]
+    none = np.full((1, 2), -1, np.int32)
+    return (
+        np.concatenate([before, ids, after]),
+        np.concatenate([none.repeat(len(before), 0), characters, none.repeat(len(after), 0)]),
+    )

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -97,6 +98,25 @@ def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, fo
     return total * _FACTORS[0] % _PRIME % folds
 
 
+class NgramShares(NamedTuple):
+    """What n-grams of a document add to the logits: of n occurrences each, the tokens from `begin` (n,) to before `end`
+    (n,), and `logits` (n, c)."""
+
+    begin: Tensor
+    end: Tensor
+    logits: Tensor
+
+    def of_tokens(self, length: int) -> Float[Tensor, "t c"]:
+        """Return what each of `length` tokens adds: n-grams are split evenly among their tokens. The sum is all but the
+        bias."""
+        size = self.end - self.begin
+        found = self.logits.new_zeros(length, self.logits.shape[1])
+        for place in range(LONGEST):
+            here = size > place
+            found.index_add_(0, self.begin[here] + place, self.logits[here] / size[here].unsqueeze(1))
+        return found
+
+
 class Wide(WidePart):
     """Two linear models over the different n-grams of 1 to 3 tokens that a document has, and log-count ratios of them.
 
@@ -179,6 +199,23 @@ class Wide(WidePart):
         shares = tfidf(times, self.idf[places].float()).unsqueeze(-1)
         found = nn.functional.embedding(places, self.weight).float() * (times > 0).unsqueeze(-1)
         return (found + nn.functional.embedding(places, self.tfidf_weight).float() * shares).sum(1) + self.bias.float()
+
+    def ngrams(self, ids: Int[Tensor, " t"]) -> NgramShares:
+        """Return what each known n-gram of a document without padding adds to the logits, wherever it occurs."""
+        rows = ids.unsqueeze(0)
+        hashes = ngram_hashes(rows, None)
+        if self.spelling is not None:
+            hashes = torch.cat((hashes, self.spelling[rows].long()), -1)
+        different, number, times = hashes[0].unique(return_inverse=True, return_counts=True)
+        places = different % self.buckets
+        known = self.keys[places] == different
+        amounts = tfidf((times * known).unsqueeze(0), self.idf[places].float().unsqueeze(0))[0]
+        adds = self.weight[places].float() + self.tfidf_weight[places].float() * amounts.unsqueeze(1)
+        # What occurs twice adds no more than once, to which each occurrence gives a half.
+        adds = adds / times.unsqueeze(1)
+        end, kind = known[number].nonzero().unbind(1)
+        begin = end - torch.where(kind < LONGEST, kind, 0)
+        return NgramShares(begin, end + 1, adds[number[end, kind]])
 
     def evidence(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t e"]:
         """Return the log-count ratios of the n-grams that end at each position, e = LONGEST * classes.

@@ -21,6 +21,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.document_explanations import Asked, number_asked
 from longspan.tasks.document_regression import baselines, pictures, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
@@ -94,6 +95,9 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> NumberPrediction:
         # The shortest number that is this one in float32: 3.4 rather than 3.4000000953674316.
         return NumberPrediction(where, None, float(str(logits.float().numpy()[0])))
+
+    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+        return number_asked(config.id2label[0], of)
 
     def draw(
         self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path

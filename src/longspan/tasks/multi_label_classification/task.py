@@ -22,6 +22,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.document_explanations import Asked, label_asked
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.multi_label_classification import baselines, pictures, report
@@ -112,6 +113,11 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         least = dict(zip(names(config), thresholds(config), strict=True))
         given = sorted((name for name in shares if shares[name] >= least[name]), key=lambda name: -shares[name])
         return MultiLabelPrediction(where, None, given, shares)
+
+    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+        assert isinstance(prediction, MultiLabelPrediction)
+        shares = prediction.probabilities or {}
+        return label_asked(names(config), of or max(shares, key=lambda name: shares[name]))
 
     def draw(
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path

@@ -1,0 +1,89 @@
+"""How much each position speaks for the number that a model gives an example: `METHODS`.
+
+Scores are positive where a position raises the number. Each method takes a `Question` and returns (t,) float32 on the
+CPU, zero at padding.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from longspan.explanations.question import Question
+
+#: Windows that occlusion begins with, into how many parts each of the strongest ones is cut, how many are, and the
+#: number of positions that are not cut.
+_COARSE, _PARTS, _STRONGEST, _FINEST = 32, 4, 12, 2
+
+
+def removal(question: Question) -> Float[Tensor, " t"]:
+    """Return the first-order effect of removing each position from all that others read.
+
+    A position counts once in each mean over positions: in the softmax of every mixer, head and layer, and in the
+    pooling of the head. The gradient with respect to these counts, all of them at once, is what removing it changes,
+    renormalisation included. Cost: one forward and one backward pass.
+    """
+    return _slopes(question, lambda counts: question.logits(counts=counts))
+
+
+def gradient(question: Question) -> Float[Tensor, " t"]:
+    """Return gradient times input: the first-order effect of setting the embedding of each position to zero.
+
+    Cost: one forward and one backward pass.
+    Source: Shrikumar et al. 2016, https://arxiv.org/abs/1605.01713
+    """
+
+    def scaled(scales: Tensor) -> Tensor:
+        def times(module: Any, arguments: Any, embedded: Tensor) -> Tensor:
+            return embedded * scales.unsqueeze(-1).to(embedded.dtype)
+
+        handle = question.model.base_model.embeddings.register_forward_hook(times)
+        try:
+            return question.logits()
+        finally:
+            handle.remove()
+
+    return _slopes(question, scaled)
+
+
+def occlusion(question: Question) -> Float[Tensor, " t"]:
+    """Return what removing windows changes, from coarse ones to fine ones where they matter, for each position of them.
+
+    The example is read again without each of 32 windows; those with the largest effects are cut in four, and so on
+    until they have two positions. Cost: about 32 + 48·log₄(t/64) forward passes.
+    Source: Zeiler and Fergus 2014, https://arxiv.org/abs/1311.2901
+    """
+    real = question.real.nonzero().squeeze(1)
+    whole = float(question.values(torch.ones(1, len(question.real), dtype=torch.bool)))
+    scores = torch.zeros(len(question.real))
+    size = max(1, math.ceil(len(real) / _COARSE))
+    windows = list(real.split(size))
+    while windows:
+        kept = torch.ones(len(windows), len(question.real), dtype=torch.bool)
+        for row, window in enumerate(windows):
+            kept[row, window] = False
+        effects = whole - question.values(kept)
+        for window, effect in zip(windows, effects, strict=True):
+            scores[window] = effect / len(window)
+        strongest = effects.abs().argsort(descending=True)[:_STRONGEST].tolist()
+        cut = [windows[row] for row in strongest if len(windows[row]) > _FINEST]
+        windows = [part for window in cut for part in window.split(max(1, math.ceil(len(window) / _PARTS)))]
+    return scores
+
+
+METHODS: Mapping[str, Callable[[Question], Tensor]] = {
+    "removal": removal,
+    "gradient": gradient,
+    "occlusion": occlusion,
+}
+
+
+def _slopes(question: Question, logits: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the gradient of the number with respect to ones, one for each position, that `logits` is a function of."""
+    mask = question.batch[question.mask]
+    ones = torch.ones(mask.shape, device=mask.device, requires_grad=True)
+    (found,) = torch.autograd.grad(question.value(logits(ones).float()).sum(), ones)
+    return (found[0] * mask[0].bool()).float().cpu()

@@ -1,0 +1,119 @@
+"""What `longspan.explain` returns: `Explanation`."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.errors import UserError
+from longspan.results import html
+from longspan.results.outputs import replacing, write_json, write_text
+
+#: Words and signs of texts; scripts without spaces have a word for each character.
+_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_SPACELESS}]|(?:(?![{_SPACELESS}])\w)+|[^\w\s]")
+SUFFIXES = (".html", ".json", ".npz")
+
+
+def check_suffix(path: Path) -> None:
+    """Raise UserError unless explanations are written to files of this kind."""
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"expected a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}; rename it.")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of an explained text: its characters from `start` to before `end`, and how much they speak for it."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How much each token of a text speaks for what a model says about it.
+
+    Attributes:
+        where: The place of the text, such as "reviews.csv, row 17".
+        of: What is explained: a label, or the name of a number.
+        unit: What scores add up in, such as "log-odds".
+        value: That number for the whole text.
+        method: Where the network's scores come from: "removal", "gradient" or "occlusion".
+        prediction: What the model says about the text, as `predict` does.
+        text: The text.
+        spans: The characters of each token, from and to before; [-1, -1] for special tokens.
+        scores: How much each token raises `value`, of all parts together.
+        parts: The same by part of the model, "network" and "n-grams", if it has both.
+        ngrams: The n-grams that count most, with "text", "score" and "times", the strongest first; empty without any.
+        checks: For each method that was compared, "comprehensiveness" and "sufficiency"; None if nothing was checked.
+    """
+
+    where: str
+    of: str
+    unit: str
+    value: float
+    method: str
+    prediction: dict[str, Any]
+    text: str
+    spans: Sequence[Sequence[int]]
+    scores: Sequence[float]
+    parts: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    ngrams: Sequence[Mapping[str, Any]] = ()
+    checks: Mapping[str, Mapping[str, float]] | None = None
+
+    def words(self) -> list[Word]:
+        """Return the words of the text that were read, each with the sum of its tokens' scores, in order."""
+        spans, scores = np.asarray(self.spans).reshape(-1, 2), np.asarray(self.scores, dtype=np.float64)
+        found = [(match.start(), match.end()) for match in _WORD.finditer(self.text)]
+        if not found or not len(spans):
+            return []
+        starts = np.array([start for start, _ in found])
+        # A token may begin with the space before a word.
+        owners = np.searchsorted(starts, spans[:, 1] - 1, "right") - 1
+        known = (spans[:, 1] > spans[:, 0]) & (owners >= 0)
+        totals, read = np.zeros(len(found)), np.zeros(len(found), dtype=bool)
+        np.add.at(totals, owners[known], scores[known])
+        read[owners[known]] = True
+        return [
+            Word(self.text[start:end], start, end, float(total))
+            for (start, end), total, seen in zip(found, totals, read, strict=True)
+            if seen
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, as JSON."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: Path | str) -> None:
+        """Write a page (.html), all of it (.json), or the arrays (.npz). Raises UserError for another suffix."""
+        path = Path(path)
+        check_suffix(path)
+        if path.suffix == ".html":
+            write_text(path, self.page())
+        elif path.suffix == ".json":
+            write_json(path, self.to_dict())
+        else:
+            about = {"of": self.of, "unit": self.unit, "method": self.method, "where": self.where, "value": self.value}
+            arrays: dict[str, Any] = {"about": json.dumps(about), "spans": np.asarray(self.spans, np.int64)}
+            named = {"scores": self.scores, **{f"scores_{name}": values for name, values in self.parts.items()}}
+            arrays |= {name.replace("-", "_"): np.asarray(values, np.float32) for name, values in named.items()}
+            with replacing(path) as fresh, fresh.open("wb") as file:
+                np.savez_compressed(file, **arrays)
+
+    def page(self) -> str:
+        """Return a page of HTML that needs no other file and asks nobody for anything."""
+        from longspan.results.explanation_page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        from longspan.results.explanation_page import excerpt
+
+        return html.paragraph(f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}") + excerpt(self)

@@ -1,0 +1,123 @@
+"""An explanation as a page: one HTML file, readable without scripts, colour or a network."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from longspan.results.explanation import Explanation, Word
+
+#: Words of the excerpt around the strongest one, bars of the strip, and rows of tables.
+_EXCERPT, _BARS, _ROWS = 1200, 600, 12
+#: Characters of the text on either side of a word in a table.
+_AROUND = 40
+
+
+@functools.cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("longspan.results"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def page(explanation: Explanation) -> str:
+    """Return the page."""
+    words = explanation.words()
+    ordered = sorted(words, key=lambda word: word.score)
+    read, total = explanation.prediction.get("tokens_read"), explanation.prediction.get("tokens_total")
+    return (
+        _templates()
+        .get_template("explanation.html")
+        .render(
+            explanation=explanation,
+            words=len(words),
+            shares=_shares(explanation.prediction),
+            strip=strip(words, len(explanation.text)),
+            supporting=[_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
+            opposing=[_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
+            excerpt=excerpt(explanation),
+            cut=None if read is None else (read, total),
+        )
+    )
+
+
+def excerpt(explanation: Explanation) -> str:
+    """Return the text around the strongest word as HTML, with words marked by how much they speak for it."""
+    words = explanation.words()
+    if not words:
+        return "<p>(no words)</p>"
+    strongest = max(range(len(words)), key=lambda number: abs(words[number].score))
+    first = max(0, min(strongest - _EXCERPT // 2, len(words) - _EXCERPT))
+    shown = words[first : first + _EXCERPT]
+    begin = 0 if first == 0 else shown[0].start
+    end = len(explanation.text) if first + _EXCERPT >= len(words) else shown[-1].end
+    largest = max(abs(word.score) for word in words) or 1.0
+    template = _templates().get_template("excerpt.html")
+    return template.render(
+        pieces=list(_pieces(explanation.text, shown, begin, end, largest)),
+        before=begin > 0,
+        after=end < len(explanation.text),
+    )
+
+
+def _pieces(text: str, words: Sequence[Word], begin: int, end: int, largest: float) -> Any:
+    """Yield the text in pieces: what lies between words with None, and words with their strength from -1 to 1."""
+    place = begin
+    for word in words:
+        if word.start > place:
+            yield text[place : word.start], None, None
+        yield word.text, round(word.score / largest, 3), f"{word.score:+.3f}"
+        place = word.end
+    if place < end:
+        yield text[place:end], None, None
+
+
+def strip(words: Sequence[Word], length: int) -> list[tuple[float, float, float, float]]:
+    """Return bars of the whole text, each (x, y, width, height) in a field of 1000 by 100 with the zero at 50.
+
+    A bar shows the word with the strongest score among those of its stretch of the text, so none is lost.
+    """
+    count = min(_BARS, max(1, len(words)))
+    strongest = np.zeros(count)
+    for word in words:
+        bar = min(count - 1, word.start * count // max(1, length))
+        if abs(word.score) > abs(strongest[bar]):
+            strongest[bar] = word.score
+    largest = float(np.abs(strongest).max()) or 1.0
+    width = 1000 / count
+    bars = []
+    for number, score in enumerate(strongest.tolist()):
+        height = 50 * abs(score) / largest
+        if height >= 0.5:
+            bars.append(
+                (
+                    round(number * width, 2),
+                    round(50 - height if score > 0 else 50, 2),
+                    round(width, 2),
+                    round(height, 2),
+                )
+            )
+    return bars
+
+
+def _row(explanation: Explanation, word: Word) -> dict[str, str]:
+    text = explanation.text
+    return {
+        "score": f"{word.score:+.3f}",
+        "before": text[max(0, word.start - _AROUND) : word.start],
+        "word": word.text,
+        "after": text[word.end : word.end + _AROUND],
+        "place": f"{100 * word.start / max(1, len(text)):.0f} %",
+    }
+
+
+def _shares(prediction: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the probabilities, the largest first, if it has any."""
+    found = prediction.get("probabilities") or {}
+    return [(name, f"{share:.3f}") for name, share in sorted(found.items(), key=lambda one: -one[1])]

@@ -1,0 +1,159 @@
+"""Explanations of what models say about documents: which words speak for it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.data.batches.streams import pad
+from longspan.data.sources.formats.rows import Row
+from longspan.data.text.offsets import spans
+from longspan.data.text.processor import tokenizer_of
+from longspan.errors import UserError, check_choice
+from longspan.explanations.faithfulness import by_chance, faithfulness
+from longspan.explanations.methods import METHODS
+from longspan.explanations.question import Question
+from longspan.models import LongspanConfig
+from longspan.models.limits import too_long
+from longspan.results import Prediction
+from longspan.results.explanation import Explanation
+from longspan.tasks.recipe import Run
+
+#: N-grams that an explanation names.
+_NGRAMS = 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is explained of a prediction.
+
+    Attributes:
+        name: What it is called.
+        unit: What scores add up in.
+        value: From a model's outputs (b, c) to the number (b,) that is explained.
+        share: From these to what deletions change as people see it, (b,).
+    """
+
+    name: str
+    unit: str
+    value: Callable[[Tensor], Tensor]
+    share: Callable[[Tensor], Tensor]
+
+
+def class_asked(names: Sequence[str], name: str) -> Asked:
+    """Return the log-odds and the probability of one of several classes that exclude each other."""
+    check_choice("class", name, names)
+    number = list(names).index(name)
+
+    def odds(logits: Tensor) -> Tensor:
+        others = torch.cat((logits[:, :number], logits[:, number + 1 :]), 1)
+        return logits[:, number] - others.logsumexp(1)
+
+    return Asked(name, "log-odds", odds, lambda logits: logits.softmax(1)[:, number])
+
+
+def label_asked(names: Sequence[str], name: str) -> Asked:
+    """Return the log-odds and the probability of one of several labels that do not exclude each other."""
+    check_choice("label", name, names)
+    number = list(names).index(name)
+    return Asked(name, "log-odds", lambda logits: logits[:, number], lambda logits: logits[:, number].sigmoid())
+
+
+def number_asked(own: str, name: str) -> Asked:
+    """Return the only number there is."""
+    check_choice("number", name or own, [own])
+    return Asked(own, "units", lambda logits: logits[:, 0], lambda logits: logits[:, 0])
+
+
+class Explains(Protocol):
+    """What is needed of a task."""
+
+    text: ClassVar[str]
+
+    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction: ...
+
+    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked: ...
+
+
+def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: bool) -> Explanation:
+    """Explain what a run's model says about a row; see `longspan.explain`.
+
+    Raises:
+        UserError: The row has no prediction, the tokenizer keeps no offsets, or nothing is called `of`.
+    """
+    processor, data, model = run.processor, run.recipe.data, run.model
+    if problem := row.problem or processor.problem(row.values):
+        raise UserError(f"{row.where}: expected a document to explain, got {problem}; choose another row.")
+    text = row.values[task.text]
+    ids, places = spans(tokenizer_of(processor), text, data.max_length, data.keep)
+    (encoded,) = processor.encode({task.text: [text]}, data)
+    assert np.array_equal(ids, np.asarray(encoded.streams["input_ids"])), "offsets are of other tokens than are read"
+    if problem := too_long(model, len(ids)):
+        raise UserError(f"{row.where}: {problem}.")
+    batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
+    with torch.no_grad():
+        logits = model(**batch).logits.float().cpu()
+    prediction = task.answer(row.where, logits[0], model.config)
+    asked = task.asked(model.config, prediction, of)
+    question = Question(model, batch, "attention_mask", asked.value, asked.share)
+    deep = METHODS[method](question)[: len(ids)]
+    parts, ngrams, scores = {}, [], deep
+    if model.wide is not None:
+        if method == "occlusion":
+            # It sees both parts, as removals change n-grams, too.
+            ngrams = _ngrams(model, ids, places, text, asked.value, logits)[1]
+        else:
+            counted, ngrams = _ngrams(model, ids, places, text, asked.value, logits)
+            parts = {"network": deep.tolist(), "n-grams": counted.tolist()}
+            scores = deep + counted
+    said = prediction.to_dict()
+    del said["where"]
+    if encoded.removed:
+        said |= {"tokens_read": len(ids), "tokens_total": len(ids) + encoded.removed}
+    return Explanation(
+        where=row.where,
+        of=asked.name,
+        unit=asked.unit,
+        value=float(asked.value(logits)),
+        method=method,
+        prediction=said,
+        text=text,
+        spans=places.tolist(),
+        scores=scores.tolist(),
+        parts=parts,
+        ngrams=ngrams,
+        checks=_checks(question, method, scores) if check else None,
+    )
+
+
+def _checks(question: Question, method: str, scores: Tensor) -> dict[str, dict[str, float]]:
+    """Return what deletions say of the scores, of other methods' and of random ones."""
+    room = len(question.real) - len(scores)
+    found = {method: faithfulness(question, torch.cat((scores, scores.new_zeros(room))))}
+    for other, compute in METHODS.items():
+        if other != method:
+            found[other] = faithfulness(question, compute(question))
+    found["random"] = by_chance(question)
+    return {name: asdict(one) for name, one in found.items()}
+
+
+def _ngrams(
+    model: Any, ids: np.ndarray, places: np.ndarray, text: str, value: Callable[[Tensor], Tensor], logits: Tensor
+) -> tuple[Tensor, list[dict[str, Any]]]:
+    """Return what each token's n-grams add to the number that is explained, and the n-grams that add most."""
+    found = model.wide.ngrams(torch.from_numpy(ids).long().to(model.device))
+    at = logits.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(value(at).sum(), at)
+    adds = (found.logits.cpu() @ slope[0]) * float(model.wide.scales[0])
+    shares = found._replace(begin=found.begin.cpu(), end=found.end.cpu(), logits=adds.unsqueeze(1))
+    totals: dict[str, list[float]] = {}
+    for begin, end, one in zip(shares.begin.tolist(), shares.end.tolist(), adds.tolist(), strict=True):
+        first, last = places[begin][0], places[end - 1][1]
+        if 0 <= first < last:
+            totals.setdefault(text[first:last].strip(), []).append(one)
+    ordered = sorted(totals.items(), key=lambda each: -abs(sum(each[1])))[:_NGRAMS]
+    named = [{"text": name, "score": sum(each), "times": len(each)} for name, each in ordered]
+    return shares.of_tokens(len(ids))[:, 0], named

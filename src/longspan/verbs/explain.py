@@ -1,0 +1,87 @@
+"""Say which parts of an example speak for what a model says about it: `explain`."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError, check_choice
+from longspan.explanations.methods import METHODS
+from longspan.results.explanation import Explanation
+from longspan.tasks.base import Run
+from longspan.verbs.evaluate import with_data_settings
+from longspan.verbs.predict import rows_in_memory, rows_of_source
+from longspan.verbs.runs import as_run
+
+
+def explain(
+    run: Run | Path | str,
+    source: Any,
+    *,
+    row: int | None = None,
+    of: str = "",
+    method: str = "removal",
+    check: bool = False,
+    overrides: Sequence[str] = (),
+    stdin: BinaryIO | None = None,
+    checkpoint: int | str | None = None,
+    allow_imports: Iterable[str] = (),
+) -> Explanation:
+    """Say how much each part of an example speaks for what a run's model says about it.
+
+    Args:
+        run: The run folder, or what `longspan.load` returned for it.
+        source: The example: a file or data in memory, as `longspan.predict` reads them.
+        row: Its number in the source, from 1; by default, the source must have a single one.
+        of: What is explained, such as a class; by default what the model says.
+        method: Where scores come from. "removal" is the first-order effect of removing a position from all that others
+            read; "gradient" is gradient times input; "occlusion" reads the example again without windows of it.
+        check: Whether to measure how faithful the scores are, beside those of the other methods and random ones.
+        overrides: How the source is read where that differs from training, such as ["data.text_column=body"].
+        stdin: Standard input as bytes, for "-".
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
+        allow_imports: Packages or modules that dotted paths in the run folder may import.
+
+    Raises:
+        UserError: The run or the source cannot be used, the source has several examples and no `row` was named, or not
+            as many, or nothing is called `of`.
+    """
+    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
+    return _explained(loaded, lambda: rows_of_source(loaded, source, loaded.recipe.data, stdin), row, of, method, check)
+
+
+def explain_given(
+    run: Run, given: Any, *, row: int | None = None, of: str = "", method: str = "removal", check: bool = False
+) -> Explanation:
+    """Explain an example in memory: as `explain`, but texts are never paths, and one need not be in a list.
+
+    Raises:
+        UserError: See `explain`.
+    """
+    given = [given] if isinstance(given, str | dict) else given
+    return _explained(run, lambda: rows_in_memory(run, given, run.recipe.data), row, of, method, check)
+
+
+def _explained(
+    run: Run, rows: Callable[[], Iterator[Row]], row: int | None, of: str, method: str, check: bool
+) -> Explanation:
+    check_choice("method", method, METHODS)
+    if row is not None and row < 1:
+        raise UserError(f"expected the number of a row, from 1, got {row}; count from 1.")
+    return run.task.explain(run, _chosen(rows(), row), of, method, check)
+
+
+def _chosen(rows: Iterator[Row], number: int | None) -> Row:
+    """Return the row of a number, or the only one."""
+    if number is None:
+        found = list(itertools.islice(rows, 2))
+        if len(found) == 1:
+            return found[0]
+        many = "several" if found else "none"
+        raise UserError(f"expected a single example to explain, got {many}; choose one with its number (--row).")
+    count = 0
+    for count, row in enumerate(rows, 1):
+        if count == number:
+            return row
+    raise UserError(f"expected an example with the number {number:,}, got {count:,} examples; choose one of them.")

@@ -293,3 +293,25 @@ def test_one_program_for_all_sizes(model):
         torch.testing.assert_close(program(*given), model(*given).logits)
     one = torch.ones(1, 1, dtype=torch.long)
     torch.testing.assert_close(program(one, one), model(one, one).logits)
+
+
+@pytest.mark.parametrize("spelling", [None, SPELLING])
+def test_shares_of_n_grams_add_up_to_the_logits(spelling, monkeypatch):
+    """All but the bias, wherever an n-gram occurs, and split evenly among its tokens."""
+    # Documents of tokens that are spelled.
+    monkeypatch.setattr("test_wide.DOCUMENTS", DOCUMENTS[:4])
+    wide = filled(Wide(2**12, 3, 10 if spelling else None), spelling)
+    if spelling:
+        wide.spelling.copy_(spelled([SPELLING[token] for token in range(10)]))
+    for document in (DOCUMENTS[0], DOCUMENTS[3]):
+        ids = torch.tensor(document)
+        found, logits = wide.ngrams(ids), wide(ids.unsqueeze(0))[0]
+        assert len(found.begin)
+        torch.testing.assert_close(found.logits.sum(0) + wide.bias, logits)
+        size = found.end - found.begin
+        assert ((size >= 1) & (size <= LONGEST)).all()
+        shares = found.of_tokens(len(ids))
+        torch.testing.assert_close(shares.sum(0) + wide.bias, logits)
+        # What contains a token is all that it is given.
+        first = found.begin == 0
+        torch.testing.assert_close(shares[0], (found.logits[first] / size[first].unsqueeze(1)).sum(0))

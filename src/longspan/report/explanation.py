@@ -2,7 +2,7 @@
 
 from longspan.machine.printing import unbroken
 from longspan.report import table
-from longspan.results.explanation import Explanation, Word
+from longspan.results.explanation import Explanation, Word, around
 
 #: Words shown for what is explained, and as many against it; characters on either side of each.
 _ROWS, _AROUND = 8, 24
@@ -40,4 +40,5 @@ def explanation_summary(explanation: Explanation) -> str:
 
 
 def _place(text: str, word: Word) -> str:
-    return unbroken(text[max(0, word.start - _AROUND) : word.end + _AROUND]).strip()
+    before, after = around(text, word, _AROUND)
+    return unbroken(before + word.text + after).strip()

@@ -12,7 +12,7 @@ import numpy as np
 
 from longspan.errors import UserError
 from longspan.results import html
-from longspan.results.outputs import replacing, write_json, write_text
+from longspan.results.outputs import write_arrays, write_json, write_text
 
 #: Words and signs of texts; scripts without spaces have a word for each character.
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -34,6 +34,16 @@ class Word:
     start: int
     end: int
     score: float
+
+
+def around(text: str, word: Word, most: int) -> tuple[str, str]:
+    """Return what stands before and after a word, at most so many characters each, without cut words."""
+    before, after = text[max(0, word.start - most) : word.start], text[word.end : word.end + most]
+    if word.start > most and " " in before[:-1]:
+        before = "… " + before.split(" ", 1)[1]
+    if word.end + most < len(text) and " " in after[1:]:
+        after = after.rsplit(" ", 1)[0] + " …"
+    return before, after
 
 
 @dataclass(frozen=True)
@@ -104,8 +114,7 @@ class Explanation:
             arrays: dict[str, Any] = {"about": json.dumps(about), "spans": np.asarray(self.spans, np.int64)}
             named = {"scores": self.scores, **{f"scores_{name}": values for name, values in self.parts.items()}}
             arrays |= {name.replace("-", "_"): np.asarray(values, np.float32) for name, values in named.items()}
-            with replacing(path) as fresh, fresh.open("wb") as file:
-                np.savez_compressed(file, **arrays)
+            write_arrays(path, arrays)
 
     def page(self) -> str:
         """Return a page of HTML that needs no other file and asks nobody for anything."""

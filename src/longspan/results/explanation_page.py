@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from longspan.results.explanation import Explanation, Word
+from longspan.results.explanation import Explanation, Word, around
 
 #: Words of the excerpt around the strongest one, bars of the strip, and rows of tables.
 _EXCERPT, _BARS, _ROWS = 1200, 600, 12
@@ -107,14 +107,9 @@ def strip(words: Sequence[Word], length: int) -> list[tuple[float, float, float,
 
 
 def _row(explanation: Explanation, word: Word) -> dict[str, str]:
-    text = explanation.text
-    return {
-        "score": f"{word.score:+.3f}",
-        "before": text[max(0, word.start - _AROUND) : word.start],
-        "word": word.text,
-        "after": text[word.end : word.end + _AROUND],
-        "place": f"{100 * word.start / max(1, len(text)):.0f} %",
-    }
+    before, after = around(explanation.text, word, _AROUND)
+    place = f"{100 * word.start / max(1, len(explanation.text)):.0f} %"
+    return {"score": f"{word.score:+.3f}", "before": before, "word": word.text, "after": after, "place": place}
 
 
 def _shares(prediction: dict[str, Any]) -> list[tuple[str, str]]:

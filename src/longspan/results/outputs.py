@@ -59,6 +59,14 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return number
 
 
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write a compressed .npz file, without pickles, in place of `path`."""
+    import numpy as np
+
+    with replacing(path) as fresh, fresh.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
 def folder_in(root: Path, *names: str) -> Path:
     """Return the folder `root/NAME/...`, made if it is missing. Links that lead to `root` are the user's own.
 

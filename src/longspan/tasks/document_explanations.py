@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad as pad_end
 
 from longspan.data.batches.streams import pad
 from longspan.data.sources.formats.rows import Row
@@ -99,16 +100,13 @@ def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: b
     prediction = task.answer(row.where, logits[0], model.config)
     asked = task.asked(model.config, prediction, of)
     question = Question(model, batch, "attention_mask", asked.value, asked.share)
-    deep = METHODS[method](question)[: len(ids)]
-    parts, ngrams, scores = {}, [], deep
+    counted, ngrams = None, list[dict[str, Any]]()
     if model.wide is not None:
-        if method == "occlusion":
-            # It sees both parts, as removals change n-grams, too.
-            ngrams = _ngrams(model, ids, places, text, asked.value, logits)[1]
-        else:
-            counted, ngrams = _ngrams(model, ids, places, text, asked.value, logits)
-            parts = {"network": deep.tolist(), "n-grams": counted.tolist()}
-            scores = deep + counted
+        counted, ngrams = _ngrams(model, ids, places, text, asked.value, logits)
+    deep, scores = _scores(question, method, counted)
+    parts = {}
+    if counted is not None and method != "occlusion":
+        parts = {"network": deep[: len(ids)].tolist(), "n-grams": counted.tolist()}
     said = prediction.to_dict()
     del said["where"]
     if encoded.removed:
@@ -122,20 +120,28 @@ def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: b
         prediction=said,
         text=text,
         spans=places.tolist(),
-        scores=scores.tolist(),
+        scores=scores[: len(ids)].tolist(),
         parts=parts,
         ngrams=ngrams,
-        checks=_checks(question, method, scores) if check else None,
+        checks=_checks(question, method, scores, counted) if check else None,
     )
 
 
-def _checks(question: Question, method: str, scores: Tensor) -> dict[str, dict[str, float]]:
+def _scores(question: Question, method: str, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the scores of a method for the network and those of all parts, each (t,), zero at padding."""
+    deep = METHODS[method](question)
+    if counted is None or method == "occlusion":
+        # Without a window, its n-grams are gone, too.
+        return deep, deep
+    return deep, deep + pad_end(counted, (0, len(deep) - len(counted)))
+
+
+def _checks(question: Question, method: str, scores: Tensor, counted: Tensor | None) -> dict[str, dict[str, float]]:
     """Return what deletions say of the scores, of other methods' and of random ones."""
-    room = len(question.real) - len(scores)
-    found = {method: faithfulness(question, torch.cat((scores, scores.new_zeros(room))))}
-    for other, compute in METHODS.items():
+    found = {method: faithfulness(question, scores)}
+    for other in METHODS:
         if other != method:
-            found[other] = faithfulness(question, compute(question))
+            found[other] = faithfulness(question, _scores(question, other, counted)[1])
     found["random"] = by_chance(question)
     return {name: asdict(one) for name, one in found.items()}
 

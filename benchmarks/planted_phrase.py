@@ -4,10 +4,11 @@
 
 Documents are noise of 1,000 words. Those of the class "yes" contain a phrase of four words in one order; half of the
 others have the same words in another order, so no word alone decides. A model with each mixer is trained on documents
-of 100 to 1,000 words with the recipe `classify` without counts of n-grams. Then documents of 50,000 words with the
-phrase are explained by removal scores. Columns: how many are classified as "yes"; in how many of these the window of 64
-words with the highest score has a word of the phrase; in how many the prediction changes without these words, and
-without as many random windows; and the median time of an explanation, as a multiple of that of a forward pass.
+of 100 to 4,000 words, more of them short, with the recipe `classify` without counts of n-grams. Then documents of
+50,000 words with the phrase are explained by removal scores. Columns: how many are classified as "yes"; in how many of
+these the window of 64 words with the highest score has a word of the phrase; in how many the prediction changes without
+these words, and without as many random windows; and the median time of an explanation, as a multiple of that of a
+forward pass.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def trained(mixer: str, count: int, settings: Sequence[str], folder: Path) -> An
     choose, rows = random.Random(0), []
     for number in range(count):
         label = "yes" if number % 2 else "no"
-        rows.append({"text": document(choose.randint(100, 1000), label, choose)[0], "label": label})
+        rows.append({"text": document(round(100 * 40 ** choose.random()), label, choose)[0], "label": label})
     return train(
         "classify", [*SETTINGS, f"model.mixers={mixer}", *settings], data=rows, run=folder / "run", progress=False
     )

@@ -56,7 +56,7 @@ with tempfile.TemporaryDirectory() as folder:
 # ---------------
 # The phrase stands out, and its words elsewhere hardly do.
 
-words = found.words()
+words = found.pieces()
 for word in sorted(words, key=lambda word: -word.score)[:4]:
     print(f"{word.score:+.2f}  {text[max(0, word.start - 20) : word.end + 10]}")
 

@@ -67,7 +67,7 @@ def test_the_word_that_decides_comes_first(run: Path) -> None:
     assert (found.of, found.unit, found.method) == ("yes", "log-odds", "removal")
     # 20/4 - 1, and of a mean of 1/4 by "good".
     assert found.value == pytest.approx(4)
-    words = {word.text: word.score for word in found.words()}
+    words = {word.text: word.score for word in found.pieces()}
     assert list(words) == ["the", "film", "was", "good"]
     assert words["good"] == pytest.approx(20 / 4 * 3 / 4)
     assert words["the"] == pytest.approx(-20 / 16)
@@ -79,7 +79,7 @@ def test_other_classes_methods_and_rows(run: Path, tmp_path: Path) -> None:
     found = longspan.explain(run, table, row=2, of="no", method="gradient")
     assert (found.of, found.text) == ("no", "a good film")
     assert found.where.endswith("films.csv, row 2")
-    scores = {word.text: word.score for word in found.words()}
+    scores = {word.text: word.score for word in found.pieces()}
     assert scores["good"] == pytest.approx(-20 / 3)
     assert scores["film"] == 0
     assert found.prediction["label"] == "yes"
@@ -98,8 +98,8 @@ def test_what_was_cut_off_is_said_and_has_no_scores(run: Path) -> None:
     found = said(run, text)
     assert (found.prediction["tokens_read"], found.prediction["tokens_total"]) == (50, 61)
     assert len(found.scores) == len(found.spans) == 50
-    assert len(found.words()) == 50
-    assert "Only 50 of 61 tokens were read." in found.page()
+    assert len(found.pieces()) == 50
+    assert "Only 50 of 61 positions were read." in found.page()
 
 
 def test_files(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,8 +170,8 @@ def test_nothing_to_explain(run: Path) -> None:
 def test_words_of_any_script() -> None:
     text = "naïve, 良い映画 ok"
     spans = [[0, 5], [5, 6], [6, 9], [9, 11], [11, 14]]
-    found = Explanation("here", "yes", "log-odds", 1.0, "removal", {}, text, spans, [1.0, 2.0, 3.0, 4.0, 5.0])
-    assert [(word.text, word.score) for word in found.words()] == [
+    found = Explanation("here", "yes", "log-odds", 1.0, "removal", {}, spans, [1.0, 2.0, 3.0, 4.0, 5.0], text=text)
+    assert [(word.text, word.score) for word in found.pieces()] == [
         ("naïve", 1.0), (",", 2.0), ("い", 3.0), ("画", 4.0), ("ok", 5.0),
     ]  # fmt: skip
 

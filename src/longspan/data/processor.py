@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel
 
@@ -36,6 +37,24 @@ class Encoded:
 
     streams: Mapping[str, Any]
     removed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """What the positions of an example are, for people.
+
+    Attributes:
+        unit: What `spans` are in: "characters", "seconds", "pixels" or "nodes".
+        spans: (t, 2) from where to before where each position is. Of pixels (t, 4): row, column, height and width; of
+            characters, both are -1 for positions that stand for none.
+        text: The text whose characters these are.
+        names: What each position is called, where it has a name.
+    """
+
+    unit: str
+    spans: np.ndarray
+    text: str = ""
+    names: Sequence[str] = ()
 
 
 class Processor(ABC):
@@ -80,6 +99,17 @@ class Processor(ABC):
             Unreadable: An example cannot be read.
             UserError: The settings in `data` do not fit.
         """
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        """Return what the positions of an encoded row are.
+
+        Raises:
+            UserError: It does not say.
+        """
+        raise UserError(
+            f"expected a processor that says what its positions are (`Processor.places`), got {type(self).__name__}; "
+            "add it, or explain an example of another task."
+        )
 
     def problem(self, values: Mapping[str, Any]) -> str:
         """Return why nothing can be said about the values of a row, in a few words; "" if there is no reason."""

@@ -38,7 +38,7 @@ def faithfulness(question: Question, scores: Float[Tensor, " t"]) -> Faithfulnes
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
     highest = torch.stack([rank < math.ceil(share * int(real.sum())) for share in SHARES])
-    kept = torch.cat((torch.ones_like(highest[:1]), ~highest, highest))
+    kept = torch.cat((torch.ones_like(highest[:1]), ~highest, highest)) & real
     found = torch.cat([question.share(logits) for logits in question.without(kept)])
     without, alone = found[1:].split(len(SHARES))
     return Faithfulness(float(found[0] - without.mean()), float(found[0] - alone.mean()))

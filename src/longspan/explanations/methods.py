@@ -57,7 +57,7 @@ def occlusion(question: Question) -> Float[Tensor, " t"]:
     Source: Zeiler and Fergus 2014, https://arxiv.org/abs/1311.2901
     """
     real = question.real.nonzero().squeeze(1)
-    whole = float(question.values(torch.ones(1, len(question.real), dtype=torch.bool)))
+    whole = float(question.values(question.real.unsqueeze(0)))
     scores = torch.zeros(len(question.real))
     size = max(1, math.ceil(len(real) / _COARSE))
     windows = list(real.split(size))
@@ -83,7 +83,7 @@ METHODS: Mapping[str, Callable[[Question], Tensor]] = {
 
 def _slopes(question: Question, logits: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the gradient of the number with respect to ones, one for each position, that `logits` is a function of."""
-    mask = question.batch[question.mask]
-    ones = torch.ones(mask.shape, device=mask.device, requires_grad=True)
+    real = question.real
+    ones = torch.ones(1, len(real), device=question.model.device, requires_grad=True)
     (found,) = torch.autograd.grad(question.value(logits(ones).float()).sum(), ones)
-    return (found[0] * mask[0].bool()).float().cpu()
+    return (found[0].float().cpu() * real).float()

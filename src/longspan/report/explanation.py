@@ -2,9 +2,10 @@
 
 from longspan.machine.printing import unbroken
 from longspan.report import table
-from longspan.results.explanation import Explanation, Word, around
+from longspan.results.explanation import Explanation, Piece, around
+from longspan.results.explanation_page import WHAT
 
-#: Words shown for what is explained, and as many against it; characters on either side of each.
+#: Pieces shown for what is explained, and as many against it; characters on either side of each.
 _ROWS, _AROUND = 8, 24
 
 
@@ -13,16 +14,21 @@ def explanation_summary(explanation: Explanation) -> str:
     said = f"{explanation.where}: {explanation.of} ({explanation.value:+.2f} {explanation.unit})"
     read = explanation.prediction.get("tokens_read")
     if read is not None:
-        said += f"; {read:,} of {explanation.prediction['tokens_total']:,} tokens were read"
-    ordered = sorted(explanation.words(), key=lambda word: -word.score)
+        said += f"; {read:,} of {explanation.prediction['tokens_total']:,} positions were read"
+    ordered = sorted(explanation.pieces(), key=lambda word: -word.score)
     rows = [word for word in ordered[:_ROWS] if word.score > 0] + [word for word in ordered[-_ROWS:] if word.score < 0]
-    length = max(1, len(explanation.text))
+    length = max(1, explanation.length)
     parts = [
         said,
         table(
-            ["word", "score", "at", "in its place"],
+            [WHAT[explanation.places][0], "score", "at", *(["in its place"] if explanation.text else [])],
             (
-                [word.text, f"{word.score:+.3f}", f"{100 * word.start / length:.0f} %", _place(explanation.text, word)]
+                [
+                    word.text,
+                    f"{word.score:+.3f}",
+                    f"{100 * word.start / length:.0f} %",
+                    *([_place(explanation.text, word)] if explanation.text else []),
+                ]
                 for word in rows
             ),
         ),
@@ -39,6 +45,6 @@ def explanation_summary(explanation: Explanation) -> str:
     return "\n\n".join(parts)
 
 
-def _place(text: str, word: Word) -> str:
+def _place(text: str, word: Piece) -> str:
     before, after = around(text, word, _AROUND)
     return unbroken(before + word.text + after).strip()

@@ -27,8 +27,15 @@ def check_suffix(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word of an explained text: its characters from `start` to before `end`, and how much they speak for it."""
+class Piece:
+    """A part of what was explained, and how much it speaks for what the model says.
+
+    Attributes:
+        text: What it is called: a word, "0.10 to 0.12 s", "row 4, column 8" or "node 3".
+        start: Where it begins: a character of the text, or else the number of the position.
+        end: Before what it ends.
+        score: How much it raises `Explanation.value`.
+    """
 
     text: str
     start: int
@@ -36,7 +43,7 @@ class Word:
     score: float
 
 
-def around(text: str, word: Word, most: int) -> tuple[str, str]:
+def around(text: str, word: Piece, most: int) -> tuple[str, str]:
     """Return what stands before and after a word, at most so many characters each, without cut words."""
     before, after = text[max(0, word.start - most) : word.start], text[word.end : word.end + most]
     if word.start > most and " " in before[:-1]:
@@ -48,18 +55,21 @@ def around(text: str, word: Word, most: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How much each token of a text speaks for what a model says about it.
+    """How much each position of an example speaks for what a model says about it.
 
     Attributes:
-        where: The place of the text, such as "reviews.csv, row 17".
+        where: The place of the example, such as "reviews.csv, row 17".
         of: What is explained: a label, or the name of a number.
         unit: What scores add up in, such as "log-odds".
-        value: That number for the whole text.
+        value: That number for the whole example.
         method: Where the network's scores come from: "removal", "gradient" or "occlusion".
-        prediction: What the model says about the text, as `predict` does.
-        text: The text.
-        spans: The characters of each token, from and to before; [-1, -1] for special tokens.
-        scores: How much each token raises `value`, of all parts together.
+        prediction: What the model says about it, as `predict` does.
+        spans: Where each position is, from and to before, in the unit of `places`: [-1, -1] for special tokens; row,
+            column, height and width for pixels.
+        scores: How much each position raises `value`, of all parts of the model together.
+        places: The unit: "characters", "seconds", "pixels" or "nodes".
+        text: The text, of documents.
+        names: What each position is called, such as the type of a node; empty where they have no names.
         parts: The same by part of the model, "network" and "n-grams", if it has both.
         ngrams: The n-grams that count most, with "text", "score" and "times", the strongest first; empty without any.
         checks: For each method that was compared, "comprehensiveness" and "sufficiency"; None if nothing was checked.
@@ -71,15 +81,39 @@ class Explanation:
     value: float
     method: str
     prediction: dict[str, Any]
-    text: str
-    spans: Sequence[Sequence[int]]
+    spans: Sequence[Sequence[float]]
     scores: Sequence[float]
+    places: str = "characters"
+    text: str = ""
+    names: Sequence[str] = ()
     parts: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     ngrams: Sequence[Mapping[str, Any]] = ()
     checks: Mapping[str, Mapping[str, float]] | None = None
 
-    def words(self) -> list[Word]:
-        """Return the words of the text that were read, each with the sum of its tokens' scores, in order."""
+    def pieces(self) -> list[Piece]:
+        """Return the parts of the example that were read, in order: words of a text, and otherwise positions."""
+        if self.places == "characters":
+            return self._words()
+        return [
+            Piece(self._called(number), number, number + 1, float(score)) for number, score in enumerate(self.scores)
+        ]
+
+    @property
+    def length(self) -> int:
+        """How far `Piece.end` can go."""
+        return len(self.text) if self.places == "characters" else len(self.scores)
+
+    def _called(self, number: int) -> str:
+        span = self.spans[number]
+        if self.places == "seconds":
+            return f"{span[0]:.2f} to {span[1]:.2f} s"
+        if self.places == "pixels":
+            return f"row {span[0]:.0f}, column {span[1]:.0f}"
+        name = f" ({self.names[number]})" if self.names else ""
+        return f"{self.places.removesuffix('s')} {span[0]:.0f}{name}"
+
+    def _words(self) -> list[Piece]:
+        """Return the words that were read, each with the sum of its tokens' scores."""
         spans, scores = np.asarray(self.spans).reshape(-1, 2), np.asarray(self.scores, dtype=np.float64)
         found = [(match.start(), match.end()) for match in _WORD.finditer(self.text)]
         if not found or not len(spans):
@@ -92,7 +126,7 @@ class Explanation:
         np.add.at(totals, owners[known], scores[known])
         read[owners[known]] = True
         return [
-            Word(self.text[start:end], start, end, float(total))
+            Piece(self.text[start:end], start, end, float(total))
             for (start, end), total, seen in zip(found, totals, read, strict=True)
             if seen
         ]
@@ -111,7 +145,8 @@ class Explanation:
             write_json(path, self.to_dict())
         else:
             about = {"of": self.of, "unit": self.unit, "method": self.method, "where": self.where, "value": self.value}
-            arrays: dict[str, Any] = {"about": json.dumps(about), "spans": np.asarray(self.spans, np.int64)}
+            about["places"] = self.places
+            arrays: dict[str, Any] = {"about": json.dumps(about), "spans": np.asarray(self.spans, np.float64)}
             named = {"scores": self.scores, **{f"scores_{name}": values for name, values in self.parts.items()}}
             arrays |= {name.replace("-", "_"): np.asarray(values, np.float32) for name, values in named.items()}
             write_arrays(path, arrays)

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from longspan.results.explanation import Explanation, Word, around
+from longspan.results import html
+from longspan.results.explanation import Explanation, Piece, around
 
-#: Words of the excerpt around the strongest one, bars of the strip, and rows of tables.
+#: Pieces of the excerpt around the strongest one, bars of the strip, and rows of tables.
 _EXCERPT, _BARS, _ROWS = 1200, 600, 12
 #: Characters of the text on either side of a word in a table.
 _AROUND = 40
+
+
+#: What a piece, and the whole, are called.
+WHAT = {
+    "characters": ("word", "text"),
+    "seconds": ("stretch", "recording"),
+    "pixels": ("patch", "image"),
+    "nodes": ("node", "graph"),
+}
 
 
 @functools.cache
@@ -28,7 +38,7 @@ def _templates() -> Environment:
 
 def page(explanation: Explanation) -> str:
     """Return the page."""
-    words = explanation.words()
+    words = explanation.pieces()
     ordered = sorted(words, key=lambda word: word.score)
     read, total = explanation.prediction.get("tokens_read"), explanation.prediction.get("tokens_total")
     return (
@@ -38,10 +48,12 @@ def page(explanation: Explanation) -> str:
             explanation=explanation,
             words=len(words),
             shares=_shares(explanation.prediction),
-            strip=strip(words, len(explanation.text)),
+            strip=strip(words, explanation.length),
             supporting=[_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
             opposing=[_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
-            excerpt=excerpt(explanation),
+            excerpt=excerpt(explanation) if explanation.text else "",
+            grid=_grid(explanation),
+            what=WHAT[explanation.places],
             cut=None if read is None else (read, total),
         )
     )
@@ -49,9 +61,12 @@ def page(explanation: Explanation) -> str:
 
 def excerpt(explanation: Explanation) -> str:
     """Return the text around the strongest word as HTML, with words marked by how much they speak for it."""
-    words = explanation.words()
+    words = explanation.pieces()
     if not words:
-        return "<p>(no words)</p>"
+        return html.paragraph("(nothing was read)")
+    if not explanation.text:
+        ordered = sorted(words, key=lambda word: -abs(word.score))[:_ROWS]
+        return html.table([WHAT[explanation.places][0], "score"], ([word.text, word.score] for word in ordered))
     strongest = max(range(len(words)), key=lambda number: abs(words[number].score))
     first = max(0, min(strongest - _EXCERPT // 2, len(words) - _EXCERPT))
     shown = words[first : first + _EXCERPT]
@@ -66,7 +81,7 @@ def excerpt(explanation: Explanation) -> str:
     )
 
 
-def _pieces(text: str, words: Sequence[Word], begin: int, end: int, largest: float) -> Any:
+def _pieces(text: str, words: Sequence[Piece], begin: int, end: int, largest: float) -> Any:
     """Yield the text in pieces: what lies between words with None, and words with their strength from -1 to 1."""
     place = begin
     for word in words:
@@ -78,7 +93,7 @@ def _pieces(text: str, words: Sequence[Word], begin: int, end: int, largest: flo
         yield text[place:end], None, None
 
 
-def strip(words: Sequence[Word], length: int) -> list[tuple[float, float, float, float]]:
+def strip(words: Sequence[Piece], length: int) -> list[tuple[float, float, float, float]]:
     """Return bars of the whole text, each (x, y, width, height) in a field of 1000 by 100 with the zero at 50.
 
     A bar shows the word with the strongest score among those of its stretch of the text, so none is lost.
@@ -106,9 +121,22 @@ def strip(words: Sequence[Word], length: int) -> list[tuple[float, float, float,
     return bars
 
 
-def _row(explanation: Explanation, word: Word) -> dict[str, str]:
-    before, after = around(explanation.text, word, _AROUND)
-    place = f"{100 * word.start / max(1, len(explanation.text)):.0f} %"
+def _grid(explanation: Explanation) -> dict[str, Any] | None:
+    """Return the patches of an image with their strengths from -1 to 1; None for what is no image."""
+    if explanation.places != "pixels" or not explanation.spans:
+        return None
+    largest = max(map(abs, explanation.scores)) or 1.0
+    places = np.asarray(explanation.spans, dtype=np.int64)
+    strengths = (round(score / largest, 3) for score in explanation.scores)
+    told = (f"{score:+.3f}" for score in explanation.scores)
+    patches = [(*place, *more) for place, *more in zip(places.tolist(), strengths, told, strict=True)]
+    height, width = (places[:, :2] + places[:, 2:]).max(0).tolist()
+    return {"patches": patches, "height": height, "width": width}
+
+
+def _row(explanation: Explanation, word: Piece) -> dict[str, str]:
+    before, after = around(explanation.text, word, _AROUND) if explanation.text else ("", "")
+    place = f"{100 * word.start / max(1, explanation.length):.0f} %"
     return {"score": f"{word.score:+.3f}", "before": before, "word": word.text, "after": after, "place": place}
 
 

@@ -264,7 +264,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         """
         raise UserError(
             f"expected a run whose predictions can be explained, got {str(run.folder)!r} of the task {self.name!r}, "
-            "which does not say how (`Task.explain`); name a run of documents with labels or numbers."
+            "which does not say how (`Task.explain`); name a run of classes, labels or numbers of whole examples."
         )
 
     # What it is compared with

@@ -19,8 +19,8 @@ from longspan.results import Evaluation, Prediction
 from longspan.tasks.base import D
 from longspan.tasks.class_report import evaluation_report
 from longspan.tasks.class_scores import ClassificationScores, classification_scores
-from longspan.tasks.document_explanations import Asked, class_asked
 from longspan.tasks.examples import ExampleTask
+from longspan.tasks.explaining import Asked, class_asked
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,11 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from longspan.data.config import DataConfig
 from longspan.data.processor import Processor
-from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import encode
-from longspan.models import LongspanConfig
 from longspan.report import count
-from longspan.results import Prediction
-from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base import Run
-from longspan.tasks.document_explanations import Asked, explained
 from longspan.tasks.examples import ExampleTask, Facts
 from longspan.tasks.options import LengthTrainingOptions
 
@@ -47,17 +42,6 @@ class DocumentTask(ExampleTask[S, T], Generic[S, T]):
         # A pipeline, which reads documents whole unless told otherwise, then warns of longer ones.
         processor.tokenizer.model_max_length = data.max_length or VERY_LARGE_INTEGER
         return processor
-
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
-        """Return what is explained of a prediction: `of`, by default what it says.
-
-        Raises:
-            UserError: The model says nothing about what is called so.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must say what its predictions are about")
-
-    def explain(self, run: Run[T, LengthTrainingOptions], row: Row, of: str, method: str, check: bool) -> Explanation:
-        return explained(self, run, row, of, method, check)
 
     def token_rows(self, run: Run[T, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:
         return encode(tokenizer_of(run.processor), examples[self.text][:], run.recipe.data)

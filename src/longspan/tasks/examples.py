@@ -40,8 +40,10 @@ from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
+from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base import D, Recipe, Run, Task
+from longspan.tasks.explaining import Asked, explained
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -216,7 +218,21 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         """Return the configuration to evaluate with, given the `evaluation_options`."""
         return config
 
+    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+        """Return what is explained of a prediction: `of`, by default what it says.
+
+        Raises:
+            UserError: The model says nothing about what is called so.
+        """
+        raise UserError(
+            f"expected a task that says what its predictions are about (`asked`), got {self.name!r}; name a run of "
+            "classes, labels or numbers of whole examples."
+        )
+
     # The rest is the same for all of them.
+
+    def explain(self, run: Run[D, LengthTrainingOptions], row: Row, of: str, method: str, check: bool) -> Explanation:
+        return explained(self, run, row, of, method, check)
 
     def make_trainer(
         self,

@@ -59,7 +59,9 @@ def explain_given(
     Raises:
         UserError: See `explain`.
     """
-    given = [given] if isinstance(given, str | dict) else given
+    # Tables of pandas and datasets have columns.
+    several = isinstance(given, list | Iterator) or hasattr(given, "columns") or hasattr(given, "column_names")
+    given = given if several else [given]
     return _explained(run, lambda: rows_in_memory(run, given, run.recipe.data), row, of, method, check)
 
 

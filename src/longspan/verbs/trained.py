@@ -83,7 +83,8 @@ class TrainedRun(TrainingResult[S]):
         """Say how much each part of an example speaks for what the model says about it; a notebook shows it.
 
         Args:
-            given: The example: a text, a dict, or data in memory of which `row` names one.
+            given: The example: a text, an array, a picture or a dict. Or several in a list, a DataFrame or a
+                `datasets.Dataset`, of which `row` names one.
             options: `row`, `of`, `method` and `check` of `longspan.explain`.
 
         Raises:

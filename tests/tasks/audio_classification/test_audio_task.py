@@ -178,3 +178,20 @@ def test_samples_themselves(tones: Path, tmp_path: Path) -> None:
     assert found.scores["validation"].accuracy >= 0.5
     with pytest.raises(UserError, match=r"data\.warp is for data\.features=mel"):
         train("audio", [f"data.path={tones}", "data.features=samples", "data.warp=0.1"], run=tmp_path / "other")
+
+
+def test_an_explanation_says_when(run: TrainedRun) -> None:
+    """Noise, and then a tone: it is the tone that speaks for its class."""
+    random = np.random.default_rng(1)
+    noise = (0.02 * random.standard_normal(RATE // 5)).astype(np.float32)
+    found = run.explain(np.concatenate([noise, tone("low", 0.2, random)]), of="low", check=True)
+    assert found.places == "seconds"
+    # Two frames of 10 ms to a position.
+    assert found.spans[:2] == [[0.0, 0.02], [0.02, 0.04]]
+    pieces, half = found.pieces(), len(found.spans) // 2
+    assert pieces[1].text == "0.02 to 0.04 s"
+    assert sum(one.score for one in pieces[half:]) > sum(one.score for one in pieces[:half])
+    assert found.checks is not None
+    assert found.checks["removal"]["comprehensiveness"] > found.checks["random"]["comprehensiveness"]
+    assert "recording" in found.page()
+    assert "stretch" in found._repr_html_()

@@ -82,3 +82,27 @@ def test_edges_of_missing_nodes_and_unknown_types() -> None:
     for wrong in (3.0, -1.0, 0.5):
         with pytest.raises(Unreadable, match="expected edges between nodes 0 to 2 of a graph, got one of node"):
             processor.encode({"nodes": [["C", "C", "O"]], "edges": [[0.0, wrong]]}, GraphsData())
+
+
+def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
+    """A red node decides; the others are alike."""
+    rows = [
+        {
+            "nodes": ["n"] * 5 + ["r" if red else "n"] + ["n"] * more,
+            "edges": [[node, node + 1] for node in range(5 + more)],
+            "label": str(red),
+        }
+        for more in range(40)
+        for red in (0, 1)
+    ]
+    run = train(
+        "graphs", [*SMALL, "model.mixers=graph", "model.pooling=mean", "training.num_train_epochs=10",
+        "training.learning_rate=0.01", "training.min_steps=0"], data=rows, run=tmp_path / "run", progress=False
+    )  # fmt: skip
+    found = run.explain(rows[9], of="1", check=True)
+    assert (found.places, found.spans[5]) == ("nodes", [5, 6])
+    pieces = found.pieces()
+    assert pieces[5].text == "node 5 (r)"
+    assert max(pieces, key=lambda one: one.score) == pieces[5]
+    assert found.checks is not None
+    assert found.checks["removal"]["comprehensiveness"] > found.checks["random"]["comprehensiveness"]

@@ -157,3 +157,17 @@ def test_grey_levels_as_tokens_along_a_curve(shapes: Path, tmp_path: Path) -> No
     found = train("image-pixels", [*given, "model.levels=16"], run=tmp_path / "tokens", progress=False)
     assert found.data["train"]["longest"] >= 64
     assert longspan.evaluate(found.folder, split="validation").scores == found.scores["validation"]
+
+
+def test_an_explanation_says_where(run: TrainedRun) -> None:
+    pixels = shape("box", 12, 10, np.random.default_rng(3))
+    found = run.explain(Image.fromarray(pixels), of="box", check=True)
+    assert found.places == "pixels"
+    assert found.spans[:2] == [[0, 0, 2, 2], [0, 2, 2, 2]]
+    assert len(found.scores) == len(found.spans) == 6 * 5
+    assert np.abs(found.scores).max() > 0
+    assert found.pieces()[1].text == "row 0, column 2"
+    assert found.checks is not None
+    page = found.page()
+    assert page.count("<title>") == 1 + 30
+    assert 'viewBox="0 0 10 12"' in page

@@ -14,7 +14,7 @@ from longspan.data.columns.values import json_list
 from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
-from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.data.processor import Encoded, Places, Processor, Unreadable
 from longspan.errors import UserError
 
 
@@ -98,6 +98,10 @@ class GraphsProcessor(Processor):
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         number = {kind: place for place, kind in enumerate(self.types)}
         return [self._one(*row, number, data) for row in zip(rows["nodes"], rows["edges"], strict=True)]
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        first = np.arange(len(values["nodes"]))
+        return Places("nodes", np.stack([first, first + 1], 1), names=values["nodes"])
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         return {"node_features": len(self.types), "place_features": self.walk_positions}

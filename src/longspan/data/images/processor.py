@@ -12,7 +12,7 @@ from longspan.data.columns.kinds import Column
 from longspan.data.columns.pictures import Picture
 from longspan.data.images.decoding import decoded
 from longspan.data.images.options import ImageData
-from longspan.data.processor import Encoded, Processor
+from longspan.data.processor import Encoded, Places, Processor
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.models.image_processing import LongspanImageProcessor
 from longspan.ops.images import CHANNELS, sequence
@@ -61,6 +61,10 @@ class ImageProcessor(Processor):
     def encoded(self, array: np.ndarray) -> dict[str, np.ndarray]:
         """Return pixels (h, w, channels) as streams."""
         return dict(zip((PIXELS, COORDINATES), sequence(array, self.patch_size, self.scan), strict=True))
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        corners = np.asarray(encoded.streams[COORDINATES]).reshape(-1, 2) * self.patch_size
+        return Places("pixels", np.concatenate([corners, np.full_like(corners, self.patch_size)], 1))
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         return {"channels": self.width, "patch": self.patch_size, "side": -(-self.max_side // self.patch_size)}

@@ -12,7 +12,7 @@ from datasets import Dataset
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.media import Recording
-from longspan.data.processor import Encoded, Processor, Unreadable
+from longspan.data.processor import Encoded, Places, Processor, Unreadable
 from longspan.data.signals.augmentation import Augmentation, faster
 from longspan.data.signals.decoding import rate_of, samples
 from longspan.data.signals.options import RecordingData
@@ -75,6 +75,11 @@ class RecordingProcessor(Processor):
             kept = frames[:most] if most else frames
             found.append(Encoded({FRAMES: extractor.normalised(kept)}, len(frames) - len(kept)))
         return found
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        hop = self.extractor.hop / self.sample_rate
+        first = np.arange(len(encoded.streams[FRAMES])) * hop
+        return Places("seconds", np.stack([first, first + hop], 1))
 
     def augmented(
         self, sound: np.ndarray, change: Augmentation, random: np.random.Generator, max_length: int = 0

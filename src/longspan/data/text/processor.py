@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.processor import Encoded, Processor, json_object
+from longspan.data.processor import Encoded, Places, Processor, json_object
 from longspan.data.text import encoders
+from longspan.data.text.offsets import spans
 from longspan.data.text.tokenization import TOKENS_VERSION, build_tokenizer, encode_counted, tokenizer_hash
 from longspan.data.text.words import letters, word_starts
 from longspan.errors import UserError
@@ -49,6 +51,12 @@ class TextProcessor(Processor):
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         texts = [text or "" for text in rows["text"]]
         return [Encoded({"input_ids": ids}, lost) for ids, lost in encode_counted(self.tokenizer, texts, data)]
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        text = values["text"]
+        ids, found = spans(self.tokenizer, text, data.max_length, data.keep)
+        assert np.array_equal(ids, np.asarray(encoded.streams["input_ids"])), "offsets are of other tokens"
+        return Places("characters", found, text)
 
     def problem(self, values: Mapping[str, Any]) -> str:
         return "" if (values.get("text") or "").strip() else "empty document"

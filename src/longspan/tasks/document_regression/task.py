@@ -21,12 +21,12 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
-from longspan.tasks.document_explanations import Asked, number_asked
 from longspan.tasks.document_regression import baselines, pictures, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
+from longspan.tasks.explaining import Asked, number_asked
 from longspan.training.lengths import targets
 
 #: Models compute in float32, which has seven digits: with a spread below this share of the numbers, rounding would

@@ -22,9 +22,9 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
-from longspan.tasks.document_explanations import Asked, label_asked
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
+from longspan.tasks.explaining import Asked, label_asked
 from longspan.tasks.multi_label_classification import baselines, pictures, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities

@@ -1,4 +1,4 @@
-"""Explanations of what models say about documents: which words speak for it."""
+"""Explanations of what models say about examples with one answer each: which positions speak for it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn.functional import pad as pad_end
 
 from longspan.data.batches.streams import pad
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
-from longspan.data.text.offsets import spans
-from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError, check_choice
 from longspan.explanations.faithfulness import by_chance, faithfulness
 from longspan.explanations.methods import METHODS
@@ -72,7 +71,7 @@ def number_asked(own: str, name: str) -> Asked:
 class Explains(Protocol):
     """What is needed of a task."""
 
-    text: ClassVar[str]
+    example: ClassVar[str]
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction: ...
 
@@ -83,34 +82,35 @@ def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: b
     """Explain what a run's model says about a row; see `longspan.explain`.
 
     Raises:
-        UserError: The row has no prediction, the tokenizer keeps no offsets, or nothing is called `of`.
+        UserError: The row has no prediction, its positions have no names for people, or nothing is called `of`.
     """
     processor, data, model = run.processor, run.recipe.data, run.model
     if problem := row.problem or processor.problem(row.values):
-        raise UserError(f"{row.where}: expected a document to explain, got {problem}; choose another row.")
-    text = row.values[task.text]
-    ids, places = spans(tokenizer_of(processor), text, data.max_length, data.keep)
-    (encoded,) = processor.encode({task.text: [text]}, data)
-    assert np.array_equal(ids, np.asarray(encoded.streams["input_ids"])), "offsets are of other tokens than are read"
-    if problem := too_long(model, len(ids)):
+        raise UserError(f"{row.where}: expected {task.example} to explain, got {problem}; choose another row.")
+    names = [column.name for column in processor.columns(data)]
+    (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
+    places = processor.places(row.values, encoded, data)
+    if problem := too_long(model, len(places.spans)):
         raise UserError(f"{row.where}: {problem}.")
     batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
     with torch.no_grad():
         logits = model(**batch).logits.float().cpu()
     prediction = task.answer(row.where, logits[0], model.config)
     asked = task.asked(model.config, prediction, of)
-    question = Question(model, batch, "attention_mask", asked.value, asked.share)
+    question = Question(model, batch, "attention_mask", asked.value, asked.share, masked=places.unit == "characters")
     counted, ngrams = None, list[dict[str, Any]]()
     if model.wide is not None:
-        counted, ngrams = _ngrams(model, ids, places, text, asked.value, logits)
+        ids = np.asarray(encoded.streams[next(iter(processor.streams))])
+        counted, ngrams = _ngrams(model, ids, places, asked.value, logits)
     deep, scores = _scores(question, method, counted)
+    spans = _joined(places.spans, int(question.real.sum()))
     parts = {}
     if counted is not None and method != "occlusion":
-        parts = {"network": deep[: len(ids)].tolist(), "n-grams": counted.tolist()}
+        parts = {"network": deep[: len(spans)].tolist(), "n-grams": counted.tolist()}
     said = prediction.to_dict()
     del said["where"]
     if encoded.removed:
-        said |= {"tokens_read": len(ids), "tokens_total": len(ids) + encoded.removed}
+        said |= {"tokens_read": len(places.spans), "tokens_total": len(places.spans) + encoded.removed}
     return Explanation(
         where=row.where,
         of=asked.name,
@@ -118,13 +118,24 @@ def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: b
         value=float(asked.value(logits)),
         method=method,
         prediction=said,
-        text=text,
-        spans=places.tolist(),
-        scores=scores[: len(ids)].tolist(),
+        text=places.text,
+        places=places.unit,
+        names=list(places.names),
+        spans=spans.tolist(),
+        scores=scores[: len(spans)].tolist(),
         parts=parts,
         ngrams=ngrams,
         checks=_checks(question, method, scores, counted) if check else None,
     )
+
+
+def _joined(spans: np.ndarray, count: int) -> np.ndarray:
+    """Return the spans of the model's positions, where several are joined into each of `count`."""
+    if count == len(spans):
+        return spans
+    stride = -(-len(spans) // count)
+    first = np.arange(count) * stride
+    return np.stack([spans[first, 0], spans[np.minimum(first + stride, len(spans)) - 1, 1]], 1)
 
 
 def _scores(question: Question, method: str, counted: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -147,7 +158,7 @@ def _checks(question: Question, method: str, scores: Tensor, counted: Tensor | N
 
 
 def _ngrams(
-    model: Any, ids: np.ndarray, places: np.ndarray, text: str, value: Callable[[Tensor], Tensor], logits: Tensor
+    model: Any, ids: np.ndarray, places: Places, value: Callable[[Tensor], Tensor], logits: Tensor
 ) -> tuple[Tensor, list[dict[str, Any]]]:
     """Return what each token's n-grams add to the number that is explained, and the n-grams that add most."""
     found = model.wide.ngrams(torch.from_numpy(ids).long().to(model.device))
@@ -157,9 +168,9 @@ def _ngrams(
     shares = found._replace(begin=found.begin.cpu(), end=found.end.cpu(), logits=adds.unsqueeze(1))
     totals: dict[str, list[float]] = {}
     for begin, end, one in zip(shares.begin.tolist(), shares.end.tolist(), adds.tolist(), strict=True):
-        first, last = places[begin][0], places[end - 1][1]
+        first, last = int(places.spans[begin][0]), int(places.spans[end - 1][1])
         if 0 <= first < last:
-            totals.setdefault(text[first:last].strip(), []).append(one)
+            totals.setdefault(places.text[first:last].strip(), []).append(one)
     ordered = sorted(totals.items(), key=lambda each: -abs(sum(each[1])))[:_NGRAMS]
     named = [{"text": name, "score": sum(each), "times": len(each)} for name, each in ordered]
     return shares.of_tokens(len(ids))[:, 0], named

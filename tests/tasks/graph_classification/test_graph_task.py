@@ -85,7 +85,7 @@ def test_edges_of_missing_nodes_and_unknown_types() -> None:
 
 
 def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
-    """A red node decides; the others are alike."""
+    """A red node decides; the others are alike but for what they read of it."""
     rows = [
         {
             "nodes": ["n"] * 5 + ["r" if red else "n"] + ["n"] * more,
@@ -103,6 +103,8 @@ def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
     assert (found.places, found.spans[5]) == ("nodes", [5, 6])
     pieces = found.pieces()
     assert pieces[5].text == "node 5 (r)"
-    assert max(pieces, key=lambda one: one.score) == pieces[5]
+    # Its neighbours, which have read it, speak for the class as well.
+    strongest = sorted(pieces, key=lambda one: -one.score)[:3]
+    assert {one.start for one in strongest} == {4, 5, 6}
     assert found.checks is not None
     assert found.checks["removal"]["comprehensiveness"] > found.checks["random"]["comprehensiveness"]

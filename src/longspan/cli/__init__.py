@@ -136,7 +136,7 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     if used in ("", "evaluate"):
         flags.add_of_tasks(verb, {task: tasks.evaluation_options(task) for task in tasks.names()})
 
-    told = "say which words speak for what a model says about a document, and check it"
+    told = "say which parts of an example speak for what a model says about it, and check that"
     explaining.add(add("explain", explaining.run, told))
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")

@@ -5,13 +5,15 @@ from typing import Any, ClassVar
 
 from datasets import Dataset
 
+from longspan.data.sources.formats.rows import Row
 from longspan.models import LongspanForDocumentPairs
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.report import count
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
-from longspan.tasks.base import Baseline, Recipe
+from longspan.results.explanation import Explanation
+from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.classes import ClassTask, balanced_weights
@@ -46,6 +48,10 @@ class DocumentPairs(ClassTask[PairData]):
         balanced = data.class_weights == "balanced"
         weights = {"class_weights": balanced_weights(training["label"][:])} if balanced else {}
         return super().head(training, data) | weights
+
+    def explain(self, run: Any, row: Row, of: str, method: str, check: bool) -> Explanation:
+        # Two documents have two sets of positions, of which a question knows one.
+        return Task.explain(self, run, row, of, method, check)
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)

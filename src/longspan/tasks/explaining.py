@@ -18,6 +18,7 @@ from longspan.explanations.methods import METHODS
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig
 from longspan.models.limits import too_long
+from longspan.models.wide.classifier import NgramShares
 from longspan.results import Prediction
 from longspan.results.explanation import Explanation
 from longspan.tasks.recipe import Run
@@ -165,12 +166,14 @@ def _ngrams(
     at = logits.clone().requires_grad_()
     (slope,) = torch.autograd.grad(value(at).sum(), at)
     adds = (found.logits.cpu() @ slope[0]) * float(model.wide.scales[0])
-    shares = found._replace(begin=found.begin.cpu(), end=found.end.cpu(), logits=adds.unsqueeze(1))
-    totals: dict[str, list[float]] = {}
-    for begin, end, one in zip(shares.begin.tolist(), shares.end.tolist(), adds.tolist(), strict=True):
-        first, last = int(places.spans[begin][0]), int(places.spans[end - 1][1])
-        if 0 <= first < last:
-            totals.setdefault(places.text[first:last].strip(), []).append(one)
-    ordered = sorted(totals.items(), key=lambda each: -abs(sum(each[1])))[:_NGRAMS]
-    named = [{"text": name, "score": sum(each), "times": len(each)} for name, each in ordered]
+    shares = NgramShares(found.begin.cpu(), found.end.cpu(), found.hash.cpu(), adds.unsqueeze(1))
+    different, group = np.unique(shares.hash.numpy(), return_inverse=True)
+    totals, named = np.bincount(group, adds.numpy(), len(different)), []
+    for number in np.argsort(-np.abs(totals))[:_NGRAMS].tolist():
+        begins, first = np.unique(shares.begin.numpy()[group == number], return_index=True)
+        last = int(shares.end.numpy()[group == number][first[0]])
+        start, stop = int(places.spans[begins[0]][0]), int(places.spans[last - 1][1])
+        if 0 <= start < stop:
+            one = {"text": places.text[start:stop].strip(), "score": float(totals[number]), "times": len(begins)}
+            named.append(one)
     return shares.of_tokens(len(ids))[:, 0], named

@@ -100,10 +100,11 @@ def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, fo
 
 class NgramShares(NamedTuple):
     """What n-grams of a document add to the logits: of n occurrences each, the tokens from `begin` (n,) to before `end`
-    (n,), and `logits` (n, c)."""
+    (n,), their `hash` (n,), equal for the same tokens, and `logits` (n, c). Parts of a token have the hash of it."""
 
     begin: Tensor
     end: Tensor
+    hash: Tensor
     logits: Tensor
 
     def of_tokens(self, length: int) -> Float[Tensor, "t c"]:
@@ -215,7 +216,8 @@ class Wide(WidePart):
         adds = adds / times.unsqueeze(1)
         end, kind = known[number].nonzero().unbind(1)
         begin = end - torch.where(kind < LONGEST, kind, 0)
-        return NgramShares(begin, end + 1, adds[number[end, kind]])
+        whole = hashes[0, end, torch.where(kind < LONGEST, kind, 0)]
+        return NgramShares(begin, end + 1, whole, adds[number[end, kind]])
 
     def evidence(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t e"]:
         """Return the log-count ratios of the n-grams that end at each position, e = LONGEST * classes.

@@ -173,7 +173,7 @@ def _ngrams(
         begins, first = np.unique(shares.begin.numpy()[group == number], return_index=True)
         last = int(shares.end.numpy()[group == number][first[0]])
         start, stop = int(places.spans[begins[0]][0]), int(places.spans[last - 1][1])
-        if 0 <= start < stop:
-            one = {"text": places.text[start:stop].strip(), "score": float(totals[number]), "times": len(begins)}
-            named.append(one)
+        name = places.text[start:stop].strip() if 0 <= start < stop else ""
+        if name:
+            named.append({"text": name, "score": float(totals[number]), "times": len(begins)})
     return shares.of_tokens(len(ids))[:, 0], named

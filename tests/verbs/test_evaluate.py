@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from decisive_words import write_run
 from safetensors.torch import load_file, save_file
 
-from longspan import LongspanForSequenceClassification, cli, evaluate, generate, recipes
+from longspan import cli, evaluate, generate
 from longspan.data.batches.streams import pad
-from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.tasks.class_scores import ClassificationScores
@@ -32,25 +32,8 @@ def made(tmp_path_factory):
     """A run folder with a model that looks only for the word "purr", and its data."""
     folder = tmp_path_factory.mktemp("run")
     data = write_rows(folder / "rows.csv", ["cat", "dog"] * 20)
-    settings = ["data.tokens=words", "data.max_length=8", "data.test_fraction=0.25", "model.dim=8", "model.depth=0",
-                "model.heads=2", "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
-    recipe = recipes.load("quickstart", [f"data.path={data}", *settings])
-    tokenizer = build_tokenizer(recipe.data, [" ".join(WORDS["cat"] + WORDS["dog"])])
-    config = LongspanForSequenceClassification.configured(
-        vocab_size=len(tokenizer), id2label={0: "cat", 1: "dog"}, **recipe.model
-    )
-    model = LongspanForSequenceClassification(config)
-    with torch.no_grad():
-        model.longspan.embeddings.table.weight.zero_()
-        model.longspan.embeddings.table.weight[tokenizer.convert_tokens_to_ids("purr"), 0] = 1.0
-        model.classifier.weight.zero_()
-        model.classifier.weight[0, 0] = 20.0
-        model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))
-    run = folder / "mine"
-    model.save_pretrained(run)
-    tokenizer.save_pretrained(run)
-    (run / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-    return run
+    settings = [f"data.path={data}", "data.max_length=8", "data.test_fraction=0.25"]
+    return write_run(folder / "mine", ["cat", "dog"], "purr", "cat", " ".join(WORDS["cat"] + WORDS["dog"]), settings)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from decisive_words import write_run
 
 import longspan
-from longspan import LongspanForSequenceClassification, cli, recipes
-from longspan.data.text.tokenization import build_tokenizer
+from longspan import cli
 from longspan.errors import UserError
 from longspan.results.explanation import Explanation
 from longspan.verbs.explain import explain_given
@@ -25,24 +24,7 @@ EVIL = "</script><img src=x onerror=alert(1)>"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that answers "yes" the more surely, the larger the share of the word "good" is."""
     folder = tmp_path_factory.mktemp("runs") / "mine"
-    settings = ["data.tokens=words", "model.dim=8", "model.depth=0", "data.max_length=50", "model.heads=2",
-                "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
-    recipe = recipes.load("quickstart", settings)
-    tokenizer = build_tokenizer(recipe.data, ["good bad film was a the"])
-    config = LongspanForSequenceClassification.configured(
-        vocab_size=len(tokenizer), id2label={0: "no", 1: "yes"}, **recipe.model
-    )
-    model = LongspanForSequenceClassification(config)
-    with torch.no_grad():
-        model.longspan.embeddings.table.weight.zero_()
-        model.longspan.embeddings.table.weight[tokenizer.convert_tokens_to_ids("good"), 0] = 1.0
-        model.classifier.weight.zero_()
-        model.classifier.weight[1, 0] = 20.0
-        model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-    return folder
+    return write_run(folder, ["no", "yes"], "good", "yes", "good bad film was a the", ["data.max_length=50"])
 
 
 class Tags(HTMLParser):
@@ -146,6 +128,7 @@ def test_a_notebook_shows_the_words(run: Path) -> None:
         (["--row", "3"], "expected an example with the number 3, got 2 examples"),
         ([], "expected a single example to explain, got several"),
         (["--row", "1", "--out", "x.pdf"], "expected a file that ends in .html, .json, .npz, got 'x.pdf'"),
+        (["--row", "1", "--out", "nowhere/x.html"], "expected a folder at 'nowhere'"),
         (["more.csv", "--row", "1"], "expected one file to explain an example of, got 2"),
     ],
 )

@@ -9,12 +9,11 @@ import os
 
 import datasets
 import pytest
-import torch
+from decisive_words import write_run
 
-from longspan import LongspanForSequenceClassification, cli, predict, recipes
+from longspan import cli, predict
 from longspan.data.sources import paths
 from longspan.data.sources.formats.rows import Row, read_rows
-from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.tasks import examples
 from longspan.tasks.classes import ClassPrediction
@@ -28,24 +27,7 @@ from longspan.verbs.runs import load_run
 def run_dir(tmp_path_factory):
     """A run that answers "yes" to documents with the word "good", and reads only their last four words."""
     folder = tmp_path_factory.mktemp("runs") / "mine"
-    settings = ["data.tokens=words", "data.max_length=4", "data.keep=last", "model.dim=8", "model.depth=0",
-                "model.heads=2", "model.position=none", "model.pooling=mean", "model.norm=none"]  # fmt: skip
-    recipe = recipes.load("quickstart", settings)
-    tokenizer = build_tokenizer(recipe.data, ["good bad film"])
-    config = LongspanForSequenceClassification.configured(
-        vocab_size=len(tokenizer), id2label={0: "no", 1: "yes"}, **recipe.model
-    )
-    model = LongspanForSequenceClassification(config)
-    with torch.no_grad():
-        model.longspan.embeddings.table.weight.zero_()
-        model.longspan.embeddings.table.weight[tokenizer.convert_tokens_to_ids("good"), 0] = 1.0
-        model.classifier.weight.zero_()
-        model.classifier.weight[1, 0] = 20.0
-        model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-    return folder
+    return write_run(folder, ["no", "yes"], "good", "yes", "good bad film", ["data.max_length=4", "data.keep=last"])
 
 
 @pytest.fixture(scope="module")

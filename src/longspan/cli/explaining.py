@@ -24,11 +24,11 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--row", metavar="N", type=int, help="number of the example, from 1, where there are several")
     verb.add_argument("--class", metavar="C", dest="of", default="", help="what to explain (default: the prediction)")
     told = (
-        "removal (default): first-order effect of removing a token from all that others read; gradient: gradient times "
-        "input; occlusion: the document is read again without windows of it"
+        "removal (default): first-order effect of removing a part from all that others read; gradient: gradient times "
+        "input; occlusion: the example is read again without windows of it"
     )
     verb.add_argument("--method", metavar="M", default="removal", help=told)
-    verb.add_argument("--check", action="store_true", help="delete tokens to see whether the prediction follows scores")
+    verb.add_argument("--check", action="store_true", help="delete parts to see whether the prediction follows scores")
     verb.add_argument(
         "--out", metavar="FILE", type=Path, help="also write a page (.html), JSON (.json) or arrays (.npz)"
     )
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
     from longspan import explain
     from longspan.report.explanation import explanation_summary
-    from longspan.results.explanation import check_suffix
+    from longspan.results.explanation import check_out
 
     if args.out is not None:
-        check_suffix(args.out)
+        check_out(args.out)
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides] or ["-"]
     if len(files) > 1:

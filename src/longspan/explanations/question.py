@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.func import functional_call
+from tqdm import tqdm
 from transformers import PreTrainedModel
 
 #: Positions that are read at once where an example is read several times.
@@ -53,7 +54,7 @@ class Question:
         device = self.model.device
         # Edges and sparse features belong to all rows of a batch together.
         rows = 1 if "edges" in self.batch else max(1, AT_ONCE // kept.shape[1])
-        for some in kept.split(rows):
+        for some in tqdm(kept.split(rows), "Reading without parts", leave=False, delay=2):
             batch = dict(self.batch)
             if len(some) > 1:
                 batch = {name: given.expand(len(some), *given.shape[1:]) for name, given in batch.items()}

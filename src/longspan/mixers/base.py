@@ -113,8 +113,8 @@ class Mixer(nn.Module, ABC):
             state: continue from it, as `step` does, and also return the new state; only x and mask may be given with
                 it. Together with a context it must be `()`, and x follows on nothing. (`step` and `init_state` call
                 the module itself, so that hooks run, such as those that fetch offloaded weights.)
-            counts: how often each position counts in what others read of it, 1 by default: a mean counts a position of
-                2 twice, and 0 removes it, as the mask does. Outputs are differentiable in them.
+            counts: how often each position counts in what others read of it, 1 by default. 2 is as if it were there
+                twice, and 0 removes it, as the mask does. Outputs are differentiable in them.
             context_counts: the same for the context.
 
         Raises:

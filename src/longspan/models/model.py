@@ -173,9 +173,9 @@ class LongspanModel(LongspanPreTrainedModel):
     `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1. Without a
     context, the cross mixers are skipped. `edges` (3, n) of graphs have a row, source and target each, numbered from 0
     padding included. They are for the mixers that take them (`graph`), which otherwise read a chain.
-    `counts` (b, t), floats, say how often each position counts for others, 1 by default (`Mixer.forward`), and
-    `context_counts` (b, m) each of the context: 0 removes a position, and minus a gradient with respect to them says
-    what removing each would change, to first order. Where the embeddings shorten a row, t is the length after that.
+    `counts` (b, t), floats, say how often each position counts for others, 1 by default (`Mixer.forward`). 0 removes a
+    position. `context_counts` (b, m) do so for a context. Minus a gradient with respect to counts says what removing
+    each position would change, to first order. Where the embeddings shorten a row, t is the length after that.
     `output_hidden_states` asks for the input of every layer and the output.
 
     A causal model continues from `past_key_values` (`MixerStates`), or with `use_cache` from the start of a sequence.

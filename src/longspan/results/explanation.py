@@ -20,10 +20,12 @@ _WORD = re.compile(rf"[{_SPACELESS}]|(?:(?![{_SPACELESS}])\w)+|[^\w\s]")
 SUFFIXES = (".html", ".json", ".npz")
 
 
-def check_suffix(path: Path) -> None:
-    """Raise UserError unless explanations are written to files of this kind."""
+def check_out(path: Path) -> None:
+    """Raise UserError unless an explanation can be written there: a file of a known kind, in a folder that exists."""
     if path.suffix not in SUFFIXES:
         raise UserError(f"expected a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}; rename it.")
+    if not path.parent.is_dir():
+        raise UserError(f"expected a folder at {str(path.parent)!r} to write {path.name!r} to, got none; make it.")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Piece:
     """A part of what was explained, and how much it speaks for what the model says.
 
     Attributes:
-        text: What it is called: a word, "0.10 to 0.12 s", "row 4, column 8" or "node 3".
+        text: What it is called: a word, a stretch of seconds, row and column of a patch, or a node's number and name.
         start: Where it begins: a character of the text, or else the number of the position.
         end: Before what it ends.
         score: How much it raises `Explanation.value`.
@@ -136,9 +138,11 @@ class Explanation:
         return dataclasses.asdict(self)
 
     def save(self, path: Path | str) -> None:
-        """Write a page (.html), all of it (.json), or the arrays (.npz). Raises UserError for another suffix."""
+        """Write a page (.html), all of it (.json), or the arrays (.npz). Raises UserError for
+        another suffix, or a folder that is missing.
+        """
         path = Path(path)
-        check_suffix(path)
+        check_out(path)
         if path.suffix == ".html":
             write_text(path, self.page())
         elif path.suffix == ".json":

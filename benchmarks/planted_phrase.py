@@ -77,9 +77,7 @@ def explained(run: Any, documents: int, words: int) -> dict[str, float]:
         text, place = document(words, "yes", choose)
         (encoded,) = run.processor.encode({"text": [text]}, run.recipe.data)
         batch = pad([encoded.streams], run.processor.streams)
-        question = Question(
-            model, batch, "attention_mask", lambda logits: logits[:, yes] - logits[:, 1 - yes], lambda logits: logits
-        )
+        question = Question(model, batch, lambda logits: logits[:, yes] - logits[:, 1 - yes], lambda logits: logits)
         real = question.real
         began = time.perf_counter()
         whole = float(question.values(real.unsqueeze(0)))

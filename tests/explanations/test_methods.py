@@ -33,9 +33,7 @@ def question_of(model: LongspanForSequenceClassification) -> Question:
     def value(logits: Tensor) -> Tensor:
         return logits[:, 1]
 
-    return Question(
-        model, {"input_ids": ids, "attention_mask": mask}, "attention_mask", value, lambda x: x.softmax(1)[:, 1]
-    )
+    return Question(model, {"input_ids": ids, "attention_mask": mask}, value, lambda x: x.softmax(1)[:, 1])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_removal_is_what_small_removals_change() -> None:
         for at in (0, DECISIVE, LENGTH - 1):
             counts = torch.ones(1, PADDED)
             counts[0, at] -= tiny
-            changed = (whole - question.value(question.logits(counts=counts))) / tiny
+            changed = (whole - question.value(question.counted(counts))) / tiny
             # Second-order terms are as large as the step.
             torch.testing.assert_close(changed[0], scores[at], rtol=3e-2, atol=2e-3)
 

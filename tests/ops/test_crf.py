@@ -90,3 +90,10 @@ def test_no_positions() -> None:
     total.sum().backward()
     assert not total.any()
     assert best_path(empty, torch.zeros_like(LENGTHS), *rest).shape == (4, 0)
+
+
+def test_marginals_have_the_gradients_of_their_formula() -> None:
+    scores, transitions, start, end = (part.requires_grad_() for part in parts())
+    given = (scores, LENGTHS, transitions, start)
+    assert torch.autograd.gradcheck(log_marginals, (*given, end))
+    assert torch.autograd.gradcheck(lambda *each: filtered(*each)[0], given)

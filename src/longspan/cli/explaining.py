@@ -23,6 +23,12 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
     verb.add_argument("--row", metavar="N", type=int, help="number of the example, from 1, where there are several")
     verb.add_argument("--class", metavar="C", dest="of", default="", help="what to explain (default: the prediction)")
+    place = (
+        "where a model says something about each part of an example: the number of a word, token, mask or part, from "
+        "1, or seconds of a recording (default: the first with the rarest prediction; of language models, the next "
+        "token)"
+    )
+    verb.add_argument("--at", metavar="N", type=float, help=place)
     told = (
         "removal (default): first-order effect of removing a part from all that others read; gradient: gradient times "
         "input; occlusion: the example is read again without windows of it"
@@ -54,6 +60,7 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
         files,
         row=args.row,
         of=args.of,
+        at=args.at,
         method=args.method,
         check=args.check,
         overrides=overrides,

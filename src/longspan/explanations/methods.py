@@ -6,7 +6,6 @@ CPU, zero at padding.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,7 +25,7 @@ def removal(question: Question) -> Float[Tensor, " t"]:
     pooling of the head. The gradient with respect to these counts, all of them at once, is what removing it changes,
     renormalisation included. Cost: one forward and one backward pass.
     """
-    return _slopes(question, lambda counts: question.logits(counts=counts))
+    return _slopes(question, question.counted)
 
 
 def gradient(question: Question) -> Float[Tensor, " t"]:
@@ -36,17 +35,7 @@ def gradient(question: Question) -> Float[Tensor, " t"]:
     Source: Shrikumar et al. 2016, https://arxiv.org/abs/1605.01713
     """
 
-    def scaled(scales: Tensor) -> Tensor:
-        def times(module: Any, arguments: Any, embedded: Tensor) -> Tensor:
-            return embedded * scales.unsqueeze(-1).to(embedded.dtype)
-
-        handle = question.model.base_model.embeddings.register_forward_hook(times)
-        try:
-            return question.logits()
-        finally:
-            handle.remove()
-
-    return _slopes(question, scaled)
+    return _slopes(question, question.scaled)
 
 
 def occlusion(question: Question) -> Float[Tensor, " t"]:
@@ -81,9 +70,11 @@ METHODS: Mapping[str, Callable[[Question], Tensor]] = {
 }
 
 
-def _slopes(question: Question, logits: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the gradient of the number with respect to ones, one for each position, that `logits` is a function of."""
+def _slopes(question: Question, outputs: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the gradient of the number with respect to ones for positions, which `outputs` is a function of."""
     real = question.real
     ones = torch.ones(1, len(real), device=question.model.device, requires_grad=True)
-    (found,) = torch.autograd.grad(question.value(logits(ones).float()).sum(), ones)
+    # Where nothing is read of other positions, as without layers, nothing depends on them.
+    number = question.value(outputs(ones).float()).sum() + 0 * ones.sum()
+    (found,) = torch.autograd.grad(number, ones)
     return (found[0].float().cpu() * real).float()

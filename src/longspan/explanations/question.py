@@ -1,7 +1,7 @@
 """What is to be explained: a number that a model gives one example, `Question`."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,54 +16,104 @@ AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
+class Read:
+    """One of the sequences that a model reads, by the names of arguments of its `forward`.
+
+    Attributes:
+        mask: The mask of its positions, (1, t), 1 where they are real.
+        counts: How often each position counts in what others read, (1, t).
+        call: Which call of the model's embeddings reads it, from 0.
+    """
+
+    mask: str = "attention_mask"
+    counts: str = "counts"
+    call: int = 0
+
+
+@dataclass(frozen=True)
 class Question:
     """A number that a model gives one example, as a function of the positions that it reads.
 
+    Where it reads several sequences, such as two documents, the positions are those of the first, then of the second.
+
     Attributes:
         model: The model, in evaluation mode.
-        batch: The arguments of its `forward`, a batch of one row.
-        mask: Which of these is the mask of its positions, (1, t), 1 where they are real.
-        value: From the model's outputs `logits` (b, ...) to the numbers (b,) that are explained, such as log-odds.
+        batch: The tensors that its `forward` takes, a batch of one row.
+        value: From the model's outputs (b, ...) to the numbers (b,) that are explained, such as log-odds.
         share: From these outputs to what removals change as people see it, (b,), such as a probability.
+        reads: The sequences whose positions are explained.
         masked: Whether what is deleted is masked, so that n-grams of it are gone, too. If not, its positions count 0 in
-            all that others read, which also works where the embeddings join positions, or along edges.
+            all that others read, which also works where the embeddings join positions, along edges, and for what is
+            said about a position that is deleted itself.
+        settings: Arguments of `forward` that are no tensors.
+        rows: How many rows of the batch can be read at once with other positions deleted; None for any number.
+        output: From what `forward` returns to the outputs.
     """
 
     model: PreTrainedModel
     batch: Mapping[str, Tensor]
-    mask: str
     value: Callable[[Tensor], Tensor]
     share: Callable[[Tensor], Tensor]
+    reads: Sequence[Read] = (Read(),)
     masked: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    output: Callable[[Any], Tensor] = lambda found: found.logits
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many of the model's positions each sequence has: fewer than are read where the embeddings join some."""
+        return [real.shape[1] for real in self._each_real()]
 
     @property
     def real(self) -> Bool[Tensor, " t"]:
-        """Which of the model's positions are real, on the CPU: fewer than are read where the embeddings join some."""
-        found: Tensor = self.model.base_model.embeddings.reduced(self.batch[self.mask].bool())
-        return found[0].cpu()
+        """Which of the positions are real, on the CPU."""
+        return torch.cat(self._each_real(), 1)[0].cpu()
 
     def logits(self, **more: Any) -> Tensor:
         """Return the model's outputs, with more arguments, as a function of these alone: no weight has a gradient."""
         weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
-        found: Tensor = functional_call(self.model, weights, (), {**self.batch, **more}).logits
-        return found
+        return self.output(functional_call(self.model, weights, (), {**self.batch, **self.settings, **more}))
+
+    def counted(self, counts: Float[Tensor, "1 t"]) -> Tensor:
+        """Return the outputs where positions count that often in what others read."""
+        parts = counts.split(self.lengths, 1)
+        return self.logits(**{read.counts: part for read, part in zip(self.reads, parts, strict=True)})
+
+    def scaled(self, scales: Float[Tensor, "1 t"]) -> Tensor:
+        """Return the outputs where the embedding of each position is multiplied by its scale."""
+        parts = dict(zip((read.call for read in self.reads), scales.split(self.lengths, 1), strict=True))
+        calls = iter(range(1 + max(parts)))
+
+        def times(module: Any, arguments: Any, embedded: Tensor) -> Tensor:
+            own = parts.get(next(calls, -1))
+            return embedded if own is None else embedded * own.unsqueeze(-1).to(embedded.dtype)
+
+        handle = self.model.base_model.embeddings.register_forward_hook(times)
+        try:
+            return self.logits()
+        finally:
+            handle.remove()
 
     @torch.no_grad()
     def without(self, kept: Bool[Tensor, "n t"]) -> Iterator[Tensor]:
         """Yield the outputs for the example with the positions alone that each row keeps, some rows at a time."""
-        device = self.model.device
-        # Edges and sparse features belong to all rows of a batch together.
-        rows = 1 if "edges" in self.batch else max(1, AT_ONCE // kept.shape[1])
+        rows = self.rows or max(1, AT_ONCE // kept.shape[1])
         for some in tqdm(kept.split(rows), "Reading without parts", leave=False, delay=2):
             batch = dict(self.batch)
             if len(some) > 1:
                 batch = {name: given.expand(len(some), *given.shape[1:]) for name, given in batch.items()}
-            if self.masked:
-                batch[self.mask] = (some.to(device) & self.batch[self.mask].bool()).long()
-            else:
-                batch["counts"] = some.to(device, torch.float32)
-            yield self.model(**batch).logits.float().cpu()
+            for read, part in zip(self.reads, some.to(self.model.device).split(self.lengths, 1), strict=True):
+                if self.masked:
+                    batch[read.mask] = (part & self.batch[read.mask].bool()).long()
+                else:
+                    batch[read.counts] = part.float()
+            yield self.output(self.model(**batch, **self.settings)).float().cpu()
 
     def values(self, kept: Bool[Tensor, "n t"]) -> Float[Tensor, " n"]:
         """Return the number that is explained for the example with the positions alone that each row keeps."""
         return torch.cat([self.value(logits) for logits in self.without(kept)])
+
+    def _each_real(self) -> list[Tensor]:
+        embeddings = self.model.base_model.embeddings
+        return [embeddings.reduced(self.batch[read.mask].bool()) for read in self.reads]

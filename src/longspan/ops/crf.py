@@ -49,9 +49,9 @@ def log_marginals(
     start: Float[Tensor, " l"],
     end: Float[Tensor, " l"],
 ) -> Float[Tensor, "r n l"]:
-    """Return the logarithm of the probability of each label at each position, 0 beyond the lengths; no gradients."""
+    """Return the logarithm of the probability of each label at each position, 0 beyond the lengths."""
     kind = accumulation_dtype(scores.dtype)
-    scores, transitions, start, end = (part.detach().to(kind) for part in (scores, transitions, start, end))
+    scores, transitions, start, end = (part.to(kind) for part in (scores, transitions, start, end))
     before = _forward(scores, lengths, transitions, start)
     after = _backward(scores, lengths, transitions, end)
     joint = before + after
@@ -105,7 +105,7 @@ def filtered(
         Log-probabilities given the scores up to each position, 0 beyond the lengths, and those of the last label.
     """
     kind = accumulation_dtype(scores.dtype)
-    scores, transitions, start = (part.detach().to(kind) for part in (scores, transitions, start))
+    scores, transitions, start = (part.to(kind) for part in (scores, transitions, start))
     if state is None:
         state = scores.new_full((scores.shape[0], scores.shape[2]), torch.nan)
     found = []

@@ -26,10 +26,10 @@ from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.results.explanation import Explanation
 from longspan.results.scores import S, Scores
 from longspan.tasks.baselines import Baseline, Fitted
 from longspan.tasks.counts import Counts
+from longspan.tasks.explaining import Case
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.recipe import D, O, Recipe, Run
@@ -256,15 +256,16 @@ class Task(abc.ABC, Generic[S, D, O]):
             "say how (`Task.token_rows`); name another run."
         )
 
-    def explain(self, run: Run[D, O], row: Row, of: str, method: str, check: bool) -> Explanation:
-        """Explain what a model says about a row; see `longspan.explain`.
+    def case(self, run: Run[D, O], row: Row, of: str, at: float | None) -> Case:
+        """Return what there is to explain about what a model says of a row; see `longspan.explain`.
 
         Raises:
-            UserError: The task's predictions cannot be explained yet, the row has none, or nothing is called `of`.
+            UserError: The task's predictions cannot be explained, the row has none, nothing is called `of`, or there is
+                nothing at `at`.
         """
         raise UserError(
             f"expected a run whose predictions can be explained, got {str(run.folder)!r} of the task {self.name!r}, "
-            "which does not say how (`Task.explain`); name a run of classes, labels or numbers of whole examples."
+            "which does not say how (`Task.case`); name another run."
         )
 
     # What it is compared with

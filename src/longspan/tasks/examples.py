@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.batches.drawn import AugmentedExamples
 from longspan.data.batches.encoding import encoded, lengths, truncation_table
-from longspan.data.batches.streams import Stream, measured
+from longspan.data.batches.streams import Stream, measured, pad
 from longspan.data.batches.unreadable import (
     UNREADABLE,
     each_encoded,
@@ -35,15 +35,15 @@ from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
+from longspan.explanations.question import Question, Read
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length, too_long
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
-from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base import D, Recipe, Run, Task
-from longspan.tasks.explaining import Asked, explained
+from longspan.tasks.explaining import Asked, Case, no_place
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -176,6 +176,8 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
 
     #: Which of the model's outputs are scored, and make answers.
     output: ClassVar[str] = "logits"
+    #: The sequences that its models read, whose positions are explained.
+    reads: ClassVar[Sequence[Read]] = (Read(),)
     #: What trains its models.
     trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
     #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
@@ -231,8 +233,35 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
 
     # The rest is the same for all of them.
 
-    def explain(self, run: Run[D, LengthTrainingOptions], row: Row, of: str, method: str, check: bool) -> Explanation:
-        return explained(self, run, row, of, method, check)
+    def case(self, run: Run[D, LengthTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+        no_place(at)
+        processor, data, model = run.processor, run.recipe.data, run.model
+        names = [column.name for column in processor.columns(data)]
+        problem = row.problem or processor.problem(row.values)
+        if not problem:
+            (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
+            longest = max(len(encoded.streams[name]) for name in measured(processor.streams))
+            problem = too_long(model, longest)
+        if problem:
+            raise UserError(f"{row.where}: expected {self.example} to explain, got {problem}; choose another row.")
+        places = processor.places(row.values, encoded, data)
+        batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
+        with torch.no_grad():
+            logits = model(**batch)[self.output].float().cpu()
+        prediction = self.answer(row.where, logits[0], model.config)
+        asked = self.asked(model.config, prediction, of)
+        question = Question(
+            model,
+            batch,
+            asked.value,
+            asked.share,
+            self.reads,
+            masked=places.unit == "characters",
+            # Edges belong to all rows of a batch together.
+            rows=1 if "edges" in batch else None,
+        )
+        ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if getattr(model, "wide", None) else None
+        return Case(row.where, asked, question, places, prediction.to_dict(), encoded.removed, ids)
 
     def make_trainer(
         self,

@@ -1,30 +1,29 @@
-"""Explanations of what models say about examples with one answer each: which positions speak for it."""
+"""What there is to explain about a prediction, `Case`, and which positions speak for it, `explained`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad as pad_end
+from transformers import PreTrainedTokenizerBase
 
-from longspan.data.batches.streams import pad
 from longspan.data.processor import Places
-from longspan.data.sources.formats.rows import Row
+from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError, check_choice
 from longspan.explanations.faithfulness import by_chance, faithfulness
 from longspan.explanations.methods import METHODS
 from longspan.explanations.question import Question
-from longspan.models import LongspanConfig
-from longspan.models.limits import too_long
 from longspan.models.wide.classifier import NgramShares
-from longspan.results import Prediction
 from longspan.results.explanation import Explanation
-from longspan.tasks.recipe import Run
 
 #: N-grams that an explanation names.
 _NGRAMS = 20
+#: Tokens that are named beside the one that is explained.
+_BEST = 12
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Asked:
     Attributes:
         name: What it is called.
         unit: What scores add up in.
-        value: From a model's outputs (b, c) to the number (b,) that is explained.
+        value: From a model's outputs (b, ...) to the number (b,) that is explained.
         share: From these to what deletions change as people see it, (b,).
     """
 
@@ -43,17 +42,66 @@ class Asked:
     value: Callable[[Tensor], Tensor]
     share: Callable[[Tensor], Tensor]
 
+    def at(self, place: int) -> "Asked":
+        """Return the same of one position of the outputs (b, t, ...)."""
+        return replace(
+            self,
+            value=lambda logits: self.value(logits[:, place]),
+            share=lambda logits: self.share(logits[:, place]),
+        )
+
 
 def class_asked(names: Sequence[str], name: str) -> Asked:
     """Return the log-odds and the probability of one of several classes that exclude each other."""
     check_choice("class", name, names)
-    number = list(names).index(name)
+    return number_of_class(list(names).index(name), name)
+
+
+def number_of_class(number: int, name: str) -> Asked:
+    """Return the same of the class with a number."""
 
     def odds(logits: Tensor) -> Tensor:
         others = torch.cat((logits[:, :number], logits[:, number + 1 :]), 1)
         return logits[:, number] - others.logsumexp(1)
 
     return Asked(name, "log-odds", odds, lambda logits: logits.softmax(1)[:, number])
+
+
+def token_asked(tokenizer: PreTrainedTokenizerBase, of: str, scores: Tensor, known: int | None = None) -> Asked:
+    """Return the log-odds and the probability of a token: `of`, or the `known` one, or the one with the best score.
+
+    Args:
+        tokenizer: What makes tokens.
+        of: A text that is one token, with or without the space before a word.
+        scores: (v,), those of all tokens.
+        known: The number of a token.
+
+    Raises:
+        UserError: `of` is not one token.
+    """
+    number = int(scores.argmax()) if known is None else known
+    if of:
+        found = token_ids(tokenizer, [of, f" {of}"])
+        single = [int(ids[0]) for ids in found if len(ids) == 1]
+        if not single:
+            raise UserError(
+                f"expected one token of the model, got {of!r}, which is {len(found[0])}; name a single one."
+            )
+        number = max(single, key=lambda each: float(scores[each]))
+    return number_of_class(number, token_name(tokenizer, number))
+
+
+def likeliest(tokenizer: PreTrainedTokenizerBase, scores: Tensor) -> dict[str, float]:
+    """Return the tokens with the best scores, of (v,), with their probabilities, the likeliest first."""
+    best = scores.softmax(-1).topk(min(_BEST, len(scores)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return {token_name(tokenizer, number): share for number, share in pairs}
+
+
+def token_name(tokenizer: PreTrainedTokenizerBase, number: int) -> str:
+    """Return a token as people read it; white space as Python writes it."""
+    name = str(tokenizer.decode([number]))
+    return name.strip() or repr(name)
 
 
 def label_asked(names: Sequence[str], name: str) -> Asked:
@@ -69,51 +117,91 @@ def number_asked(own: str, name: str) -> Asked:
     return Asked(own, "units", lambda logits: logits[:, 0], lambda logits: logits[:, 0])
 
 
-class Explains(Protocol):
-    """What is needed of a task."""
+def place_of(at: float | None, labels: Sequence[str], what: str) -> int:
+    """Return which of a sequence's predictions is explained, from 0: the one with the number `at`, from 1.
 
-    example: ClassVar[str]
-
-    def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> Prediction: ...
-
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked: ...
-
-
-def explained(task: Explains, run: Run, row: Row, of: str, method: str, check: bool) -> Explanation:
-    """Explain what a run's model says about a row; see `longspan.explain`.
+    By default it is the first one whose label is the rarest: words outside of names, say, are many.
 
     Raises:
-        UserError: The row has no prediction, its positions have no names for people, or nothing is called `of`.
+        UserError: There is no such number.
     """
-    processor, data, model = run.processor, run.recipe.data, run.model
-    if problem := row.problem or processor.problem(row.values):
-        raise UserError(f"{row.where}: expected {task.example} to explain, got {problem}; choose another row.")
-    names = [column.name for column in processor.columns(data)]
-    (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
-    places = processor.places(row.values, encoded, data)
-    if problem := too_long(model, len(places.spans)):
-        raise UserError(f"{row.where}: {problem}.")
-    batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
+    if at is None:
+        counts = Counter(labels)
+        return min(range(len(labels)), key=lambda place: counts[labels[place]])
+    return numbered(at, len(labels), what)
+
+
+def numbered(at: float, count: int, what: str) -> int:
+    """Return a number from 1 to `count` as one from 0. Raises UserError for any other."""
+    if at != int(at) or not 1 <= at <= count:
+        raise UserError(f"expected the number of {what}, from 1 to {count:,}, got {at:g}; choose one of these.")
+    return int(at) - 1
+
+
+def no_place(at: float | None) -> None:
+    """Raise UserError if a place is named where predictions are of whole examples."""
+    if at is not None:
+        raise UserError(f"expected no place (at), as predictions are of whole examples, got {at:g}; leave it out.")
+
+
+def texts_as_one(texts: Sequence[str], spans: Sequence[np.ndarray]) -> Places:
+    """Return the places of several texts that are read apart, one below the other, as those of one text.
+
+    Args:
+        texts: The texts.
+        spans: (t, 2) for each, the characters of its tokens, -1 for those that stand for none.
+    """
+    found, shift = [], 0
+    for text, own in zip(texts, spans, strict=True):
+        found.append(np.where(own < 0, own, own + shift))
+        shift += len(text) + len(_BETWEEN)
+    return Places("characters", np.concatenate(found), _BETWEEN.join(texts))
+
+
+_BETWEEN = "\n\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What there is to explain about a prediction.
+
+    Attributes:
+        where: The place of the example, and of what is predicted within it.
+        asked: What is explained.
+        question: The same as a function of positions.
+        places: What these are.
+        prediction: What the model says of the example, as JSON.
+        removed: How many positions of the example were cut off.
+        ids: The tokens (t,) whose n-grams the model counts, if it does, as a part of the sum that is explained.
+    """
+
+    where: str
+    asked: Asked
+    question: Question
+    places: Places
+    prediction: Mapping[str, Any]
+    removed: int = 0
+    ids: np.ndarray | None = None
+
+
+def explained(case: Case, method: str, check: bool) -> Explanation:
+    """Explain a prediction; see `longspan.explain`."""
+    question, places, asked = case.question, case.places, case.asked
     with torch.no_grad():
-        logits = model(**batch).logits.float().cpu()
-    prediction = task.answer(row.where, logits[0], model.config)
-    asked = task.asked(model.config, prediction, of)
-    question = Question(model, batch, "attention_mask", asked.value, asked.share, masked=places.unit == "characters")
+        logits = question.logits().float().cpu()
     counted, ngrams = None, list[dict[str, Any]]()
-    if model.wide is not None:
-        ids = np.asarray(encoded.streams[next(iter(processor.streams))])
-        counted, ngrams = _ngrams(model, ids, places, asked.value, logits)
+    if case.ids is not None:
+        counted, ngrams = _ngrams(question.model, case.ids, places, asked.value, logits)
     deep, scores = _scores(question, method, counted)
     spans = _joined(places.spans, int(question.real.sum()))
     parts = {}
     if counted is not None and method != "occlusion":
         parts = {"network": deep[: len(spans)].tolist(), "n-grams": counted.tolist()}
-    said = prediction.to_dict()
-    del said["where"]
-    if encoded.removed:
-        said |= {"tokens_read": len(places.spans), "tokens_total": len(places.spans) + encoded.removed}
+    said = {name: value for name, value in case.prediction.items() if name != "where"}
+    if case.removed:
+        said |= {"tokens_read": len(places.spans), "tokens_total": len(places.spans) + case.removed}
     return Explanation(
-        where=row.where,
+        where=case.where,
         of=asked.name,
         unit=asked.unit,
         value=float(asked.value(logits)),

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,6 +11,7 @@ from longspan.errors import UserError, check_choice
 from longspan.explanations.methods import METHODS
 from longspan.results.explanation import Explanation
 from longspan.tasks.base import Run
+from longspan.tasks.explaining import explained
 from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.predict import rows_in_memory, rows_of_source
 from longspan.verbs.runs import as_run
@@ -21,6 +23,7 @@ def explain(
     *,
     row: int | None = None,
     of: str = "",
+    at: float | None = None,
     method: str = "removal",
     check: bool = False,
     overrides: Sequence[str] = (),
@@ -34,7 +37,10 @@ def explain(
         run: The run folder, or what `longspan.load` returned for it.
         source: The example: a file or data in memory, as `longspan.predict` reads them.
         row: Its number in the source, from 1; by default, the source must have a single one.
-        of: What is explained, such as a class; by default what the model says.
+        of: What is explained, such as a class or a token; by default what the model says.
+        at: Where a model says something about each part of an example: the number of a word, token, mask or part, from
+            1, or seconds of a recording. By default the first of those with the rarest prediction; of language models,
+            the next token.
         method: Where scores come from. "removal" is the first-order effect of removing a position from all that others
             read; "gradient" is gradient times input; "occlusion" reads the example again without windows of it.
         check: Whether to measure how faithful the scores are, beside those of the other methods and random ones.
@@ -45,14 +51,22 @@ def explain(
 
     Raises:
         UserError: The run or the source cannot be used, the source has several examples and no `row` was named, or not
-            as many, or nothing is called `of`.
+            as many, nothing is called `of`, or there is nothing at `at`.
     """
     loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
-    return _explained(loaded, lambda: rows_of_source(loaded, source, loaded.recipe.data, stdin), row, of, method, check)
+    rows = partial(rows_of_source, loaded, source, loaded.recipe.data, stdin)
+    return _explained(loaded, rows, row, of, at, method, check)
 
 
 def explain_given(
-    run: Run, given: Any, *, row: int | None = None, of: str = "", method: str = "removal", check: bool = False
+    run: Run,
+    given: Any,
+    *,
+    row: int | None = None,
+    of: str = "",
+    at: float | None = None,
+    method: str = "removal",
+    check: bool = False,
 ) -> Explanation:
     """Explain an example in memory: as `explain`, but texts are never paths, and one need not be in a list.
 
@@ -62,16 +76,22 @@ def explain_given(
     # Tables of pandas and datasets have columns.
     several = isinstance(given, list | Iterator) or hasattr(given, "columns") or hasattr(given, "column_names")
     given = given if several else [given]
-    return _explained(run, lambda: rows_in_memory(run, given, run.recipe.data), row, of, method, check)
+    return _explained(run, partial(rows_in_memory, run, given, run.recipe.data), row, of, at, method, check)
 
 
 def _explained(
-    run: Run, rows: Callable[[], Iterator[Row]], row: int | None, of: str, method: str, check: bool
+    run: Run,
+    rows: Callable[[], Iterator[Row]],
+    row: int | None,
+    of: str,
+    at: float | None,
+    method: str,
+    check: bool,
 ) -> Explanation:
     check_choice("method", method, METHODS)
     if row is not None and row < 1:
         raise UserError(f"expected the number of a row, from 1, got {row}; count from 1.")
-    return run.task.explain(run, _chosen(rows(), row), of, method, check)
+    return explained(run.task.case(run, _chosen(rows(), row), of, at), method, check)
 
 
 def _chosen(rows: Iterator[Row], number: int | None) -> Row:

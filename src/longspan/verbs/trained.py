@@ -85,7 +85,7 @@ class TrainedRun(TrainingResult[S]):
         Args:
             given: The example: a text, an array, a picture or a dict. Or several in a list, a DataFrame or a
                 `datasets.Dataset`, of which `row` names one.
-            options: `row`, `of`, `method` and `check` of `longspan.explain`.
+            options: `row`, `of`, `at`, `method` and `check` of `longspan.explain`.
 
         Raises:
             UserError: It cannot be explained.

@@ -45,7 +45,8 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
 
     `forward` takes the tokens of the first documents, `input_ids` (b, t) with `attention_mask` (b, t), and those of the
     second, `second_ids` (b, s) with `second_mask` (b, s). A mask may be left out where there is no padding. A document
-    without tokens has a vector of zeros. `inputs_embeds` and `second_embeds` stand for tokens as in `LongspanModel`.
+    without tokens has a vector of zeros. `inputs_embeds` and `second_embeds` stand for tokens as in `LongspanModel`,
+    `counts` and `second_counts` say how often they count.
     `labels` and losses are those of `LongspanForSequenceClassification`. `hidden_states`, if asked for, are those of
     the first documents, and after them those of the second.
 
@@ -69,11 +70,15 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        counts: Tensor | None = None,
+        second_counts: Tensor | None = None,
     ) -> ClassifierOutput:
         _check_both(input_ids, inputs_embeds, second_ids, second_embeds)
         read = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        u, of_first = self.pooled(input_ids, attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **read)
-        v, of_second = self.pooled(second_ids, second_mask, inputs_embeds=second_embeds, return_dict=True, **read)
+        first = {"inputs_embeds": inputs_embeds, "counts": counts}
+        second = {"inputs_embeds": second_embeds, "counts": second_counts}
+        u, of_first = self.pooled(input_ids, attention_mask, return_dict=True, **first, **read)
+        v, of_second = self.pooled(second_ids, second_mask, return_dict=True, **second, **read)
         logits = self.classifier(self.dropout(compared(u, v)))
         hidden_states = None if of_first is None or of_second is None else (*of_first, *of_second)
         return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states)

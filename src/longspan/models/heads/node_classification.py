@@ -103,7 +103,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> NodeLabels:
-        along = edges if self.longspan.backbone.takes_edges else None
+        along, times = edges if self.longspan.backbone.takes_edges else None, read.get("counts")
         features = read.pop("edge_features", None)
         if along is None:
             features = None
@@ -130,7 +130,12 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
             row, source, target = edges
             length = scores.shape[1]
             flat = propagate(
-                scores.flatten(0, 1), row * length + source, row * length + target, steps, self.config.head.teleport
+                scores.flatten(0, 1),
+                row * length + source,
+                row * length + target,
+                steps,
+                self.config.head.teleport,
+                None if times is None else times.flatten(),
             )
             scores = flat.view_as(scores)
         loss, plain = None, None

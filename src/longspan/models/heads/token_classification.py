@@ -251,7 +251,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         found: Tensor = wide(ids, mask, first, rows.lengths, given)
         own = rows.rows(found)
         alone = self.chained(own, torch.tensor(COUNTS_ALONE, device=own.device))
-        likely = log_marginals(own, rows.lengths, *alone).clamp_min(_LEAST)
+        likely = log_marginals(own, rows.lengths, *alone).detach().clamp_min(_LEAST)
         return found, rows.back(torch.zeros_like(found), likely)
 
     def _first(self, ids: Tensor | None, mask: Tensor | None, scores: Tensor) -> Bool[Tensor, "b t"]:
@@ -285,7 +285,6 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         losses = path_losses(free, gold, rows.lengths, *chain)
         return mean_loss(losses, (known & first).sum(), num_items_in_batch), None
 
-    @torch.no_grad()
     def _labelled(
         self,
         scores: Float[Tensor, "b t l"],
@@ -303,9 +302,9 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             # No label may depend on what comes later: each row is one chain.
             rows = _by_row(first)
             transitions, start, _ = parts
-            known, chain_state = filtered(rows.rows(scores), rows.lengths, transitions, start, chain_state)
+            known, after = filtered(rows.rows(scores), rows.lengths, transitions, start, chain_state)
             scores = rows.back(scores, known)
-            return scores, scores.argmax(-1), chain_state
+            return scores, scores.argmax(-1), after.detach()
         tags = scores.argmax(-1)
         if self.config.causal:
             return scores, tags, None
@@ -326,12 +325,12 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         later = ~first if mask is None else mask & ~first
         there = tags.gather(1, source)
         tags = torch.where(later, torch.tensor(inside, device=tags.device)[there], tags)
-        word = scores.gather(1, source.unsqueeze(-1).expand_as(scores))
+        word = list(scores.gather(1, source.unsqueeze(-1).expand_as(scores)).unbind(-1))
         for own, other in enumerate(inside):
             if own != other:
-                word[..., other] = torch.logaddexp(word[..., other], word[..., own])
-                word[..., own] = word[..., other] + _NEVER
-        return torch.where(later.unsqueeze(-1), word, scores), tags, None
+                word[other] = torch.logaddexp(word[other], word[own])
+                word[own] = word[other] + _NEVER
+        return torch.where(later.unsqueeze(-1), torch.stack(word, -1), scores), tags, None
 
 
 def _by_row(first: Bool[Tensor, "b t"]) -> Gathered:

@@ -9,9 +9,11 @@ from datasets import Dataset
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.processor import Encoded
+from longspan.data.processor import Encoded, Places
+from longspan.data.text.offsets import spans
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode_counted
+from longspan.tasks.explaining import texts_as_one
 
 #: The columns of both documents, as messages call them.
 FIRST, SECOND = "first document", "second document"
@@ -48,6 +50,10 @@ class DocumentPairProcessor(TextProcessor):
             Encoded({"input_ids": one, "second_ids": other}, lost + lost_of_other)
             for (one, lost), (other, lost_of_other) in zip(first, second, strict=True)
         ]
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        texts = [values[name] for name in (FIRST, SECOND)]
+        return texts_as_one(texts, [spans(self.tokenizer, text, data.max_length, data.keep)[1] for text in texts])
 
     def problem(self, values: Mapping[str, Any]) -> str:
         return next((f"no {name}" for name in (FIRST, SECOND) if not (values.get(name) or "").strip()), "")

@@ -5,15 +5,14 @@ from typing import Any, ClassVar
 
 from datasets import Dataset
 
-from longspan.data.sources.formats.rows import Row
+from longspan.explanations.question import Read
 from longspan.models import LongspanForDocumentPairs
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.report import count
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
-from longspan.results.explanation import Explanation
-from longspan.tasks.base import Baseline, Recipe, Task
+from longspan.tasks.base import Baseline, Recipe
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores
 from longspan.tasks.classes import ClassTask, balanced_weights
@@ -31,6 +30,7 @@ class DocumentPairs(ClassTask[PairData]):
     embeddings = (TokenSettings, EncoderSettings)
     model_class = LongspanForDocumentPairs
     example = "a document"
+    reads = (Read(), Read("second_mask", "second_counts", 1))
     data_hint = (
         "data.path=FILE (a csv, tsv, jsonl or parquet file with two documents and a label in each row), or "
         "data.train=FILE"
@@ -48,10 +48,6 @@ class DocumentPairs(ClassTask[PairData]):
         balanced = data.class_weights == "balanced"
         weights = {"class_weights": balanced_weights(training["label"][:])} if balanced else {}
         return super().head(training, data) | weights
-
-    def explain(self, run: Any, row: Row, of: str, method: str, check: bool) -> Explanation:
-        # Two documents have two sets of positions, of which a question knows one.
-        return Task.explain(self, run, row, of, method, check)
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)

@@ -29,7 +29,9 @@ from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.classes import labels
 from longspan.tasks.examples import Facts, ProcessedTask
+from longspan.tasks.explaining import Case
 from longspan.tasks.frame_labelling import baselines, report
+from longspan.tasks.frame_labelling.explaining import frame_label
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
 from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
@@ -227,6 +229,11 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
                 yield from segmenter.add(*smoother.add(own))
         yield from segmenter.add(*smoother.end())
         yield from segmenter.end(sound.count / processor.sample_rate)
+
+    def case(self, run: Run[FrameData, LengthTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+        (prediction,) = self.predict(run, [row])
+        assert isinstance(prediction, FramesPrediction)
+        return frame_label(run, row, of, at, prediction)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"rttm": FramesPrediction.to_rttm}

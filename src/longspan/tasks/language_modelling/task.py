@@ -23,9 +23,11 @@ from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.counts import Counts
 from longspan.tasks.examples import windows
+from longspan.tasks.explaining import Case
 from longspan.tasks.language_modelling import baselines, generation, pictures, report
 from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
+from longspan.tasks.language_modelling.explaining import next_token
 from longspan.tasks.language_modelling.likelihood import token_losses, token_outputs
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.parts import losses_of_parts, parts_of
@@ -153,6 +155,9 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
                     continue
                 numbers: dict[str, Any] = language_scores([next(losses)], len(text), len(text.encode())).numbers()
                 yield LossPrediction(row.where, None, **numbers, tokens=len(ids))
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        return next_token(run, row, of, at)
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         # Documents begin with what ends them. A few thousand tokens of each are plenty.

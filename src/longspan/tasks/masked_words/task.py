@@ -24,7 +24,9 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.examples import windows
+from longspan.tasks.explaining import Case
 from longspan.tasks.masked_words import baselines, report
+from longspan.tasks.masked_words.explaining import filled_mask
 from longspan.tasks.masked_words.filling import Filling, fill, ids_with_masks
 from longspan.tasks.masked_words.likelihood import masked_losses
 from longspan.tasks.masked_words.masking import Masking
@@ -121,6 +123,9 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
                     yield FilledPrediction(row.where, problem)
                 else:
                     yield FilledPrediction(row.where, None, *fill(run.model, tokenizer_of(run.processor), text, ids))
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        return filled_mask(run, row, of, at)
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         # A few thousand tokens of each are plenty.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
+import torch
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -15,9 +16,11 @@ from longspan.data.graphs.graph import UNLABELLED, Graph, numbered
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.processor import GraphProcessor, NodeInputs
 from longspan.data.graphs.reading import read_graph, with_graph
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
+from longspan.explanations.question import Question
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import NodeSettings
 from longspan.report import calibration as pictures
@@ -28,6 +31,7 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores, classification_scores
 from longspan.tasks.classes import labels
+from longspan.tasks.explaining import Case, class_asked, no_place
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.options import NodePredictionOptions, NodeTrainingOptions
 from longspan.tasks.node_classification.trainer import NodeTrainer, logits_of
@@ -202,6 +206,21 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
                 own = dict(zip(names, shares[row.values["node"]].tolist(), strict=True))
                 name = graph.value.names[row.values["node"]]
                 yield NodePrediction(row.where, None, name, max(own, key=lambda each: own[each]), own)
+
+    def case(self, run: Run[GraphData, NodeTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+        no_place(at)
+        (prediction,) = self.predict(run, [row])
+        assert isinstance(prediction, NodePrediction)
+        if prediction.label is None:
+            raise UserError(f"{row.where}: expected a node to explain, got {prediction.error}; choose another row.")
+        graph, model = row.values["graph"], run.model
+        batch = {name: each.to(model.device) for name, each in _inputs(run, graph).batch().items()}
+        batch["attention_mask"] = torch.ones_like(batch["nodes"])
+        asked = class_asked(labels(model.config), of or prediction.label).at(row.values["node"])
+        question = Question(model, batch, asked.value, asked.share, masked=False, rows=1)
+        first = np.arange(len(graph))
+        places = Places("nodes", np.stack([first, first + 1], 1), names=list(graph.names))
+        return Case(row.where, asked, question, places, prediction.to_dict())
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)

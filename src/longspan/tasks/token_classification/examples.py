@@ -69,22 +69,13 @@ class Reader:
 
     def windows(self, encoder: WordEncoder, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the examples of one document: `tokens`, and perhaps `labels`, `sentences` and `feature`."""
-        words = encoder(row["tokens"])
         before, after = _special(self.tokenizer)
-        room = self.limit - len(before) - len(after) if self.limit else 0
-        if self.limit and room < 1:
-            raise UserError(
-                f"data.max_length must be at least {len(before) + len(after) + 1}, as the tokenizer adds special "
-                f"tokens, got {self.limit}; raise it."
-            )
-        if room:
-            # Of a word that no window holds, what fits tells most.
-            words = [ids[:room] for ids in words]
+        words, found = self.cut(encoder, row["tokens"])
         sentences = _sentence_numbers(row.get("sentences"), len(words))
         gold = _converted(row.get("labels"), row.get("sentences"), self.scheme)
         numbers = [self.labels.get(label, IGNORED) for label in gold] if gold else [IGNORED] * len(words)
         features = [self.features.get(value, 0) for value in row.get("feature") or [""] * len(words)]
-        for window in cut([len(ids) for ids in words], room):
+        for window in found:
             ids, labels, sentence, feature, kept = list(before), [IGNORED] * len(before), [], [], [False] * len(before)
             sentence += [sentences[window.start]] * len(before)
             feature += [0] * len(before)
@@ -106,6 +97,28 @@ class Reader:
                 "gold": gold[window.first : window.last],
                 "length": len(ids),
             }
+
+    def word_of_each(self, encoder: WordEncoder, tokens: Sequence[str]) -> list[np.ndarray]:
+        """Return the number of the word of each token of each window, -1 for special tokens."""
+        before, after = (np.full(len(special), -1) for special in _special(self.tokenizer))
+        words, found = self.cut(encoder, tokens)
+        sizes = np.array([len(ids) for ids in words])
+        own = [np.repeat(np.arange(one.start, one.end), sizes[one.start : one.end]) for one in found]
+        return [np.concatenate([before, each, after]) for each in own]
+
+    def cut(self, encoder: WordEncoder, tokens: Sequence[str]) -> tuple[list[list[int]], list["Window"]]:
+        """Return the tokens of each word, and the windows of the document."""
+        words, special = encoder(tokens), sum(map(len, _special(self.tokenizer)))
+        room = self.limit - special if self.limit else 0
+        if self.limit and room < 1:
+            raise UserError(
+                f"data.max_length must be at least {special + 1}, as the tokenizer adds special tokens, got "
+                f"{self.limit}; raise it."
+            )
+        if room:
+            # Of a word that no window holds, what fits tells most.
+            words = [ids[:room] for ids in words]
+        return words, cut([len(ids) for ids in words], room)
 
 
 class Window(NamedTuple):

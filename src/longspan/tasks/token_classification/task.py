@@ -28,9 +28,11 @@ from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.counts import Counts
 from longspan.tasks.examples import windows
+from longspan.tasks.explaining import Case
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
+from longspan.tasks.token_classification.explaining import word_label
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
@@ -195,6 +197,12 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
             spans = None if config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
             yield WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        config, tokenizer = run.model.config, tokenizer_of(run.processor)
+        (prediction,) = self.predict(run, [row])
+        assert isinstance(prediction, WordsPrediction)
+        return word_label(run, row, of, at, prediction, _reader(tokenizer, config, _limit(config, run.recipe.data)))
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"conll": WordsPrediction.to_columns}

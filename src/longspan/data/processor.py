@@ -44,7 +44,7 @@ class Places:
     """What the positions of an example are, for people.
 
     Attributes:
-        unit: What `spans` are in: "characters", "seconds", "pixels" or "nodes".
+        unit: What `spans` are in: "characters", "seconds", "pixels", "nodes" or "clicks".
         spans: (t, 2) from where to before where each position is. Of pixels (t, 4): row, column, height and width; of
             characters, both are -1 for positions that stand for none.
         text: The text whose characters these are.

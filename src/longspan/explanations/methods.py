@@ -23,8 +23,13 @@ def removal(question: Question) -> Float[Tensor, " t"]:
 
     A position counts once in each mean over positions: in the softmax of every mixer, head and layer, and in the
     pooling of the head. The gradient with respect to these counts, all of them at once, is what removing it changes,
-    renormalisation included. Cost: one forward and one backward pass.
+    renormalisation included. Cost: one forward and one backward pass. Where positions are few (`Question.exact`), each
+    is removed in turn, for a forward pass each.
     """
+    if question.exact:
+        kept = torch.cat((torch.zeros(1, len(question.real)), torch.eye(len(question.real)))) == 0
+        whole, *others = question.values(kept).split([1, len(kept) - 1])
+        return (whole - others[0]) * question.real
     return _slopes(question, question.counted)
 
 
@@ -47,7 +52,7 @@ def occlusion(question: Question) -> Float[Tensor, " t"]:
     """
     real = question.real.nonzero().squeeze(1)
     whole = float(question.values(question.real.unsqueeze(0)))
-    scores = torch.zeros(len(question.real))
+    scores = torch.zeros(len(question.real), dtype=torch.float32)
     size = max(1, math.ceil(len(real) / _COARSE))
     windows = list(real.split(size))
     while windows:

@@ -45,7 +45,8 @@ class Question:
         masked: Whether what is deleted is masked, so that n-grams of it are gone, too. If not, its positions count 0 in
             all that others read, which also works where the embeddings join positions, along edges, and for what is
             said about a position that is deleted itself.
-        settings: Arguments of `forward` that are no tensors.
+        settings: Arguments of `forward` that are the same whatever is deleted, such as those that are no tensors.
+        exact: Whether positions are so few that each is removed in turn, where others have the first-order effect.
         rows: How many rows of the batch can be read at once with other positions deleted; None for any number.
         output: From what `forward` returns to the outputs.
     """
@@ -57,6 +58,7 @@ class Question:
     reads: Sequence[Read] = (Read(),)
     masked: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
     rows: int | None = None
     output: Callable[[Any], Tensor] = lambda found: found.logits
 

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.models.losses import CHUNK
+from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.pooling import accumulation_dtype
 
 #: Width of keys and queries: a source of m tokens takes m x WIDTH numbers.
@@ -17,7 +18,9 @@ _NEVER = -1e30
 
 
 class Source(NamedTuple):
-    """A source as `CopyAttention` keeps it: its `keys` (b, m, e), its tokens `ids` (b, m), and its `mask` (b, m)."""
+    """A source as `CopyAttention` keeps it: its `keys` (b, m, e), its tokens `ids` (b, m), and its `mask` (b, m), which
+    may hold counts (`ops.counts`).
+    """
 
     keys: Tensor
     ids: Tensor
@@ -51,9 +54,9 @@ class CopyAttention(nn.Module):
         self.gate = nn.Linear(dim, 1)
 
     def read(
-        self, encoded: Float[Tensor, "b m d"], ids: Int[Tensor, "b m"], mask: Bool[Tensor, "b m"] | None
+        self, encoded: Float[Tensor, "b m d"], ids: Int[Tensor, "b m"], mask: Shaped[Tensor, "b m"] | None
     ) -> Source:
-        """Return what is kept of a source, of the encoder's outputs and its tokens; `mask` is True at real ones."""
+        """Return what is kept of a source, of the encoder's outputs and its tokens."""
         mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
         return Source(self.key(encoded), ids, mask)
 
@@ -63,7 +66,7 @@ class CopyAttention(nn.Module):
         """Return log p of each token of the vocabulary, `scores` being the logits of the vocabulary."""
         query, generates, copies = self._choices(hidden, source)
         exact = scores.to(query.dtype)
-        shares = self._scores(query, source).softmax(-1).masked_fill(~source.mask.unsqueeze(1), 0)
+        shares = self._scores(query, source).softmax(-1).masked_fill(~present(source.mask).unsqueeze(1), 0)
         where = source.ids.unsqueeze(1).expand_as(shares)
         copied = torch.zeros_like(exact).scatter_add(2, where, shares)
         generated = exact.log_softmax(-1) + generates.unsqueeze(-1)
@@ -88,21 +91,23 @@ class CopyAttention(nn.Module):
         """Return the queries (b, t, e), and log g and log(1 - g) (b, t), in at least float32."""
         exact = accumulation_dtype(hidden.dtype)
         gate = self.gate(hidden).squeeze(-1).to(exact)
-        empty = ~source.mask.any(1, keepdim=True)
+        empty = ~present(source.mask).any(1, keepdim=True)
         generates = nn.functional.logsigmoid(gate).masked_fill(empty, 0)
         return self.query(hidden).to(exact), generates, nn.functional.logsigmoid(-gate).masked_fill(empty, _NEVER)
 
     def _scores(self, query: Tensor, source: Source) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
             scores = query @ source.keys.to(query.dtype).mT * query.shape[-1] ** -0.5
-        return scores.masked_fill(~source.mask.unsqueeze(1), _NEVER)
+        if counting(source.mask):
+            scores = scores + log_counts(source.mask).to(scores.dtype).unsqueeze(1)
+        return scores.masked_fill(~present(source.mask).unsqueeze(1), _NEVER)
 
     def _log_copied(self, query: Tensor, targets: Tensor, source: Source) -> Tensor:
         """Return log Σ a_tj over the positions with the target (b, t), a few target positions at a time."""
 
         def part_of(query: Tensor, targets: Tensor) -> Tensor:
             scores = self._scores(query, source)
-            same = (source.ids.unsqueeze(1) == targets.unsqueeze(2)) & source.mask.unsqueeze(1)
+            same = (source.ids.unsqueeze(1) == targets.unsqueeze(2)) & present(source.mask).unsqueeze(1)
             found = scores.masked_fill(~same, _NEVER).logsumexp(-1) - scores.logsumexp(-1)
             return found.where(same.any(-1), _NEVER)
 

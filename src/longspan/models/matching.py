@@ -1,9 +1,10 @@
 """Which words of a question occur where in a document: term weighting as in BM25, with weights that are learned."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from longspan.ops.counts import present
 from longspan.ops.scan import accumulation_dtype
 from longspan.ops.segments import segment_sum
 
@@ -63,10 +64,13 @@ class LexicalMatch(nn.Module):
         rarity: Float[Tensor, "q m"],
         question_ids: Int[Tensor, "q m"],
         question_hidden: Float[Tensor, "q m d"],
-        question_mask: Bool[Tensor, "q m"],
+        question_mask: Shaped[Tensor, "q m"],
         part_mask: Bool[Tensor, "q p"],
     ) -> tuple[Float[Tensor, "q p f"], Float[Tensor, "q p"]]:
-        """Return u and its weighted sum, a logit for each part; `matches` and `rarity` are m and i."""
+        """Return u and its weighted sum, a logit for each part; `matches` and `rarity` are m and i.
+
+        The mask of questions may hold counts (`ops.counts`), as in `matches`.
+        """
         dtype = matches.dtype
         with torch.autocast(matches.device.type, enabled=False):
             weights = self.table.to(dtype)[question_ids] + question_hidden.to(dtype) @ self.hidden.to(dtype)
@@ -79,20 +83,22 @@ class LexicalMatch(nn.Module):
 
 def matches(
     input_ids: Int[Tensor, "b t"],
-    mask: Bool[Tensor, "b t"],
+    mask: Shaped[Tensor, "b t"],
     part_ids: Int[Tensor, "b t"],
     part_mask: Bool[Tensor, "b p"],
     question_ids: Int[Tensor, "q m"],
-    question_mask: Bool[Tensor, "q m"],
+    question_mask: Shaped[Tensor, "q m"],
     question_rows: Int[Tensor, " q"],
 ) -> tuple[Float[Tensor, "q p m"], Float[Tensor, "q m"]]:
     """Return BM25's weight of each token of each question in each part, and how rare tokens are: m and i above.
 
-    `question_rows` says which row of documents each question is about.
+    `question_rows` says which row of documents each question is about. Masks may hold counts: a token occurs as often
+    as it counts.
     """
     count = part_mask.shape[1]
     dtype = accumulation_dtype(torch.get_default_dtype())
-    lengths = segment_sum(mask.to(dtype).unsqueeze(-1), part_ids, count, mask)
+    times, mask, question_mask = mask.to(dtype), present(mask), present(question_mask)
+    lengths = segment_sum(times.unsqueeze(-1), part_ids, count, mask)
     parts = part_mask.sum(1, keepdim=True).to(dtype)
     usual = lengths.sum((1, 2)).view(-1, 1, 1) / parts.clamp_min(1).unsqueeze(-1)
     long = (1 - LENGTH + LENGTH * lengths / usual.clamp_min(1e-6))[question_rows]
@@ -102,7 +108,7 @@ def matches(
     for first in range(0, len(question_ids), at_once):
         rows = question_rows[first : first + at_once]
         same = input_ids[rows].unsqueeze(-1) == question_ids[first : first + at_once].unsqueeze(1)
-        found.append(segment_sum(same.to(dtype), part_ids[rows], count, mask[rows]))
+        found.append(segment_sum(same * times[rows].unsqueeze(-1), part_ids[rows], count, mask[rows]))
     often = torch.cat(found) if found else lengths.new_zeros(0, count, question_ids.shape[1])
     often = often * question_mask.unsqueeze(1)
     having = (often > 0).sum(1).to(dtype)

@@ -1,9 +1,10 @@
 """Softmax-weighted means of the parts of a row: of the turns of a meeting, the sentences of a text."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from longspan.ops.counts import counting, present
 from longspan.ops.scan import FLOOR, accumulation_dtype
 
 
@@ -27,7 +28,7 @@ def segment_softmax_pool(
     logits: Float[Tensor, "b t"],
     segments: Int[Tensor, "b t"],
     count: int,
-    mask: Bool[Tensor, "b t"] | None = None,
+    mask: Shaped[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b s d"]:
     """Return, for each of `count` segments of each row, the mean of its values weighted by the softmax of its logits.
 
@@ -36,19 +37,24 @@ def segment_softmax_pool(
         logits: the softmax of those within a segment are its weights; equal logits give plain means.
         segments: the segment that each position is in, from 0 to count - 1, in any order.
         count: number of segments.
-        mask: True at real positions; the others are in no segment, whatever `segments` says.
+        mask: True at real positions; the others are in no segment, whatever `segments` says. Counts (`ops.counts`)
+            multiply weights.
 
     A segment without positions gives zeros. Cost: t·d.
     """
+    times, mask = (mask, present(mask)) if counting(mask) else (None, mask)
     flat, rows = _places(segments, count, mask)
     wide = logits.to(accumulation_dtype(logits.dtype))
     largest = wide.detach().new_full((rows * (count + 1),), FLOOR)
     largest = largest.scatter_reduce(0, flat, wide.detach().flatten(), "amax")
     weights = (wide - largest[flat].view_as(wide)).exp().unsqueeze(-1)
+    if times is not None:
+        weights = weights * times.unsqueeze(-1)
     total = segment_sum(weights, segments, count, mask)
     pooled = segment_sum(values.to(weights.dtype) * weights, segments, count, mask)
-    # A segment with positions has at least the weight 1 of its largest logit.
-    return (pooled / total.clamp_min(0.5)).to(values.dtype)
+    # A segment with positions has at least the weight 1 of its largest logit, times its count.
+    least = 0.5 if times is None else torch.finfo(total.dtype).tiny
+    return (pooled / total.clamp_min(least)).to(values.dtype)
 
 
 def _places(segments: Tensor, count: int, mask: Tensor | None) -> tuple[Tensor, int]:

@@ -69,7 +69,7 @@ class Explanation:
         spans: Where each position is, from and to before, in the unit of `places`: [-1, -1] for special tokens; row,
             column, height and width for pixels.
         scores: How much each position raises `value`, of all parts of the model together.
-        places: The unit: "characters", "seconds", "pixels" or "nodes".
+        places: The unit: "characters", "seconds", "pixels", "nodes" or "clicks".
         text: The text, of documents.
         names: What each position is called, such as the type of a node; empty where they have no names.
         parts: The same by part of the model, "network" and "n-grams", if it has both.

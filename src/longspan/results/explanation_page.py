@@ -22,6 +22,7 @@ WHAT = {
     "seconds": ("stretch", "recording"),
     "pixels": ("patch", "image"),
     "nodes": ("node", "graph"),
+    "clicks": ("click", "history"),
 }
 
 

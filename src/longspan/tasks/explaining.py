@@ -193,10 +193,11 @@ def explained(case: Case, method: str, check: bool) -> Explanation:
     if case.ids is not None:
         counted, ngrams = _ngrams(question.model, case.ids, places, asked.value, logits)
     deep, scores = _scores(question, method, counted)
-    spans = _joined(places.spans, int(question.real.sum()))
+    real = question.real
+    spans = _joined(places.spans, int(real.sum()))
     parts = {}
     if counted is not None and method != "occlusion":
-        parts = {"network": deep[: len(spans)].tolist(), "n-grams": counted.tolist()}
+        parts = {"network": deep[real].tolist(), "n-grams": counted.tolist()}
     said = {name: value for name, value in case.prediction.items() if name != "where"}
     if case.removed:
         said |= {"tokens_read": len(places.spans), "tokens_total": len(places.spans) + case.removed}
@@ -211,7 +212,7 @@ def explained(case: Case, method: str, check: bool) -> Explanation:
         places=places.unit,
         names=list(places.names),
         spans=spans.tolist(),
-        scores=scores[: len(spans)].tolist(),
+        scores=scores[real].tolist(),
         parts=parts,
         ngrams=ngrams,
         checks=_checks(question, method, scores, counted) if check else None,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longspan import cli, recipes, train
+from longspan import cli, explain, recipes, train
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.tokenization import build_tokenizer
@@ -198,3 +198,24 @@ def test_mixers_must_keep_documents_apart(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(Additive, "capabilities", replace(Additive.capabilities, packing=False))
     with pytest.raises(UserError, match="expected mixers that keep several documents in a row apart, got 'additive'"):
         train("masked-words", [f"data.path={texts}", *SMALL, *ROWS], run=tmp_path / "run", progress=False)
+
+
+def test_neighbours_of_a_mask_explain_what_fills_it(trained):
+    text = "left0 dog right1 left1 <mask> right0 left0 <mask> right0"
+    found = explain(trained.folder, [text], at=2)
+    assert found.where.endswith(", mask 2")
+    assert found.of == "cat"
+    assert max(found.prediction["probabilities"], key=found.prediction["probabilities"].get) == "cat"
+    assert len(found.scores) == 9
+    strongest = sorted(range(9), key=lambda place: -abs(found.scores[place]))[:2]
+    assert sorted(strongest) == [6, 8]
+    other = explain(trained.folder, [text], of="fox", at=2)
+    assert other.of == "fox"
+    assert other.value < found.value
+    for given, wrong, said in (
+        ([text], {"at": 3}, "from 1 to 2, got 3"),
+        ([text], {"of": "cat dog"}, "expected one token of the model, got 'cat dog', which is 2"),
+        (["no mask"], {}, "got no <mask>"),
+    ):
+        with pytest.raises(UserError, match=said):
+            explain(trained.folder, given, **wrong)

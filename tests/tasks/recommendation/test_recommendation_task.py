@@ -11,7 +11,7 @@ import pytest
 import torch
 from news_folders import behavior, news_row, settings, write_log, write_mind
 
-from longspan import evaluate, recipes, train
+from longspan import evaluate, explain, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
@@ -358,3 +358,27 @@ def test_names_are_saved_with_the_processor_and_fit_the_model(tmp_path: Path, re
         (other / "names.json").write_text(spoilt, encoding="utf-8")
         with pytest.raises(UserError, match=r"names.json"):
             load_run(other)
+
+
+def test_clicks_explain_the_first_item_exactly(result: TrainingResult, folder: Path) -> None:
+    """A click's score is how much the item's logit falls without it, among two clicks."""
+    found = explain(result.folder, folder / "MINDtiny_dev", row=1)
+    assert (found.places, found.unit, len(found.scores)) == ("clicks", "logits", 3)
+    ranking = found.prediction["ranking"]
+    assert found.of == ranking[0]["title"]
+    assert found.value == pytest.approx(ranking[0]["score"], abs=1e-3)
+    assert all(piece.text.startswith("click ") for piece in found.pieces())
+    last = explain(result.folder, folder / "MINDtiny_dev", row=1, of=ranking[-1]["item"])
+    assert last.value == pytest.approx(ranking[-1]["score"], abs=1e-3)
+    lines = (folder / "MINDtiny_dev" / "behaviors.tsv").read_text(encoding="utf-8").splitlines()
+    number, user, time, clicks, shown = lines[0].split("\t")
+    fewer = folder.parent / "fewer"
+    fewer.mkdir()
+    (fewer / "news.tsv").write_text((folder / "MINDtiny_dev" / "news.tsv").read_text(encoding="utf-8"))
+    kept = " ".join(clicks.split()[1:])
+    (fewer / "behaviors.tsv").write_text("\t".join((number, user, time, kept, shown)) + "\n", encoding="utf-8")
+    without = explain(result.folder, fewer, of=ranking[0]["item"])
+    # Scores of predictions have four decimals.
+    assert found.scores[0] == pytest.approx(found.value - without.value, abs=1e-4)
+    with pytest.raises(UserError, match="item"):
+        explain(result.folder, folder / "MINDtiny_dev", row=1, of="nothing")

@@ -8,7 +8,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.text.threads import no_rust_threads
-from longspan.data.text.tokenization import backend_of, special_tokens
+from longspan.data.text.tokenization import backend_of, shares, special_tokens
 from longspan.errors import UserError
 from longspan.machine.environment import cores
 
@@ -46,14 +46,29 @@ def spans(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, keep: 
     Raises:
         UserError: The tokenizer keeps no offsets.
     """
-    ((ids, characters),) = tokens_with_offsets(tokenizer, [text])
-    before, after = special_tokens(tokenizer, 1)
+    ids, (characters,) = spans_together(tokenizer, [text], max_length, keep)
+    return ids, characters
+
+
+def spans_together(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int, keep: str
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the same of one text or two that are read one after the other, with (t, 2) for each.
+
+    Special tokens belong to the text before them.
+
+    Raises:
+        UserError: The tokenizer keeps no offsets.
+    """
+    special = special_tokens(tokenizer, len(texts))
+    read = tokens_with_offsets(tokenizer, texts)
+    kept = lengths = [len(ids) for ids, _ in read]
     if max_length:
-        room = max_length - len(before) - len(after)
-        part = slice(0, room) if keep == "first" else slice(max(0, len(ids) - room), None)
-        ids, characters = ids[part], characters[part]
+        kept = shares(lengths, max_length - sum(map(len, special)))
     none = np.full((1, 2), -1, np.int32)
-    return (
-        np.concatenate([before, ids, after]),
-        np.concatenate([none.repeat(len(before), 0), characters, none.repeat(len(after), 0)]),
-    )
+    pieces, found = [special[0]], [[none.repeat(len(special[0]), 0)], *([] for _ in texts[1:])]
+    for own, (ids, characters), size, after in zip(found, read, kept, special[1:], strict=True):
+        part = slice(0, size) if keep == "first" else slice(len(ids) - size, None)
+        pieces += [ids[part], after]
+        own += [characters[part], none.repeat(len(after), 0)]
+    return np.concatenate(pieces), [np.concatenate(own) for own in found]

@@ -47,6 +47,11 @@ class PairProcessor(TextProcessor):
     def streams(self) -> Mapping[str, Stream]:
         return {**super().streams, "labels": Stream(fill=IGNORED)}
 
+    @property
+    def source_streams(self) -> Mapping[str, Stream]:
+        """The streams of a source without its target."""
+        return super().streams
+
     @classmethod
     def columns(cls, data: Any) -> Sequence[Column]:
         return [

@@ -166,7 +166,7 @@ def _encode(
     result = []
     for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
         lengths = [len(content) for content in contents]
-        kept = _shares(lengths, room) if max_length else lengths
+        kept = shares(lengths, room) if max_length else lengths
         pieces = [special[0]]
         for content, size, after in zip(contents, kept, special[1:], strict=True):
             pieces += [content[:size] if keep == "first" else content[len(content) - size :], after]
@@ -174,7 +174,7 @@ def _encode(
     return result
 
 
-def _shares(lengths: list[int], room: int) -> list[int]:
+def shares(lengths: list[int], room: int) -> list[int]:
     """Return how many tokens to keep of one text, or of each of two, the longer of which is truncated first."""
     if sum(lengths) <= room:
         return lengths

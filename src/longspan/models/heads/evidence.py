@@ -145,40 +145,46 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        counts: Tensor | None = None,
+        question_counts: Tensor | None = None,
     ) -> EvidenceOutput:
         mask, asked_mask, real = attention_mask.bool(), question_mask.bool(), part_mask.bool()
         count = real.shape[1]
         read = {"output_attentions": output_attentions, "return_dict": True}
         document = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        hidden = self.longspan(**document, **read).last_hidden_state
+        hidden = self.longspan(**document, counts=counts, **read).last_hidden_state
+        often, asked_often = (
+            own if times is None else times * own for times, own in ((counts, mask), (question_counts, asked_mask))
+        )
         words = self.longspan.embeddings.read(question_ids, asked_mask)
         question = {"input_ids": question_ids, "attention_mask": question_mask, "inputs_embeds": words}
-        asked = self.dropout(self.longspan(**question, **read).last_hidden_state)
+        asked = self.dropout(self.longspan(**question, counts=question_counts, **read).last_hidden_state)
         logits = hidden.new_zeros(hidden.shape[:2]) if self.pool is None else self.pool(hidden).squeeze(-1)
-        x = segment_softmax_pool(hidden, logits, part_ids, count, mask)
-        lengths = segment_sum(mask.unsqueeze(-1).to(accumulation_dtype(x.dtype)), part_ids, count, mask)
+        x = segment_softmax_pool(hidden, logits, part_ids, count, often)
+        lengths = segment_sum(often.unsqueeze(-1).to(accumulation_dtype(x.dtype)), part_ids, count, mask)
         x = (x + self.length(lengths.log1p().to(x.dtype)))[question_rows]
         own = real[question_rows]
         direct: Tensor | float = 0.0
         if self.match is not None:
-            found, rarity = matches(input_ids, mask, part_ids, real, question_ids, asked_mask, question_rows)
-            features, direct = self.match(found, rarity, question_ids, asked, asked_mask, own)
+            found, rarity = matches(input_ids, often, part_ids, real, question_ids, asked_often, question_rows)
+            features, direct = self.match(found, rarity, question_ids, asked, asked_often, own)
             meanings = self.match_words(self.longspan.embeddings.each(question_ids, words))
             x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ meanings
-        x = self._meet(x, own, asked, asked_mask)
+        x = self._meet(x, own, asked, asked_mask, question_counts)
         scores = self.classifier(self.dropout(x)).squeeze(-1)
         scores = (scores + direct).masked_fill(~own, 0)
         loss = None if labels is None else _loss(scores, labels, num_items_in_batch)
         return EvidenceOutput(loss=loss, logits=scores)
 
-    def _meet(self, x: Tensor, mask: Tensor, asked: Tensor, asked_mask: Tensor) -> Tensor:
+    def _meet(self, x: Tensor, mask: Tensor, asked: Tensor, asked_mask: Tensor, counts: Tensor | None) -> Tensor:
         """Run the layers over parts, which meet the question."""
         if self.segments is None:
-            y: Tensor = self.parts(x, mask, context=asked, context_mask=asked_mask)
+            y: Tensor = self.parts(x, mask, context=asked, context_mask=asked_mask, context_counts=counts)
             return y
         question, document = self.segments.weight
         both = torch.cat((asked + question, x + document), 1)
-        y = self.parts(both, torch.cat((asked_mask, mask), 1))
+        times = None if counts is None else torch.cat((counts, counts.new_ones(mask.shape)), 1)
+        y = self.parts(both, torch.cat((asked_mask, mask), 1), counts=times)
         return y[:, asked.shape[1] :]
 
 

@@ -92,7 +92,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         self.match = nn.Linear(config.dim, 2 * config.dim, bias=False)
         self.post_init()
 
-    @hands_on()
+    @hands_on("counts")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -119,6 +119,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         given = input_ids if inputs_embeds is None else inputs_embeds
         asked: Tensor | None = None
         question = allowed = None
+        counts: Tensor | None = read.get("counts")
         if token_type_ids is not None and given is not None:
             if token_type_ids.shape != given.shape[:2]:
                 raise UserError(
@@ -132,6 +133,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         if question is not None and self.config.cross_mixers:
             columns = _columns(question)
             question = question[:, columns]
+            counts = None if counts is None else counts[:, columns]
             asked = self.longspan(
                 input_ids=None if input_ids is None else input_ids[:, columns],
                 attention_mask=question,
@@ -139,6 +141,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
                 inputs_embeds=None if inputs_embeds is None else inputs_embeds[:, columns],
                 use_cache=False,
                 return_dict=True,
+                counts=counts,
             ).last_hidden_state
             attention_mask = allowed
         body = self.longspan(
@@ -149,13 +152,15 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
             use_cache=False,
             context=asked,
             context_mask=None if asked is None else question,
+            context_counts=None if asked is None else counts,
             **read,
         )
         x = self.dropout(body.last_hidden_state)
         logits = self.qa_outputs(x)
         if question is not None:
             asked = x if asked is None else self.dropout(asked)
-            pooled = softmax_pool(asked.masked_fill(~question.unsqueeze(-1), 0), self.asked(asked), question).squeeze(1)
+            times = question if counts is None else counts * question
+            pooled = softmax_pool(asked.masked_fill(~question.unsqueeze(-1), 0), self.asked(asked), times).squeeze(1)
             wanted = pooled.unsqueeze(1) + self.match(pooled).unflatten(-1, (2, -1))
             logits = logits + x @ wanted.mT * self.config.dim**-0.5
         allowed = mask if allowed is None else allowed

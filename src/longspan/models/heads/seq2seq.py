@@ -155,6 +155,8 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
     marks positions without a target. Without decoder inputs, these are the labels one position later behind
     `config.decoder_start_token_id` (by default `bos_token_id`), padded where there is no label.
 
+    `counts` (b, m) say how often each position of the source counts, as in `LongspanModel`.
+
     `encoder_outputs`, what the encoder returned, take the place of the source. `forward` returns
 
     - `loss`: mean nats over the labels, or their sum divided by `num_items_in_batch` if given; in training with label
@@ -274,6 +276,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         num_items_in_batch: int | Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        counts: Tensor | None = None,
     ) -> LongspanSeq2SeqLMOutput:
         check_attentions(self.config, output_attentions)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -290,12 +293,13 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 output_hidden_states=output_hidden_states,
+                counts=counts,
             )
         encoded = None if encoder_outputs is None else encoder_outputs[0]
         source, context = None, {}
         if past_key_values is None:
-            source = self._source(encoded, attention_mask, input_ids)
-            context = {"context": encoded, "context_mask": attention_mask}
+            source = self._source(encoded, attention_mask, input_ids, counts)
+            context = {"context": encoded, "context_mask": attention_mask, "context_counts": counts}
         elif past_key_values.context:
             source = Source(**past_key_values.context)
         body = self.decoder(
@@ -363,7 +367,9 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         uniform = uniform_losses(self.lm_head, self.transform(output), labels, alone) if smoothed else None
         return losses, uniform
 
-    def _source(self, encoded: Any, mask: Tensor | None, ids: Tensor | None) -> Source | None:
+    def _source(
+        self, encoded: Any, mask: Tensor | None, ids: Tensor | None, counts: Tensor | None = None
+    ) -> Source | None:
         """Return what is needed of a source to copy from it; None without `copy`."""
         if self.copying is None:
             return None
@@ -371,7 +377,10 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             raise UserError(
                 "expected input_ids of the source for a model with copy=True, got only its vectors; give the tokens."
             )
-        return self.copying.read(encoded, ids, None if mask is None else mask.bool())
+        real = None if mask is None else mask.bool()
+        if counts is not None:
+            real = counts if real is None else counts * real
+        return self.copying.read(encoded, ids, real)
 
     def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the decoder reads to predict `labels` (b, t), and where; None means everywhere."""

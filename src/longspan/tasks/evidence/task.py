@@ -15,6 +15,7 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
+from longspan.errors import UserError, check_choice
 from longspan.models import LongspanConfig, LongspanForEvidence
 from longspan.models.limits import check_length, too_long
 from longspan.report import count, share, table
@@ -25,10 +26,12 @@ from longspan.tasks.baselines import baselines_in
 from longspan.tasks.counts import Counts
 from longspan.tasks.evidence import baselines, columns, pictures, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
+from longspan.tasks.evidence.explaining import part_case
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import read, tokenise, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
+from longspan.tasks.explaining import Case, numbered
 from longspan.tasks.prepared import Prepared
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import scoring_batches
@@ -126,6 +129,22 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
         for row in rows:
             yield self._answer(run, row)
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        parts, questions = row.values.get("parts") or [], row.values.get("questions") or []
+        problem = row.problem or ("" if parts else "empty document") or ("" if questions else "no question")
+        if problem:
+            raise UserError(f"{row.where}: expected a document with a question, got {problem}; choose another row.")
+        if of:
+            check_choice("question", of, questions)
+        question = of or questions[0]
+        (found,) = self.predict(run, [Row({**row.values, "questions": [question]}, row.where)])
+        assert isinstance(found, EvidencePrediction)
+        if found.questions is None:
+            raise UserError(f"{row.where}: {found.error}.")
+        best = int(found.questions[0]["parts"][0]["part"])
+        number = best if at is None else numbered(at, len(parts), "a part")
+        return part_case(run, row.where, parts, question, number, found.to_dict())
 
     def baselines(self) -> Mapping[str, type[Baseline[EvidenceScores]]]:
         return baselines_in(baselines)

@@ -12,9 +12,11 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.columns.kinds import Column
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
+from longspan.data.text.masks import characters_of
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
@@ -24,6 +26,7 @@ from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Recipe, Run
 from longspan.tasks.corpora import DATA_HINT, documents_table, scored_lengths, text_column, tokenised
 from longspan.tasks.examples import windows as windows_of_rows
+from longspan.tasks.explaining import Case
 from longspan.tasks.masked_spans import report
 from longspan.tasks.masked_spans.filling import filled, with_sentinels
 from longspan.tasks.masked_spans.masking import SpanMasking, add_sentinels, sentinels_of, spans_of
@@ -34,6 +37,7 @@ from longspan.tasks.masked_spans.windows import DrawnSpans, windows
 from longspan.tasks.pairs import PairTask, reader_of, settings_of
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
+from longspan.tasks.written import SourceText, written
 from longspan.training.lengths import scoring_batches
 from longspan.training.loader import data_seed
 
@@ -143,6 +147,16 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         for window in windows_of_rows(rows):
             yield from self._filled(run, window)
 
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        reader, text = reader_of(run), row.values.get("text") or ""
+        masks = text.count(MASK)
+        if problem := row.problem or reader.problem(row.values) or ("" if masks else f"no {MASK}"):
+            raise UserError(f"{row.where}: expected a text with {MASK} in it, got {problem}; choose another row.")
+        ids = with_sentinels(reader.tokenizer, text, sentinels_of(reader.tokenizer))
+        characters = np.concatenate([characters_of(reader.tokenizer, text), [[-1, -1]]])
+        source = SourceText(ids, Places("characters", characters, text))
+        return written(run, row.where, source, self._search(run, masks), "spans", of, at)
+
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return documents_table(data, style)
 
@@ -178,7 +192,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         masks = np.array([0 if problem else text.count(MASK) for text, problem in zip(texts, problems, strict=True)])
         for number in np.unique(masks[masks > 0]).tolist():
             # A target ends at a length of its own, whatever the others are.
-            how = Search(beams=1, most=number * (LONGEST + 1), batch_size=self._batch_size(run), batch_tokens=0)
+            how = self._search(run, number)
             chosen = np.flatnonzero(masks == number).tolist()
             with torch.inference_mode():
                 found = search(run.model, [sources[row] for row in chosen], how, reader.streams)
@@ -190,8 +204,9 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
             else:
                 yield SpanPrediction(each.where, None, *filled(tokenizer, text, target, sentinels))
 
-    def _batch_size(self, run: Run) -> int:
-        return int(run.recipe.training["per_device_eval_batch_size"])
+    def _search(self, run: Run, masks: int) -> Search:
+        size = int(run.recipe.training["per_device_eval_batch_size"])
+        return Search(beams=1, most=masks * (LONGEST + 1), batch_size=size, batch_tokens=0)
 
 
 def _masking(recipe: Recipe[MaskedSpansData, TrainingOptions], processor: PairProcessor) -> SpanMasking:

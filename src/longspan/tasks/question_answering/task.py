@@ -26,9 +26,11 @@ from longspan.results.scores import check_finite
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows as in_batches
+from longspan.tasks.explaining import Case, no_place
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.question_answering import answers, baselines, report
+from longspan.tasks.question_answering.explaining import answer_case
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores
 from longspan.tasks.question_answering.trainer import LOGITS, PER_TOKEN, AnswerTrainer
@@ -134,6 +136,26 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
         for window in in_batches(rows):
             yield from self._answers(run, window)
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        no_place(at)
+        (prediction,) = self._answers(run, [row])
+        assert isinstance(prediction, AnswerPrediction)
+        if prediction.error is not None:
+            raise UserError(f"{row.where}: expected a question to explain, got {prediction.error}; choose another row.")
+        document: str = row.values["context"]
+        best = next(iter(prediction.alternatives or []), None)
+        if of and of not in document:
+            raise UserError(f"{row.where}: expected an answer that the document has, got {of!r}; copy it from there.")
+        if not of and best is None:
+            raise UserError(f"{row.where}: expected a document with an answer, got none; name a part of it as one.")
+        given_span = None if best is None else (best["start"], best["end"])
+        start = document.find(of)
+        span = (start, start + len(of)) if of or given_span is None else given_span
+        given = {"question": [row.values["question"]], "context": [document], "id": [row.values.get("id")]}
+        (windows,) = _reading(run).rows({**given, "where": [row.where]})
+        assert not isinstance(windows, NoRoom)
+        return answer_case(run, row.where, windows, span, document[slice(*span)], prediction.to_dict())
 
     def baselines(self) -> Mapping[str, type[Baseline[AnswerScores]]]:
         return baselines_in(baselines)

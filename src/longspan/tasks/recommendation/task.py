@@ -26,12 +26,14 @@ from longspan.results import Evaluation, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.explaining import Case, no_place
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.counting import aucs_of_parts, combined, compared
 from longspan.tasks.recommendation.entities import read_entity_vectors
+from longspan.tasks.recommendation.explaining import ranked_item
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
@@ -209,6 +211,14 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         yield from ranked(
             run, rows, lambda catalogue: _items(run, catalogue), names_of(run).user_numbers, **_sizes(run)
         )
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        no_place(at)
+        (prediction,) = self.predict(run, [row])
+        if row.problem:
+            raise UserError(f"{row.where}: expected a user with clicks, got {row.problem}; choose another row.")
+        items = _items(run, row.values["catalogue"])
+        return ranked_item(run, row, of, prediction, items, names_of(run).user_numbers)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"mind": RankedPrediction.to_mind}

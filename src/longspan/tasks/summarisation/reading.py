@@ -9,10 +9,13 @@ from datasets import Dataset
 
 from longspan.data.columns.kinds import Column
 from longspan.data.processor import Encoded
+from longspan.data.text.offsets import spans_together
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenization import encode_counted, token_ids
+from longspan.tasks.explaining import texts_as_one
 from longspan.tasks.summarisation.columns import columns
 from longspan.tasks.summarisation.selecting import check_packages, selected
+from longspan.tasks.written import SourceText
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,13 @@ class SummaryProcessor(PairProcessor):
         else:
             ids, lost = encode_counted(self.tokenizer, [question], data, pairs=[part])[0]
         return ids, lost + left_out
+
+    def source_text(self, document: str, question: str, data: Any) -> SourceText:
+        """Return the same with the characters of its tokens: of the question, and of the parts of the document."""
+        ids, lost = self.source(document, question, data)
+        texts = [*([question] if question else []), selected(document, question, data.select_words)]
+        _, characters = spans_together(self.tokenizer, texts, data.max_length, data.keep)
+        return SourceText(ids, texts_as_one(texts, characters), lost)
 
     @classmethod
     def check(cls, model: Mapping[str, Any], data: Any) -> None:

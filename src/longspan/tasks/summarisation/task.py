@@ -12,6 +12,7 @@ from datasets import Dataset, Value
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
@@ -19,6 +20,7 @@ from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
+from longspan.tasks.explaining import Case
 from longspan.tasks.summarisation import baselines, report
 from longspan.tasks.summarisation.columns import columns, each_question
 from longspan.tasks.summarisation.options import EvaluationOptions, PredictionOptions, SummaryData, TrainingOptions
@@ -26,6 +28,7 @@ from longspan.tasks.summarisation.reading import SummaryProcessor
 from longspan.tasks.summarisation.scores import SummaryScores, summary_scores
 from longspan.tasks.target_search import Search
 from longspan.tasks.targets import TargetTask, answers, describe
+from longspan.tasks.written import written
 
 #: Maximum number of tokens of a summary, unless it is said how many.
 LONGEST = 256
@@ -119,6 +122,16 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         how = self.search(run.recipe, run.prediction or PredictionOptions())
         for window in windows(rows):
             yield from self._summarised(run, window, how)
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        processor = run.processor
+        assert isinstance(processor, SummaryProcessor)
+        if problem := row.problem or processor.problem(row.values):
+            raise UserError(f"{row.where}: expected a document to summarise, got {problem}; choose another row.")
+        asked = row.values.get("questions") or [""]
+        source = processor.source_text(row.values["document"], asked[0], run.recipe.data)
+        where = f"{row.where}, the first of {len(asked):,} questions" if len(asked) > 1 else row.where
+        return written(run, where, source, self.search(run.recipe, EvaluationOptions()), "summary", of, at)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"text": _as_text}

@@ -9,9 +9,12 @@ import torch
 from datasets import Dataset
 
 from longspan.data.columns.kinds import Column
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
+from longspan.data.text.offsets import spans
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
+from longspan.errors import UserError
 from longspan.models.alignment import aligned_layers
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
@@ -20,6 +23,7 @@ from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
+from longspan.tasks.explaining import Case
 from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search
 from longspan.tasks.targets import TargetTask, answers, describe
@@ -32,6 +36,7 @@ from longspan.tasks.translation.options import (
 )
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 from longspan.tasks.word_alignment import source_words
+from longspan.tasks.written import SourceText, written
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,17 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
             aligned_layers(run.model)
         for window in windows(rows):
             yield from self._translated(run, window, how, options.alignments)
+
+    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+        processor, data = reader_of(run), run.recipe.data
+        if problem := row.problem or processor.problem(row.values):
+            raise UserError(f"{row.where}: expected a text to translate, got {problem}; choose another row.")
+        text: str = row.values["source"]
+        ((ids, lost),) = encode_counted(processor.tokenizer, [text], data)
+        _, characters = spans(processor.tokenizer, text, data.max_length, data.keep)
+        source = SourceText(ids, Places("characters", characters, text), lost)
+        how = self.search(run.recipe, EvaluationOptions())
+        return written(run, row.where, source, how, "translation", of, at)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"text": lambda found: found.translation or "", "pharaoh": _pharaoh}

@@ -45,5 +45,5 @@ def test_places_and_tokens_that_are_not_there(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             explain(run, ["abcd ab"], **wrong)
-    with pytest.raises(UserError, match="empty document"):
+    with pytest.raises(UserError, match="got no text"):
         explain(run, [{"text": " "}])

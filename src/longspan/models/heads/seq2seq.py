@@ -298,7 +298,8 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         encoded = None if encoder_outputs is None else encoder_outputs[0]
         source, context = None, {}
         if past_key_values is None:
-            source = self._source(encoded, attention_mask, input_ids, counts)
+            often = counts if counts is None or attention_mask is None else counts * attention_mask
+            source = self._source(encoded, attention_mask if often is None else often, input_ids)
             context = {"context": encoded, "context_mask": attention_mask, "context_counts": counts}
         elif past_key_values.context:
             source = Source(**past_key_values.context)
@@ -367,9 +368,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         uniform = uniform_losses(self.lm_head, self.transform(output), labels, alone) if smoothed else None
         return losses, uniform
 
-    def _source(
-        self, encoded: Any, mask: Tensor | None, ids: Tensor | None, counts: Tensor | None = None
-    ) -> Source | None:
+    def _source(self, encoded: Any, mask: Tensor | None, ids: Tensor | None) -> Source | None:
         """Return what is needed of a source to copy from it; None without `copy`."""
         if self.copying is None:
             return None
@@ -377,10 +376,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             raise UserError(
                 "expected input_ids of the source for a model with copy=True, got only its vectors; give the tokens."
             )
-        real = None if mask is None else mask.bool()
-        if counts is not None:
-            real = counts if real is None else counts * real
-        return self.copying.read(encoded, ids, real)
+        return self.copying.read(encoded, ids, mask if mask is None or mask.is_floating_point() else mask.bool())
 
     def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the decoder reads to predict `labels` (b, t), and where; None means everywhere."""

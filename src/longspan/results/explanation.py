@@ -14,9 +14,9 @@ from longspan.errors import UserError
 from longspan.results import html
 from longspan.results.outputs import write_arrays, write_json, write_text
 
-#: Words and signs of texts; scripts without spaces have a word for each character.
+#: Words and signs of texts, and masks; scripts without spaces have a word for each character.
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_SPACELESS}]|(?:(?![{_SPACELESS}])\w)+|[^\w\s]")
+_WORD = re.compile(rf"<mask>|[{_SPACELESS}]|(?:(?![{_SPACELESS}])\w)+|[^\w\s]")
 SUFFIXES = (".html", ".json", ".npz")
 
 

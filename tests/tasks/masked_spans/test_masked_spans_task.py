@@ -1,6 +1,7 @@
 """Masked spans as a task: trained, resumed, filled in, and continued by summarisation."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from target_tasks import TINY
 
-from longspan import UserError, cli, recipes, train
+from longspan import UserError, cli, explain, recipes, train
 from longspan.data.sources.formats.rows import Row
 from longspan.results import TrainingResult
 from longspan.tasks.base import Recipe
@@ -126,3 +127,24 @@ def test_mistakes_are_sentences(texts: Path, tmp_path: Path, override: str, mess
     with pytest.raises(UserError, match=message):
         train(recipe(texts, *override.split(" ")), run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_sources_explain_what_is_written_for_masks(trained: TrainingResult) -> None:
+    text = "the red cat <mask> all day 3"
+    whole = explain(trained.folder, [text])
+    assert (whole.of, whole.unit) == ("the spans", "nats")
+    assert whole.value < 0
+    assert [piece.text for piece in whole.pieces()] == ["the", "red", "cat", "<mask>", "all", "day", "3"]
+    token = explain(trained.folder, [text], at=2)
+    assert token.where.endswith(", token 2 of the spans")
+    assert token.prediction["spans"] == whole.prediction["spans"]
+    # Of the log probability of all tokens, that of one is a part.
+    share = token.prediction["probabilities"][token.of]
+    assert whole.value < math.log(share) < 0
+    for given, options, said in (
+        (["no mask"], {}, "got no <mask>"),
+        ([text], {"at": 99}, "got 99"),
+        ([text], {"of": "cat"}, "got 'cat' alone"),
+    ):
+        with pytest.raises(UserError, match=said):
+            explain(trained.folder, given, **options)

@@ -15,6 +15,7 @@ import copy
 import dataclasses
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import torch
 from tabulate import tabulate
 from tqdm import tqdm
 
-from longspan.data.batches.streams import pad
 from longspan.explanations.faithfulness import Faithfulness, by_chance, faithfulness
 from longspan.explanations.methods import METHODS, removal
 from longspan.explanations.question import Question
@@ -46,32 +46,22 @@ def randomised(model: Any) -> Any:
 
 def measured(run: Any, other: Any, row: Any) -> dict[str, Faithfulness]:
     """Return what deletions say of each method's scores of a document."""
-    found = {}
+    found, case = {}, run.task.case(run, row, "", None)
+    question = case.question
     for method in METHODS:
-        explanation = explained(run.task, run, row, "", method, False)
-        asked = run.task.asked(run.model.config, run.task.answer("", _logits(run, row), run.model.config), "")
-        batch = _batch(run, row)
-        question = Question(run.model, batch, "attention_mask", asked.value, asked.share)
-        scores = torch.zeros(len(question.real))
-        scores[: len(explanation.scores)] = torch.tensor(explanation.scores)
-        found[method] = faithfulness(question, scores)
+        explanation = explained(case, method, False)
+        found[method] = faithfulness(question, _at_positions(question, explanation.scores))
         if explanation.parts:
-            network = torch.zeros(len(question.real))
-            network[: len(explanation.scores)] = torch.tensor(explanation.parts["network"])
+            network = _at_positions(question, explanation.parts["network"])
             found[f"{method}, network alone"] = faithfulness(question, network)
     found["randomised"] = faithfulness(question, removal(dataclasses.replace(question, model=other)))
     found["random"] = by_chance(question)
     return found
 
 
-def _batch(run: Any, row: Any) -> dict[str, torch.Tensor]:
-    (encoded,) = run.processor.encode({"text": [row.values["text"]]}, run.recipe.data)
-    return pad([encoded.streams], run.processor.streams)
-
-
-@torch.no_grad()
-def _logits(run: Any, row: Any) -> torch.Tensor:
-    return run.model(**_batch(run, row)).logits[0].float()
+def _at_positions(question: Question, scores: Sequence[float]) -> torch.Tensor:
+    """Return scores of real positions as those of all."""
+    return torch.zeros(len(question.real)).masked_scatter(question.real, torch.tensor(scores))
 
 
 def main() -> None:

@@ -29,8 +29,6 @@ from longspan.ops.scan.plain import exact_dtype, logcumsumexp
 
 #: Weights that add up to one over the positions that are read.
 SHARES = ("alpha", "beta", "send", "receive", "shares", "lookup", "attention")
-#: The share of the weights that lies within `Look.reach`.
-REACHED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +39,8 @@ class Look:
         at: the position of each row that reads, (b,); None: all of them, and weights are means over the real ones.
         weights: by name, (b, n, t), n being heads, slots or channels: none is negative, and padding weighs nothing.
             Those in `SHARES` add up to one over a row's real positions; "kept" is how much of each position is left.
-        distances: (heads, buckets), how much of the weights lies at distances of 0, 1, 2 to 3, 4 to 7 and so on, the
-            mean over rows. Distances count real positions.
+        distances: (heads, buckets), how much of the weights lies at distances of 0, 1, 2 to 3, 4 to 7 and so on, of all
+            rows together. Distances count real positions. Of whole rows, those of some queries, evenly spread.
         reach: (heads,), the distance within which 90 % of the weights lie.
         time_constants: (heads,) or (heads, channels), positions after which a weight has shrunk to 1/e, at the mean
             rate of the real positions.

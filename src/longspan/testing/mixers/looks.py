@@ -22,7 +22,7 @@ def looks_give_the_outputs(subject: Subject, dtype: torch.dtype) -> None:
         y, whole = mixer(x, mask), mixer(x)
         for at in sorted({0, t // 3, t // 2, t - 1}):
             look = mixer.look(hidden, mask, at=at)
-            _are_weights(look, mask, mask[:, at], at if subject.causal else t - 1)
+            _are_weights(look, mask, mask[:, at], at if subject.causal else t - 1, dtype)
             # In the type of x, so that its rounding is that of outputs.
             close(mixer.reproduce(hidden, mask, look), y[:, at])
             close(mixer.reproduce(x, None, mixer.look(x, at=at)), whole[:, at])
@@ -35,7 +35,7 @@ def looks_at_whole_rows_are_means(subject: Subject) -> None:
         b, t = mask.shape
         x = subject.inputs(b, t, torch.float64)
         whole, each = mixer.look(x, mask), [mixer.look(x, mask, at=at) for at in range(t)]
-        _are_weights(whole, mask, mask.any(1), t - 1)
+        _are_weights(whole, mask, mask.any(1), t - 1, torch.float64)
         last = (torch.arange(1, t + 1, device=x.device) * mask).argmax(1)
         need(subject.causal == (whole.at is not None), "only causal mixers show what the last position reads")
         for name, weights in whole.weights.items():
@@ -48,6 +48,7 @@ def looks_at_whole_rows_are_means(subject: Subject) -> None:
         for row in range(b):
             one = slice(row, row + 1)
             found = mixer.look(x[one], mask[one]).distances
+            # No more than those whose distances are known.
             real = mask[row].nonzero().flatten().tolist()
             shares = [mixer.look(x[one], mask[one], at=at).distances for at in real]
             known = [share for share in shares if share is not None]
@@ -68,7 +69,7 @@ def looks_are_refused(subject: Subject) -> None:
         refused(UserError, "whole rows", lambda: mixer.reproduce(x, None, mixer.look(x)))
 
 
-def _are_weights(look: Look, mask: Tensor, reads: Tensor, last: int) -> None:
+def _are_weights(look: Look, mask: Tensor, reads: Tensor, last: int, dtype: torch.dtype) -> None:
     b, t = mask.shape
     for name, found in {**look.weights, **look.gates}.items():
         need(found.shape == (b, found.shape[1], t), f"{name} of ({b}, {t}) positions are {tuple(found.shape)}")
@@ -79,4 +80,4 @@ def _are_weights(look: Look, mask: Tensor, reads: Tensor, last: int) -> None:
         need((found >= 0).all(), f"{name} are negative")
         need((found[:, :, last + 1 :] == 0).all(), f"{name} are not zero at positions that are not seen yet")
         if name in SHARES:
-            close(found.sum(2), reads.to(found.dtype).unsqueeze(1).expand(found.shape[:2]))
+            close(found.sum(2), reads.to(found.dtype).unsqueeze(1).expand(found.shape[:2]), dtype)

@@ -25,7 +25,7 @@ class Pairwise(Mixer):
     the memory of a forward and a backward pass, whatever the mixer does to avoid a matrix of all pairs.
     """
 
-    value: nn.Module
+    value: nn.Linear
     output: nn.Module
     heads: int
 

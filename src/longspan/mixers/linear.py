@@ -1,12 +1,16 @@
 """Linear attention: softmax attention with the exponential replaced by a product of positive features."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting, refuse_context
+from longspan.mixers._looks import Look, refuse_look, time_constants
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, ContextState, Mixer
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities, ContextState
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
@@ -22,7 +26,7 @@ from longspan.ops.linear import (
 from longspan.ops.rotary import real_numbers
 
 
-class Linear(Mixer):
+class Linear(Pairwise):
     """Multi-head linear attention: keys and values are summed up once, and every query reads the sums.
 
     Equations:
@@ -60,7 +64,7 @@ class Linear(Mixer):
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
 
     def __init__(
         self,
@@ -90,6 +94,19 @@ class Linear(Mixer):
         query = split_heads(self.query(x), self.heads)
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        if self.rotary:
+            refuse_look("linear with rotary=True", "whose weights may be negative")
+        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
+        if not self.causal:
+            return linear_attention(query, key, values, mask)
+        sums = empty_sums(x.shape[0], self.heads, self.width, x.dtype, x.device)
+        rates = self.forgetting(x, mask)
+        return causal_linear_attention(query, key, values, mask, sums, None if rates is None else rates.mT)[0]
 
     @property
     def takes_context(self) -> bool:

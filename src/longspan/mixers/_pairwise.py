@@ -23,7 +23,12 @@ class Pairwise(Mixer):
 
     The sums are linear in the values. So a query's weights are the gradient of what it gathers: they take the time and
     the memory of a forward and a backward pass, whatever the mixer does to avoid a matrix of all pairs.
+
+    Attributes:
+        signed: whether weights may be negative. They are then shown as two, "adds" and "subtracts".
     """
+
+    signed = False
 
     value: nn.Linear
     output: nn.Module
@@ -40,15 +45,18 @@ class Pairwise(Mixer):
         if at is not None:
             places = at.unsqueeze(1)
             taken = self._taken(x, mask, _columns(places, x.shape[1]))
-            return Look(at, {"attention": taken[..., 0]}, *_distances(taken, numbers, places, real.gather(1, places)))
+            return Look(at, self._shown(taken[..., 0]), *_distances(taken, numbers, places, real.gather(1, places)))
         places, chosen = _spread(real)
         taken = self._taken(x, mask, torch.cat((real.unsqueeze(2), _columns(places, x.shape[1])), 2))
-        attention = taken[..., 0] / real.sum(1).clamp_min(1).view(-1, 1, 1)
-        return Look(at, {"attention": attention}, *_distances(taken[..., 1:], numbers, places, chosen))
+        mean = taken[..., 0] / real.sum(1).clamp_min(1).view(-1, 1, 1)
+        return Look(at, self._shown(mean), *_distances(taken[..., 1:], numbers, places, chosen))
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        y: Tensor = self.output(weighted(look.weights["attention"].unsqueeze(2), self.value(x)))
+        y: Tensor = self.output(weighted(taken_in(look).unsqueeze(2), self.value(x)))
         return y.squeeze(1)
+
+    def _shown(self, taken: Tensor) -> dict[str, Tensor]:
+        return {"adds": taken.relu(), "subtracts": (-taken).relu()} if self.signed else {"attention": taken}
 
     def _taken(self, x: Tensor, mask: Tensor | None, asked: Float[Tensor, "b t n"]) -> Float[Tensor, "b h t n"]:
         """Return the weights of all positions in n sums of the queries, times `asked`."""
@@ -63,6 +71,13 @@ class Pairwise(Mixer):
                 found += torch.autograd.grad(gathered, values, part.unsqueeze(1).expand_as(gathered).to(gathered.dtype))
         taken = torch.cat(found, 3)[..., : asked.shape[2]].to(accumulation_dtype(x.dtype))
         return taken if mask is None else taken * mask[:, None, :, None]
+
+
+def taken_in(look: Look) -> Float[Tensor, "b h t"]:
+    """Return the weights of a look at a `Pairwise` mixer, with their signs."""
+    if "attention" in look.weights:
+        return look.weights["attention"]
+    return look.weights["adds"] - look.weights["subtracts"]
 
 
 def left_aligned_values(
@@ -98,11 +113,11 @@ def _distances(
     """Return `Look.distances` and `Look.reach` of n queries at `places`, of those that are chosen."""
     _, h, t, _ = taken.shape
     steps = (numbers.unsqueeze(2) - numbers.gather(1, places).unsqueeze(1)).abs().clamp_max(t - 1)
-    mass = taken.new_zeros(h, t).index_add_(
-        1, steps.flatten(), (taken * chosen[:, None, None]).transpose(0, 1).flatten(1)
-    )
-    mass = mass / mass.sum(1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
+    # Each query counts the same.
+    shares = taken.abs() / taken.abs().sum(2, keepdim=True).clamp_min(torch.finfo(taken.dtype).tiny)
+    shares = (shares * chosen[:, None, None]).transpose(0, 1).flatten(1)
+    mass = taken.new_zeros(h, t).index_add_(1, steps.flatten(), shares) / chosen.sum().clamp_min(1)
     edges = 2 ** torch.arange((t - 1).bit_length(), device=mass.device)
     buckets = torch.bucketize(torch.arange(t, device=mass.device), edges, right=True)
-    shares = mass.new_zeros(h, len(edges) + 1).index_add_(1, buckets, mass)
-    return shares, (mass.cumsum(1) < REACHED).sum(1)
+    distances = mass.new_zeros(h, len(edges) + 1).index_add_(1, buckets, mass)
+    return distances, (mass.cumsum(1) < REACHED).sum(1)

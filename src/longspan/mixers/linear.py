@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting, refuse_context
-from longspan.mixers._looks import Look, refuse_look, time_constants
+from longspan.mixers._looks import Look, time_constants
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers._pairwise import Pairwise
@@ -80,7 +80,7 @@ class Linear(Pairwise):
         self.width = head_width("linear", dim, heads)
         check_rotary("linear", rotary, self.width)
         self.heads = heads
-        self.rotary = rotary
+        self.rotary = self.signed = rotary
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
@@ -96,17 +96,16 @@ class Linear(Pairwise):
         return y
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
-        if self.rotary:
-            refuse_look("linear with rotary=True", "whose weights may be negative")
         return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
+        numbers = real_numbers(x, mask) if self.rotary else None
         if not self.causal:
-            return linear_attention(query, key, values, mask)
+            return linear_attention(query, key, values, mask, numbers)
         sums = empty_sums(x.shape[0], self.heads, self.width, x.dtype, x.device)
         rates = self.forgetting(x, mask)
-        return causal_linear_attention(query, key, values, mask, sums, None if rates is None else rates.mT)[0]
+        return causal_linear_attention(query, key, values, mask, sums, None if rates is None else rates.mT, numbers)[0]
 
     @property
     def takes_context(self) -> bool:

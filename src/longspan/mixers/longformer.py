@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._looks import Look
-from longspan.mixers._pairwise import Pairwise
+from longspan.mixers._pairwise import Pairwise, taken_in
 from longspan.mixers.base import Capabilities
 from longspan.mixers.local import keys_in_a_window
 from longspan.ops.affine import weight_and_bias
@@ -86,7 +86,7 @@ class Longformer(Pairwise):
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
         sees_all = (self._global(real)[0] == at.unsqueeze(1)).any(1).view(-1, 1, 1)
         value = torch.where(sees_all, self.value_global(x), self.value(x))
-        y: Tensor = self.output(weighted(look.weights["attention"].unsqueeze(2), value))
+        y: Tensor = self.output(weighted(taken_in(look).unsqueeze(2), value))
         return y.squeeze(1)
 
     def operations(self, length: int) -> int:

@@ -38,9 +38,9 @@ def looks_at_whole_rows_are_means(subject: Subject) -> None:
         _are_weights(whole, mask, mask.any(1), t - 1, torch.float64)
         last = (torch.arange(1, t + 1, device=x.device) * mask).argmax(1)
         need(subject.causal == (whole.at is not None), "only causal mixers show what the last position reads")
-        for name, weights in whole.weights.items():
+        for name, weights in _signed(whole).items():
             # Of padding they are zeros.
-            by_position = torch.stack([look.weights[name] for look in each])
+            by_position = torch.stack([_signed(look)[name] for look in each])
             mean = by_position.sum(0) / mask.sum(1).clamp_min(1).view(-1, 1, 1)
             close(weights, by_position[last, torch.arange(b, device=x.device)] if subject.causal else mean)
         if subject.causal:
@@ -67,6 +67,14 @@ def looks_are_refused(subject: Subject) -> None:
     refused(UserError, "position", lambda: mixer.look(x[:, :0]))
     if not subject.causal:
         refused(UserError, "whole rows", lambda: mixer.reproduce(x, None, mixer.look(x)))
+
+
+def _signed(look: Look) -> dict[str, Tensor]:
+    """Return the weights of a look, and the difference in place of what adds and what subtracts."""
+    found = dict(look.weights)
+    if "subtracts" in found:
+        found["adds"] = found["adds"] - found.pop("subtracts")
+    return found
 
 
 def _are_weights(look: Look, mask: Tensor, reads: Tensor, last: int, dtype: torch.dtype) -> None:

@@ -29,6 +29,8 @@ from longspan.ops.scan.plain import exact_dtype, logcumsumexp
 
 #: Weights that add up to one over the positions that are read.
 SHARES = ("alpha", "beta", "send", "receive", "shares", "lookup", "attention")
+#: The share of the weights that lies within `Look.reach`.
+REACHED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +184,15 @@ def kept(
     seen = real & (torch.arange(passed.shape[1], device=rates.device) <= at.unsqueeze(1))
     left = (passed - there(passed, at).unsqueeze(1)).masked_fill(~seen.unsqueeze(2), -math.inf)
     return left.to(rates.dtype).exp().mT
+
+
+def distances_of(mass: Float[Tensor, "h t"]) -> tuple[Tensor, Tensor]:
+    """Return `Look.distances` and `Look.reach` from the shares of the weights at distances from 0 to t - 1."""
+    t = mass.shape[1]
+    edges = 2 ** torch.arange((t - 1).bit_length(), device=mass.device)
+    buckets = torch.bucketize(torch.arange(t, device=mass.device), edges, right=True)
+    distances = mass.new_zeros(mass.shape[0], len(edges) + 1).index_add_(1, buckets, mass)
+    return distances, (mass.cumsum(1) < REACHED).sum(1)
 
 
 def time_constants(

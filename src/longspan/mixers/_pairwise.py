@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.mixers._looks import Look
+from longspan.mixers._looks import Look, distances_of
 from longspan.mixers.base import Mixer
 from longspan.ops.alibi import key_numbers
 from longspan.ops.heads import weighted
@@ -14,8 +14,6 @@ from longspan.ops.scan import accumulation_dtype
 
 #: Queries of a row, evenly spread, of which distances are known where the row has more.
 SAMPLED = 63
-#: The share of the weights that lies within `Look.reach`.
-REACHED = 0.9
 
 
 class Pairwise(Mixer):
@@ -117,7 +115,4 @@ def _distances(
     shares = taken.abs() / taken.abs().sum(2, keepdim=True).clamp_min(torch.finfo(taken.dtype).tiny)
     shares = (shares * chosen[:, None, None]).transpose(0, 1).flatten(1)
     mass = taken.new_zeros(h, t).index_add_(1, steps.flatten(), shares) / chosen.sum().clamp_min(1)
-    edges = 2 ** torch.arange((t - 1).bit_length(), device=mass.device)
-    buckets = torch.bucketize(torch.arange(t, device=mass.device), edges, right=True)
-    distances = mass.new_zeros(h, len(edges) + 1).index_add_(1, buckets, mass)
-    return distances, (mass.cumsum(1) < REACHED).sum(1)
+    return distances_of(mass)

@@ -1,6 +1,6 @@
 """What additive attention shows: the weights α of its global query and β of its global key."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,9 +10,12 @@ from longspan.ops.pooling import prefix_softmax_mean, window_softmax_mean
 
 if TYPE_CHECKING:
     from longspan.mixers.additive import Additive
+else:
+    # Its module imports this one.
+    Additive = Any
 
 
-def look_at_additive(mixer: "Additive", x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+def look_at_additive(mixer: Additive, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
     """Return α and β per head, as seen from `at`."""
     if not mixer.attends:
         return Look(at)
@@ -28,7 +31,7 @@ def look_at_additive(mixer: "Additive", x: Tensor, mask: Tensor | None, at: Tens
     return Look(at, {"alpha": alpha, "beta": beta}, time_constants=time_constants(rates, mask))
 
 
-def pool_additive(mixer: "Additive", x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+def pool_additive(mixer: Additive, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
     """Return the outputs at `at`, from the global query and the global key that α and β pool."""
     query = there(mixer.project(mixer.query, x), at)
     if not mixer.attends:
@@ -47,7 +50,7 @@ def pool_additive(mixer: "Additive", x: Tensor, mask: Tensor | None, look: Look,
 
 
 def _meetings(
-    mixer: "Additive", x: Tensor, mask: Tensor | None, alpha: Tensor, at: Tensor | None
+    mixer: Additive, x: Tensor, mask: Tensor | None, alpha: Tensor, at: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the global queries (b, t or 1, h, e), that at `at` pooled with α, and p_t or, with "concat", k_t.
 

@@ -1,7 +1,7 @@
 """What recurrent layers show: how much of what each position wrote into a unit is still in it."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,9 @@ from longspan.ops.scan import accumulation_dtype
 
 if TYPE_CHECKING:
     from longspan.mixers.recurrent import Recurrent
+else:
+    # Its module imports this one.
+    Recurrent = Any
 
 
 class _Direction(NamedTuple):
@@ -32,7 +35,7 @@ class _Direction(NamedTuple):
     output: Callable[[Tensor], Tensor]
 
 
-def look_at_recurrent(mixer: "Recurrent", x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+def look_at_recurrent(mixer: Recurrent, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
     """Return "kept" of each unit: the product of its forget gates between each position and `at`."""
     left, times = [], []
     for way in _directions(mixer, x, mask):
@@ -44,7 +47,7 @@ def look_at_recurrent(mixer: "Recurrent", x: Tensor, mask: Tensor | None, at: Te
     )
 
 
-def pool_recurrent(mixer: "Recurrent", x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+def pool_recurrent(mixer: Recurrent, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
     """Return the outputs at `at`, from what is kept there of all that was written."""
     ways = list(_directions(mixer, x, mask))
     outputs = []
@@ -59,7 +62,7 @@ def _rank(way: _Direction, at: Tensor) -> Tensor:
     return (way.order == at.unsqueeze(1)).int().argmax(1)
 
 
-def _directions(mixer: "Recurrent", x: Tensor, mask: Tensor | None) -> Iterator[_Direction]:
+def _directions(mixer: Recurrent, x: Tensor, mask: Tensor | None) -> Iterator[_Direction]:
     places = torch.arange(x.shape[1], device=x.device)
     real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
     state = mixer.empty_state(x.shape[0], x.dtype, x.device)

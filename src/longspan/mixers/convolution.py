@@ -69,7 +69,7 @@ class Convolution(Mixer):
         """Show distances alone: the norm of the kernel's weights there. Nothing depends on what is at the positions."""
         norms = self.kernel.weight.detach().to(accumulation_dtype(x.dtype)).flatten(0, 1).norm(dim=0)
         steps = (torch.arange(self.kernel_size, device=x.device) - self.before).abs()
-        mass = norms.new_zeros(1, self.kernel_size).index_add_(1, steps, norms.unsqueeze(0))
+        mass = norms.new_zeros(1, self.before + 1).index_add_(1, steps, norms.unsqueeze(0))
         return Look(at, {}, *distances_of(mass / norms.sum()))
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:

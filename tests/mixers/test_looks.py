@@ -11,6 +11,9 @@ from torch import Tensor
 from longspan import mixers
 from longspan.mixers._looks import Look
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.convolution import Convolution
+from longspan.mixers.gated_linear import GatedLinear
+from longspan.mixers.recurrent import Recurrent, SteppedUnit
 from longspan.testing import mixer_checks
 
 #: Forms that the contract's own cases do not build.
@@ -61,7 +64,7 @@ def inputs(t: int, dim: int = 8) -> Tensor:
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_gated_linear_attention_keeps_what_its_gates_leave(causal: bool) -> None:
-    mixer = mixers.build("gated_linear", 8, heads=2, causal=causal).double()
+    mixer = GatedLinear(8, heads=2, causal=causal).double()
     x, at = inputs(9), 4
     gates = (-mixer.forgetting(x, None)[0]).exp()
     left = mixer.look(x, at=at).weights["kept"][0]
@@ -75,13 +78,15 @@ def test_gated_linear_attention_keeps_what_its_gates_leave(causal: bool) -> None
 
 
 def test_an_lstm_keeps_what_its_forget_gates_leave() -> None:
-    mixer = mixers.build("recurrent", 4, causal=True).double()
-    x = inputs(7, 4)
+    mixer = Recurrent(4, causal=True).double()
+    x, reader = inputs(7, 4), mixer.reader
+    assert isinstance(reader, SteppedUnit)
+    assert reader.bias_ih_l0 is not None
+    assert reader.bias_hh_l0 is not None
     left, state, gates = mixer.look(x, at=6).weights["kept"][0], mixer.init_state(1), []
     for i in range(7):
         old = state.hidden
         _, state = mixer.step(x[:, i : i + 1], state)
-        reader = mixer.reader
         sums = x[0, i] @ reader.weight_ih_l0.T + reader.bias_ih_l0 + old[0] @ reader.weight_hh_l0.T + reader.bias_hh_l0
         gates.append(sums[4:8].sigmoid())
     for j in range(7):
@@ -100,6 +105,8 @@ def test_time_constants_are_those_that_were_built() -> None:
 def test_distances_are_those_of_a_window() -> None:
     mixer = mixers.build("local", 8, heads=2, radius=3).double()
     look = mixer.look(inputs(40))
+    assert look.distances is not None
+    assert look.reach is not None
     assert (look.distances[:, :3] > 0).all()
     # From a distance of 4 on.
     assert (look.distances[:, 3:] == 0).all()
@@ -107,10 +114,11 @@ def test_distances_are_those_of_a_window() -> None:
 
 
 def test_distances_of_a_kernel_are_its_norms() -> None:
-    mixer = mixers.build("convolution", 8, kernel_size=5)
+    mixer = Convolution(8, kernel_size=5)
     with torch.no_grad():
         mixer.kernel.weight.zero_()[:, :, 4] = 1
     look = mixer.look(inputs(9).float())
+    assert look.reach is not None
     torch.testing.assert_close(look.distances, torch.tensor([[0.0, 0.0, 1.0]]))
     assert look.reach.tolist() == [2]
 
@@ -138,7 +146,7 @@ class Mean(Mixer):
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(x.dtype)
-        if self.causal:
+        if at is not None and self.causal:
             seen = seen * (torch.arange(x.shape[1]) <= at.unsqueeze(1))
         shares = seen / seen.sum(1, keepdim=True).clamp_min(1)
         return Look(at, {"attention": shares.unsqueeze(1).to(torch.promote_types(x.dtype, torch.float32))})

@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 from longspan.explanations.question import Question
-from longspan.mixers._looks import SHARES, Look
+from longspan.mixers import Look
+from longspan.mixers._looks import SHARES
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from longspan.ops.heads import weighted
 from longspan.ops.scan import accumulation_dtype
 
 #: Queries of a row, evenly spread, of which distances are known where the row has more.
-SAMPLED = 63
+SAMPLED = 31
 
 
 class Pairwise(Mixer):

@@ -40,7 +40,8 @@ class Look:
     Attributes:
         at: the position of each row that reads, (b,); None: all of them, and weights are means over the real ones.
         weights: by name, (b, n, t), n being heads, slots or channels: none is negative, and padding weighs nothing.
-            Those in `SHARES` add up to one over a row's real positions; "kept" is how much of each position is left.
+            Those in `SHARES` add up to one over a row's real positions. "adds" and "subtracts" are the parts of weights
+            that have signs, of whole rows those of the mean. "kept" is how much of each position is left.
         distances: (heads, buckets), how much of the weights lies at distances of 0, 1, 2 to 3, 4 to 7 and so on, of all
             rows together. Distances count real positions. Of whole rows, those of some queries, evenly spread.
         reach: (heads,), the distance within which 90 % of the weights lie.

@@ -14,6 +14,7 @@ from typing import Any
 
 from longspan.errors import UserError, suggestion
 from longspan.machine.imports import load_class, modules_in
+from longspan.mixers._looks import Look
 from longspan.mixers.aliases import ALIASES, MEANT, Alias
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 
@@ -22,6 +23,7 @@ __all__ = [
     "Capabilities",
     "ContextState",
     "Description",
+    "Look",
     "Mixer",
     "aliases",
     "build",

@@ -16,6 +16,7 @@ class Capabilities:
         edges: `forward` takes the edges of a graph.
         counts: `mix` and `mix_context` take masks of counts (`longspan.ops.counts`); without it, counts scale the
             inputs.
+        looks: it shows how it reads a row (`look`), and reproduces its outputs from that.
     """
 
     causal: bool = False
@@ -25,3 +26,4 @@ class Capabilities:
     packing: bool = True
     edges: bool = False
     counts: bool = False
+    looks: bool = False

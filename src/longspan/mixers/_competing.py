@@ -6,18 +6,19 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._looks import pooled, weights_at
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts, zero_padding
-from longspan.ops.pooling import masked_logits
+from longspan.ops.pooling import masked_logits, prefix_softmax_mean
 
 
 class CompetingQueries(Mixer):
     """Positions compete for one query per head by a score; `mix_both_ways` and `mix_causally` say what for."""
 
-    capabilities = Capabilities(causal=True, streaming=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True)
     NAME: ClassVar[str]
     KEY_BIAS: ClassVar[bool]
 
@@ -77,6 +78,17 @@ class CompetingQueries(Mixer):
     def competing(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the score of each position and head, (b, t, h), far below all others where `mask` is False."""
         return masked_logits(self.score(x), mask)
+
+    def asked(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h)."""
+        rates, logits = self.forgetting(x, mask), self.score(x)
+        shares = weights_at(logits, mask, at, rates, self.causal)
+        query, key = self.split(self.query(x)), self.split(self.key(x))
+        if self.causal:
+            query = prefix_softmax_mean(query, logits, mask, rates=rates)[0]
+        else:
+            query = pooled(shares, query).unsqueeze(1)
+        return shares, (query.to(shares.dtype) * key).sum(-1)
 
     def split(self, x: Tensor) -> Tensor:
         """Return (b, t, d) as (b, t, h, e)."""

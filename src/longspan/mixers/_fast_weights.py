@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -10,8 +11,10 @@ from torch.nn.functional import silu
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._looks import Look, there, time_constants
 from longspan.mixers._naive import rate_at
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers._pairwise import Pairwise, taken_in
+from longspan.mixers.base import Capabilities
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.scan import accumulation_dtype
 
@@ -25,14 +28,15 @@ class FastWeightsState(NamedTuple):
     matrix: Tensor
 
 
-class FastWeights(Mixer):
+class FastWeights(Pairwise):
     """Keys, values and queries around a matrix per head, which `read` defines; one direction if causal, else two.
 
     What is read is normalised per head and gated: y_t = W_o concat_h(norm(o_t) ⊙ silu(W_g x_t)).
     """
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True)
     NAME: ClassVar[str]
+    signed = True
 
     def __init__(
         self, dim: int, *, heads: int, causal: bool, decay: str, channels: bool = False, rank: int | None = None
@@ -64,11 +68,16 @@ class FastWeights(Mixer):
         )
 
     @abstractmethod
-    def read(self, x: Tensor, rates: Tensor, inward: "Turn", state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what is read at each position, (b, h, t, e), and the matrices after the last.
+    def values(self, x: Tensor) -> Tensor:
+        """Return what each position writes, (b, h, t, e)."""
+
+    @abstractmethod
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: "Turn", state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is read of values at each position, (b, h, t, e), and the matrices after the last.
 
         `inward` turns tensors (b, h, t, ...) of all heads into the order in which each head reads; `rates`, (b, h, t)
-        or (b, h, t, e), are turned already. Where x is zero, as at padding, keys must be, so that nothing is written.
+        or (b, h, t, e), and values are turned already. Where x is zero, as at padding, keys must be, so that nothing is
+        written.
         """
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -79,16 +88,44 @@ class FastWeights(Mixer):
         return FastWeightsState(torch.zeros(shape, dtype=accumulation_dtype(dtype), device=device))
 
     def advance(self, x: Tensor, mask: Tensor | None, state: FastWeightsState) -> tuple[Tensor, FastWeightsState]:
-        turn = _unturned if self.causal else _turned
+        found, matrix = self._found(x, mask, self.values(x), state.matrix)
+        return self._let_through(x, found), FastWeightsState(matrix)
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "adds" and "subtracts": the products of `at`'s query with keys, as far as they are kept; the mean "gate"."""
+        times = time_constants(self.forgetting(x, mask), mask)
+        if times is not None and self.forgetting.channels > 1:
+            times = times.unflatten(0, (self.heads, -1))
+        gate = silu(self.split(self.gate, x).to(accumulation_dtype(x.dtype))).mean(3)
+        return replace(super().look_at(x, mask, at), time_constants=times, gates={"gate": gate})
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        state = self.empty_state(x.shape[0], x.dtype, x.device)
+        return self._found(x, mask, values, state.matrix)[0]
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        taken = taken_in(look)
+        found = torch.einsum("bht,bhte->bhe", taken, self.values(x).to(taken.dtype)).unsqueeze(2)
+        return self._let_through(there(x, at).unsqueeze(1), found).squeeze(1)
+
+    def rates(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the rates of each head, (b, h, t), or of its channels, (b, h, t, e)."""
         rates = self.forgetting(x, mask)
         if rates is None:
             numbers = self.heads * self.forgetting.channels
             rates = x.new_zeros(*x.shape[:2], numbers, dtype=accumulation_dtype(x.dtype))
-        rates = rates.transpose(1, 2) if self.forgetting.channels == 1 else split_heads(rates, self.heads)
-        found, matrix = self.read(x, turn(rates), turn, state.matrix)
-        normed = self._normalised(turn(found)) * self.scale.to(found.dtype)
+        return rates.transpose(1, 2) if self.forgetting.channels == 1 else split_heads(rates, self.heads)
+
+    def _found(self, x: Tensor, mask: Tensor | None, values: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what each position reads of values, (b, h, t, e), and the matrices after the last."""
+        turn = _unturned if self.causal else _turned
+        found, matrix = self.read(x, turn(values), turn(self.rates(x, mask)), turn, matrix)
+        return turn(found), matrix
+
+    def _let_through(self, x: Tensor, found: Tensor) -> Tensor:
+        normed = self._normalised(found) * self.scale.to(found.dtype)
         y: Tensor = self.output(merge_heads(normed).to(x.dtype) * silu(self.gate(x)))
-        return y, FastWeightsState(matrix)
+        return y
 
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Return a projection of each position as (b, h, t, e)."""

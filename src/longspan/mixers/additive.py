@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from longspan.errors import UserError, check_choice
+from longspan.mixers._additive_looks import look_at_additive, pool_additive
 from longspan.mixers._folding import scaled_between
 from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded
@@ -82,7 +83,8 @@ class Additive(Mixer):
             documents or forgetting; for forgetting with output="q".
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True, looks=True)
+    look_at, pool_look = look_at_additive, pool_additive
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class Additive(Mixer):
         self.attends = output != "q"
         self.forgetting = Forgetting("additive", dim, heads, forget, causal=True)
         # Whether each position has global vectors of its own.
-        self._differs_by_position = causal or forget != "none"
+        self.differs_by_position = causal or forget != "none"
         if not self.attends:
             if forget != "none":
                 raise UserError(
@@ -133,8 +135,8 @@ class Additive(Mixer):
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self.attends:
-            return self._projected(self.query, x)
-        if self._differs_by_position:
+            return self.project(self.query, x)
+        if self.differs_by_position:
             return self._at_each_position(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
         return self._told(x, self._global_key(x, mask, x, mask))
 
@@ -153,7 +155,7 @@ class Additive(Mixer):
         return ContextState(self._global_key(context, context_mask, context, context_mask) if self.attends else ())
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
-        return (self._told(x, state.context) if self.attends else self._projected(self.query, x)), state
+        return (self._told(x, state.context) if self.attends else self.project(self.query, x)), state
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         if not (self.causal and self.attends):
@@ -166,7 +168,7 @@ class Additive(Mixer):
         if not self.attends:
             return projection
         output = 2 * length * dim**2
-        if self._differs_by_position:
+        if self.differs_by_position:
             # Logits per head see their own part alone where there is one position, and are counted as if they did not.
             logits = 2 * length * dim * self.heads * (3 if self.interaction == "concat" else 2)
             projections = projection * (2 if self.value is None else 3)
@@ -188,9 +190,7 @@ class Additive(Mixer):
         )
 
     def advance(self, x: Tensor, mask: Tensor | None, state: AdditiveState) -> tuple[Tensor, AdditiveState]:
-        if not self.attends:
-            return self._projected(self.query, x), state
-        return self._at_each_position(x, mask, state)
+        return self._at_each_position(x, mask, state) if self.attends else (self.project(self.query, x), state)
 
     def _pooling(self, asking: int, asked: int) -> int:
         """Return how many operations `_global_key` takes."""
@@ -211,7 +211,7 @@ class Additive(Mixer):
             return weight, bias
         return weight.repeat(repeats, 1), None if bias is None else bias.repeat(repeats)
 
-    def _projected(self, projection: nn.Module, x: Tensor) -> Tensor:
+    def project(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Return a projection of each position, computing one that all heads share only once."""
         y: Tensor = projection(x)
         return y if y.shape[2] == self.dim else y.repeat(1, 1, self.dim // y.shape[2])
@@ -258,8 +258,8 @@ class Additive(Mixer):
     def _at_each_position(
         self, x: Tensor, mask: Tensor | None, state: AdditiveState, starts: Tensor | None = None
     ) -> tuple[Tensor, AdditiveState]:
-        query, key = self._projected(self.query, x), self._projected(self.key, x)
-        value = query if self.value is None else self._projected(self.value, x)
+        query, key = self.project(self.query, x), self.project(self.key, x)
+        value = query if self.value is None else self.project(self.value, x)
         output: Callable[[Tensor], Tensor] = self.output
         if x.shape[1] > 1:
             # Blocks are computed again in the backward pass, without what an adapter's dropout drew.
@@ -281,19 +281,18 @@ class Additive(Mixer):
         rates: Tensor | None,
     ) -> tuple[Tensor, AdditiveState]:
         """Return the output, and the state after the last position."""
-        query_logits = self._logits(query, self.query_score)
         if self.causal or rates is None:
             pool = functools.partial(prefix_softmax_mean, mask=mask, starts=starts, rates=rates)
         else:
             pool = functools.partial(_window_mean, mask=mask, rates=rates)
-        global_query, query_state = pool(self._split(query), query_logits, state=state.query)
+        global_query, query_state = pool(self.split(query), self.logits(query, self.query_score), state=state.query)
         *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
         asked = global_query.flatten(2)
         met = asked * key if self.interaction == "product" else asked + key if self.interaction == "add" else key
-        key_logits = self._logits(met, for_key)
-        pooled = self._split(met)
+        key_logits = self.logits(met, for_key)
+        pooled = self.split(met)
         if for_query:
-            key_logits = key_logits + self._logits(asked, *for_query)
+            key_logits = key_logits + self.logits(asked, *for_query)
             pooled = torch.cat((global_query, pooled), -1)
         global_key, key_state = pool(pooled, key_logits, state=state.key)
         if self.interaction == "product":
@@ -306,15 +305,15 @@ class Additive(Mixer):
         y = output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
 
-    def _logits(self, vectors: Tensor, score: Tensor) -> Tensor:
+    def logits(self, vectors: Tensor, score: Tensor) -> Tensor:
         """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""
         width = self.dim // self.heads
         if vectors.shape[1] == 1 and score.shape[1] == width:
             # A step of a stream: not worth a matrix.
-            return (self._split(vectors) * score).sum(-1) / width**0.5
+            return (self.split(vectors) * score).sum(-1) / width**0.5
         return vectors @ self._score_matrix(score).T
 
-    def _split(self, x: Tensor) -> Tensor:
+    def split(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.heads, -1))
 
 

@@ -15,6 +15,7 @@ and, where its `capabilities` say so,
     pool_context(weights, context)                  and the outputs of these weights            (weights)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
+    look_at(x, mask, at), pool_look                 how it reads a row (`mixers._looks`)        (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
@@ -33,6 +34,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from longspan.errors import UserError
 from longspan.mixers import _checks
 from longspan.mixers._capabilities import Capabilities as Capabilities
+from longspan.mixers._looks import Looks
 from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
@@ -57,7 +59,7 @@ class ContextState(NamedTuple):
 LONG = 1 << 20
 
 
-class Mixer(nn.Module, ABC):
+class Mixer(Looks, nn.Module, ABC):
     """A layer that moves information between positions: (b, t, dim) to (b, t, dim).
 
     The constructor's first argument is the width; all others are keyword-only options with defaults, whose names and

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers.base import Mixer
+from longspan.mixers._pairwise import Pairwise, left_aligned_values
+from longspan.mixers.base import Capabilities
 from longspan.ops.attention import attention
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.execution import exporting
@@ -17,7 +18,7 @@ from longspan.ops.window import block_attention
 Number = TypeVar("Number", int, Tensor)
 
 
-class Bigbird(Mixer):
+class Bigbird(Pairwise):
     """BigBird's attention: each block of positions sees its neighbours, the first and last block and random ones.
 
     Equations:
@@ -43,6 +44,8 @@ class Bigbird(Mixer):
     Raises:
         UserError: when `heads` does not divide `dim`, `block_size` is not positive or `random_blocks` is negative.
     """
+
+    capabilities = Capabilities(looks=True)
 
     def __init__(
         self,
@@ -71,6 +74,9 @@ class Bigbird(Mixer):
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self._mix_aligned(x, None) if mask is None else left_aligned(self._mix_aligned, x, mask)
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        return left_aligned_values(self._gather_aligned, x, mask, values)
 
     def operations(self, length: int) -> int:
         size = self.block_size
@@ -109,20 +115,19 @@ class Bigbird(Mixer):
 
     def _mix_aligned(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the output for rows whose real positions come first."""
-        query, key, value = (
-            split_heads(projection(x), self.heads) for projection in (self.query, self.key, self.value)
-        )
+        y: Tensor = self.output(merge_heads(self._gather_aligned(x, mask, split_heads(self.value(x), self.heads))))
+        return y
+
+    def _gather_aligned(self, x: Tensor, mask: Tensor | None, value: Tensor) -> Tensor:
+        query, key = (split_heads(projection(x), self.heads) for projection in (self.query, self.key))
         size, t = self.block_size, x.shape[1]
         n = -(-t // size)
         if not exporting() and n <= 4 + self.random_blocks:
             # Every block sees every other.
-            mixed = attention(query, key, value, mask)
-        else:
-            real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-            query, key, value = (in_chunks(heads, 2, size) for heads in (query, key, value))
-            mixed = whole(self._sparse(query, key, value, in_chunks(real, 1, size)), 2, t)
-        y: Tensor = self.output(merge_heads(mixed))
-        return y
+            return attention(query, key, value, mask)
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+        query, key, value = (in_chunks(heads, 2, size) for heads in (query, key, value))
+        return whole(self._sparse(query, key, value, in_chunks(real, 1, size)), 2, t)
 
     def _sparse(self, query: Tensor, key: Tensor, value: Tensor, in_block: Tensor) -> Tensor:
         """Return what each position of blocks (b, h, n, block_size, e) gathers from the blocks it sees.

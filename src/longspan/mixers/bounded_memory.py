@@ -1,14 +1,17 @@
 """Attention to a bounded memory: slots gather keys and values from all positions, and queries attend to slots."""
 
 import functools
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting, refuse_context
+from longspan.mixers._looks import Look, time_constants
 from longspan.mixers._naive import attend, faded
-from longspan.mixers.base import Capabilities, ContextState, Mixer
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities, ContextState
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.blocks import carried_through_blocks
@@ -28,7 +31,7 @@ CHUNK = 16
 SPREAD = 3.0
 
 
-class BoundedMemory(Mixer):
+class BoundedMemory(Pairwise):
     """Attention with bounded memory: a few slots gather keys and values, and every position attends to the slots.
 
     Equations (φ: softmax over positions, per slot, the same for all heads):
@@ -68,7 +71,7 @@ class BoundedMemory(Mixer):
             or forgetting; for forgetting without causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
 
     def __init__(
         self,
@@ -98,6 +101,17 @@ class BoundedMemory(Mixer):
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         return self._read(x, self._filled(x, mask))
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        if self.causal:
+            state = self.empty_state(x.shape[0], x.dtype, x.device)
+            return split_heads(self._through(x, mask, state, merge_heads(values))[0], self.heads)
+        gathering, slots = self._gathered(x, mask)
+        query, key = split_heads(self.query(x), self.heads), split_heads(self.key(slots), self.heads)
+        return attention(query, key, gathering.to(values.dtype).unsqueeze(1) @ values)
 
     @property
     def takes_context(self) -> bool:
@@ -137,9 +151,15 @@ class BoundedMemory(Mixer):
         return empty_prefix(batch_size, self.slots, 2 * self.dim, dtype, device)
 
     def advance(self, x: Tensor, mask: Tensor | None, state: PrefixMean) -> tuple[Tensor, PrefixMean]:
+        mixed, after = self._through(x, mask, state, self.value(x))
+        y: Tensor = self.output(mixed)
+        return y, after
+
+    def _through(self, x: Tensor, mask: Tensor | None, state: PrefixMean, value: Tensor) -> tuple[Tensor, PrefixMean]:
+        """Return what each position reads of values (b, t, dim) up to it, and the state after the last."""
         query = self.query(x)
         # Keys and values are gathered by the same weights.
-        pairs = torch.cat((self.key(x), self.value(x)), 2)
+        pairs = torch.cat((self.key(x), value), 2)
         # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
         logits = self.gather(x).to(exact_dtype(x.device))
         logits = masked_logits(logits, mask)
@@ -164,8 +184,7 @@ class BoundedMemory(Mixer):
                 through = functools.partial(_through_prefixes, self.heads)
                 mixed, after = carried_through_blocks(through, 1, before, asked, gathered, logits, widening=widening)
         normaliser = after.normaliser if passed is None else after.normaliser - passed[:, -1]
-        y: Tensor = self.output(mixed.to(query.dtype))
-        return y, PrefixMean(normaliser.to(state.normaliser.dtype), after.mean)
+        return mixed.to(query.dtype), PrefixMean(normaliser.to(state.normaliser.dtype), after.mean)
 
     def _filled(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the slots' keys and values, each (b, heads, slots, e)."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.mixers._looks import Look, pooled, there, time_constants
 from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
@@ -96,6 +97,18 @@ class CompetitiveGate(CompetingQueries):
         rates = self.forgetting(x, mask)
         y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts, rates)
         return self.output(y), state
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "shares": those of the competition; the "gate" of each position, by its own query where causal."""
+        shares, met = self.asked(x, mask, at)
+        gates = met.relu().mT if mask is None else met.relu().mT * mask.unsqueeze(1)
+        times = time_constants(self.forgetting(x, mask), mask)
+        return Look(at, {"shares": shares}, time_constants=times, gates={"gate": gates})
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        value = pooled(look.weights["shares"], self.split(self.value(x)))
+        y: Tensor = self.output((there(look.gates["gate"].mT, at).unsqueeze(2) * value).flatten(1).to(x.dtype))
+        return y
 
 
 def _gate(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
+from longspan.mixers._looks import Look, pooled, there, time_constants, weights_at
 from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
@@ -95,6 +96,18 @@ class CompetitiveLookup(CompetingQueries):
         rates = self.forgetting(x, mask)
         y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts, rates)
         return self.output(y), state
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "shares": those of the competition; "lookup": what the query attends to."""
+        rates = self.forgetting(x, mask)
+        shares, met = self.asked(x, mask, at)
+        lookup = weights_at(met / self.width**0.5, mask, at, rates, self.causal)
+        return Look(at, {"shares": shares, "lookup": lookup}, time_constants=time_constants(rates, mask))
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        answer = pooled(look.weights["lookup"], self.split(self.value(x)))
+        y: Tensor = self.output((there(look.weights["shares"].mT, at).unsqueeze(2) * answer).flatten(1).to(x.dtype))
+        return y
 
 
 def _look_up(

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
+from longspan.mixers._looks import Look, distances_of, there
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.blocks import carried_through_blocks
+from longspan.ops.scan import accumulation_dtype
 
 
 class LastInputs(NamedTuple):
@@ -40,7 +42,7 @@ class Convolution(Mixer):
         UserError: when `kernel_size` is below 1, or even without `causal`.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True)
 
     def __init__(
         self, dim: int, *, causal: bool = False, kernel_size: int = 3, depthwise: bool = False, bias: bool = True
@@ -62,6 +64,16 @@ class Convolution(Mixer):
         first, rest = padded.split((self.before + ahead, x.shape[1]), 1)
         y, _ = carried_through_blocks(self._continue, 1, LastInputs(first), rest)
         return y
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """Show distances alone: the norm of the kernel's weights there. Nothing depends on what is at the positions."""
+        norms = self.kernel.weight.detach().to(accumulation_dtype(x.dtype)).flatten(0, 1).norm(dim=0)
+        steps = (torch.arange(self.kernel_size, device=x.device) - self.before).abs()
+        mass = norms.new_zeros(1, self.before + 1).index_add_(1, steps, norms.unsqueeze(0))
+        return Look(at, {}, *distances_of(mass / norms.sum()))
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        return there(self.mix(x, mask), at)
 
     def operations(self, length: int) -> int:
         return 2 * self.kernel_size * length * self.dim * (1 if self.depthwise else self.dim)

@@ -48,12 +48,13 @@ class Delta(FastWeights):
         super().__init__(dim, heads=heads, causal=causal, decay=decay)
         self.strength = nn.Linear(dim, heads, bias=False)
 
-    def read(self, x: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, value = (
-            inward(silu(self.split(projection, x))) for projection in (self.query, self.key, self.value)
-        )
+    def values(self, x: Tensor) -> Tensor:
+        return silu(self.split(self.value, x))
+
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = (inward(silu(self.split(projection, x))) for projection in (self.query, self.key))
         strength = inward(self.strength(x).sigmoid().transpose(1, 2))
-        return gated_delta_rule(_unit(query) / self.width**0.5, _unit(key), value, strength, rates, state)
+        return gated_delta_rule(_unit(query) / self.width**0.5, _unit(key), values, strength, rates, state)
 
     def operations(self, length: int) -> int:
         chunk = min(CHUNK, length)

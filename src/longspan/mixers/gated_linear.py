@@ -1,9 +1,13 @@
 """Gated linear attention: a matrix of keys and values per head that decays by a gate."""
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor
 
 from longspan.errors import check_choice
 from longspan.mixers._fast_weights import FastWeights, Turn, naive_rows
+from longspan.mixers._looks import Look, kept
 from longspan.ops.gated_linear import CHANNEL_CHUNK, CHUNK, gated_linear_attention
 
 GATES = ("head", "channel")
@@ -54,9 +58,25 @@ class GatedLinear(FastWeights):
             dim, heads=heads, causal=causal, decay=decay, channels=channels, rank=min(RANK, dim) if channels else None
         )
 
-    def read(self, x: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, value = (inward(self.split(projection, x)) for projection in (self.query, self.key, self.value))
-        return gated_linear_attention(query / self.width**0.5, key, value, rates, state)
+    def values(self, x: Tensor) -> Tensor:
+        return self.split(self.value, x)
+
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = (inward(self.split(projection, x)) for projection in (self.query, self.key))
+        return gated_linear_attention(query / self.width**0.5, key, values, rates, state)
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """The same, and "kept": how much of what each position wrote is left, of heads or of all channels."""
+        look = super().look_at(x, mask, at)
+        rates = self.rates(x, mask)
+        rates = rates if rates.ndim == 3 else rates.mT.flatten(1, 2)
+        if self.causal:
+            left = kept(rates, mask, at)
+        else:
+            forward, backward = rates.chunk(2, 1)
+            turned = None if mask is None else mask.flip(1), None if at is None else x.shape[1] - 1 - at
+            left = torch.cat((kept(forward, mask, at), kept(backward.flip(2), *turned).flip(2)), 1)
+        return replace(look, weights={**look.weights, "kept": left})
 
     def operations(self, length: int) -> int:
         per_channel = self.forgetting.channels > 1

@@ -1,12 +1,16 @@
 """Linear attention: softmax attention with the exponential replaced by a product of positive features."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting, refuse_context
+from longspan.mixers._looks import Look, time_constants
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, ContextState, Mixer
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities, ContextState
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
@@ -22,7 +26,7 @@ from longspan.ops.linear import (
 from longspan.ops.rotary import real_numbers
 
 
-class Linear(Mixer):
+class Linear(Pairwise):
     """Multi-head linear attention: keys and values are summed up once, and every query reads the sums.
 
     Equations:
@@ -60,7 +64,7 @@ class Linear(Mixer):
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class Linear(Mixer):
         self.width = head_width("linear", dim, heads)
         check_rotary("linear", rotary, self.width)
         self.heads = heads
-        self.rotary = rotary
+        self.rotary = self.signed = rotary
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
@@ -90,6 +94,18 @@ class Linear(Mixer):
         query = split_heads(self.query(x), self.heads)
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
+        numbers = real_numbers(x, mask) if self.rotary else None
+        if not self.causal:
+            return linear_attention(query, key, values, mask, numbers)
+        sums = empty_sums(x.shape[0], self.heads, self.width, x.dtype, x.device)
+        rates = self.forgetting(x, mask)
+        return causal_linear_attention(query, key, values, mask, sums, None if rates is None else rates.mT, numbers)[0]
 
     @property
     def takes_context(self) -> bool:

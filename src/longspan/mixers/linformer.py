@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers.base import Mixer
+from longspan.mixers._pairwise import Pairwise, left_aligned_values
+from longspan.mixers.base import Capabilities
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention
 from longspan.ops.chunks import first_of
@@ -13,7 +14,7 @@ from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.packing import left_aligned
 
 
-class Linformer(Mixer):
+class Linformer(Pairwise):
     """Linformer: softmax attention to `rank` learned sums over positions in place of the positions.
 
     Equations (X is t x dim; E and F are rank x max_length, of which the first t columns are used):
@@ -41,7 +42,9 @@ class Linformer(Mixer):
             `max_length`.
     """
 
+    capabilities = Capabilities(looks=True)
     max_length: int
+    signed = True
 
     def __init__(self, dim: int, *, heads: int = 8, rank: int = 256, max_length: int = 4096, bias: bool = True) -> None:
         super().__init__(dim)
@@ -84,6 +87,16 @@ class Linformer(Mixer):
         )
         y: Tensor = self.output(merge_heads(attention(query, key, value)))
         return y
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        def gather(x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+            real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+            size = min(x.shape[1], self.max_length)
+            key = self._project_sums(self.key, self.key_sums[:, :size], x[:, :size], real[:, :size])
+            sums = self.value_sums[:, :size] @ values[:, :, :size]
+            return attention(split_heads(self.query(x), self.heads), split_heads(key, self.heads), sums)
+
+        return left_aligned_values(gather, x, mask, values)
 
     def _project_sums(self, projection: nn.Module, sums: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         """Return `sums @ projection(x)`, without the biases of masked positions, as (b, rank, dim)."""

@@ -8,7 +8,8 @@ from longspan.errors import UserError
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.rotary import real_numbers, rotated
@@ -24,7 +25,7 @@ def keys_in_a_window(length: int, radius: int, causal: bool) -> int:
     return reach + min(length, BLOCK if reach >= 2 * BLOCK else BLOCK // 2)
 
 
-class Local(Mixer):
+class Local(Pairwise):
     """Softmax attention in which each position sees only its neighbours.
 
     Equations:
@@ -53,7 +54,7 @@ class Local(Mixer):
             width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True)
 
     def __init__(
         self,
@@ -81,11 +82,12 @@ class Local(Mixer):
         self.output = nn.Linear(dim, dim, bias=bias)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        query, key, value = self._projected(x, real_numbers(x, mask) if self.rotary else None)
-        y: Tensor = self.output(
-            merge_heads(window_attention(query, key, value, self.radius, mask, self.causal, alibi=self.alibi))
-        )
+        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
         return y
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)
+        return window_attention(query, key, values, self.radius, mask, self.causal, alibi=self.alibi)
 
     def operations(self, length: int) -> int:
         seen = keys_in_a_window(length, self.radius, self.causal)
@@ -110,8 +112,8 @@ class Local(Mixer):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        query, key, value = self._projected(x, numbers)
-        seen = joined(cache, key, value, mask)
+        query, key = self._projected(x, numbers)
+        seen = joined(cache, key, split_heads(self.value(x), self.heads), mask)
         visible = as_mask(seen.visible)
         mixed = window_attention(query, seen.key, seen.value, self.radius, visible, True, alibi=self.alibi)
         past = max(0, seen.key.shape[2] - self.radius)
@@ -121,11 +123,9 @@ class Local(Mixer):
         )
         return self.output(merge_heads(mixed)), kept
 
-    def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
-        if numbers is not None:
-            query, key = rotated(query, numbers), rotated(key, numbers)
-        return query, key, value
+    def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
+        query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
+        return (query, key) if numbers is None else (rotated(query, numbers), rotated(key, numbers))
 
 
 def naive(mixer: Local, x: Tensor, mask: Tensor | None = None) -> Tensor:

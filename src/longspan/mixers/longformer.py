@@ -4,15 +4,17 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers.base import Mixer
+from longspan.mixers._looks import Look
+from longspan.mixers._pairwise import Pairwise, taken_in
+from longspan.mixers.base import Capabilities
 from longspan.mixers.local import keys_in_a_window
 from longspan.ops.affine import weight_and_bias
-from longspan.ops.heads import head_width, merge_heads, split_heads
-from longspan.ops.pooling import softmax_pool
+from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
+from longspan.ops.pooling import softmax_pool, softmax_weights
 from longspan.ops.window import Shared, window_attention
 
 
-class Longformer(Mixer):
+class Longformer(Pairwise):
     """Longformer's attention: each position sees its neighbours and the global tokens, which see everything.
 
     Equations:
@@ -40,6 +42,8 @@ class Longformer(Mixer):
         UserError: when `heads` does not divide `dim`, `radius` is negative or `global_tokens` is not positive.
     """
 
+    capabilities = Capabilities(looks=True)
+
     def __init__(
         self, dim: int, *, heads: int = 8, radius: int = 128, global_tokens: int = 1, bias: bool = True
     ) -> None:
@@ -65,15 +69,25 @@ class Longformer(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
         index, present = self._global(real)
-        key, value = self.key(x), self.value(x)
-        everywhere = Shared(self._split(_take(key, index)), self._split(_take(value, index)), present)
-        # The window leaves out the global keys, which would otherwise count twice.
-        near = real.scatter(1, index, torch.zeros_like(present))
-        query, key, value = self._split(self.query(x)), self._split(key), self._split(value)
-        mixed = merge_heads(window_attention(query, key, value, self.radius, near, shared=everywhere))
+        mixed = merge_heads(self._see_near(x, self._split(self.value(x)), real, index, present))
         mixed = mixed.scatter(1, _wide(index, x), self._see_all(x, real, index).to(mixed.dtype))
         y: Tensor = self.output(mixed)
         return y
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+        index, present = self._global(real)
+        near = self._see_near(x, values, real, index, present)
+        weights = softmax_weights(self._global_logits(x, index), real).unflatten(2, (-1, self.heads))
+        all_of_them = torch.einsum("btgh,bhte->bhge", weights.to(values.dtype), values)
+        return near.scatter(2, index[:, None, :, None].expand_as(all_of_them), all_of_them)
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+        sees_all = (self._global(real)[0] == at.unsqueeze(1)).any(1).view(-1, 1, 1)
+        value = torch.where(sees_all, self.value_global(x), self.value(x))
+        y: Tensor = self.output(weighted(taken_in(look).unsqueeze(2), value))
+        return y.squeeze(1)
 
     def operations(self, length: int) -> int:
         few = min(self.global_tokens, length)
@@ -92,16 +106,30 @@ class Longformer(Mixer):
 
     def _see_all(self, x: Tensor, real: Tensor, index: Tensor) -> Tensor:
         """Return what the positions at `index` gather from all real ones, (b, g, dim)."""
+        pooled = softmax_pool(x, self._global_logits(x, index), real).unflatten(1, (-1, self.heads))
+        value_weight, value_bias = weight_and_bias(self.value_global)
+        gathered = torch.einsum("bghd,hed->bghe", pooled, value_weight.unflatten(0, (self.heads, -1))).flatten(2)
+        return gathered if value_bias is None else gathered + value_bias
+
+    def _see_near(self, x: Tensor, value: Tensor, real: Tensor, index: Tensor, present: Tensor) -> Tensor:
+        """Return what all positions gather from those near them, and from the global ones at `index`, (b, h, t, e)."""
+        query, key = self._split(self.query(x)), self._split(self.key(x))
+        places = index[:, None, :, None].expand(-1, self.heads, -1, key.shape[3])
+        everywhere = Shared(key.gather(2, places), value.gather(2, places), present)
+        # The window leaves out the global keys, which would otherwise count twice.
+        near = real.scatter(1, index, torch.zeros_like(present))
+        return window_attention(query, key, value, self.radius, near, shared=everywhere)
+
+    def _global_logits(self, x: Tensor, index: Tensor) -> Tensor:
+        """Return the scores of all positions for those at `index` and each head, (b, t, g * heads)."""
         query = self.query_global(_take(x, index)).unflatten(2, (self.heads, -1))
         query = query / query.shape[3] ** 0.5
-        (key_weight, key_bias), (value_weight, value_bias) = map(weight_and_bias, (self.key_global, self.value_global))
+        key_weight, key_bias = weight_and_bias(self.key_global)
         reach = torch.einsum("bghe,hed->bghd", query, key_weight.unflatten(0, (self.heads, -1)))
         logits = x @ reach.flatten(1, 2).mT
         if key_bias is not None:
             logits = logits + (query * key_bias.view(self.heads, -1)).sum(-1).flatten(1).unsqueeze(1)
-        pooled = softmax_pool(x, logits, real).unflatten(1, (-1, self.heads))
-        gathered = torch.einsum("bghd,hed->bghe", pooled, value_weight.unflatten(0, (self.heads, -1))).flatten(2)
-        return gathered if value_bias is None else gathered + value_bias
+        return logits
 
     def _split(self, x: Tensor) -> Tensor:
         return split_heads(x, self.heads)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
+from longspan.mixers._looks import Look, there, time_constants, weights_at
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Mixer, State
 from longspan.ops.affine import weight_and_bias
@@ -73,7 +74,7 @@ class Messages(Mixer):
             causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
 
     def __init__(
         self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
@@ -131,6 +132,19 @@ class Messages(Mixer):
 
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
         return weighted(weights, self.message(context))
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "send": what each position puts into each slot; "receive": its share of what the slot hands out."""
+        rates = self.forgetting(x, mask)
+        send, receive = (
+            weights_at(x @ _matrix(scores).T, mask, at, rates, self.causal) for scores in (self.gather, self.hand_out)
+        )
+        return Look(at, {"send": send, "receive": receive}, time_constants=time_constants(rates, mask))
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        slots = self.message((look.weights["send"] @ x.to(look.weights["send"].dtype)).to(x.dtype))
+        handed = there(look.weights["receive"].mT, at).unsqueeze(1)
+        return (handed @ slots.to(handed.dtype)).squeeze(1).to(x.dtype)
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         if isinstance(state, ContextState):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
 from longspan.errors import UserError, check_choice
+from longspan.mixers._recurrent_looks import look_at_recurrent, pool_recurrent
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.execution import by_hand, exporting, without_autocast
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
@@ -201,7 +202,8 @@ class Recurrent(Mixer):
         UserError: when `cell` is unknown, or `dim` is odd without `causal`.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True)
+    look_at, pool_look = look_at_recurrent, pool_recurrent
 
     def __init__(self, dim: int, *, cell: str = "lstm", causal: bool = False, bias: bool = True) -> None:
         super().__init__(dim, causal=causal)

@@ -4,14 +4,15 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers.base import Mixer
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.lsh import hash_buckets, hash_buckets_naive, lsh_attention, lsh_attention_naive
 from longspan.ops.pooling import accumulation_dtype
 
 
-class Reformer(Mixer):
+class Reformer(Pairwise):
     """Reformer: softmax attention within chunks of positions that are sorted by a hash of their queries.
 
     Equations (per head, of width e = dim / heads; one projection gives queries and keys):
@@ -45,6 +46,8 @@ class Reformer(Mixer):
         UserError: when `heads` does not divide `dim`, `hashes` or `chunk` is below 1, or `buckets` is odd or below 2.
     """
 
+    capabilities = Capabilities(looks=True)
+
     def __init__(
         self,
         dim: int,
@@ -73,6 +76,10 @@ class Reformer(Mixer):
         self.register_buffer("rotations", rotations)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
+        return y
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         # In at least float32: rounded queries would fall into other buckets.
         dtype = accumulation_dtype(x.dtype)
         weight, bias = weight_and_bias(self.query_key)
@@ -80,9 +87,7 @@ class Reformer(Mixer):
             shared = nn.functional.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
         query_key = split_heads(shared, self.heads)
         buckets = hash_buckets(query_key, self.rotations.to(dtype))
-        mixed = lsh_attention(query_key, split_heads(self.value(x), self.heads), buckets, self.chunk, mask)
-        y: Tensor = self.output(merge_heads(mixed))
-        return y
+        return lsh_attention(query_key, values, buckets, self.chunk, mask)
 
     def operations(self, length: int) -> int:
         _, _, hashes, directions = self.rotations.shape

@@ -7,7 +7,8 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers._pairwise import Pairwise, left_aligned_values
+from longspan.mixers.base import Capabilities
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.cache import all_visible, as_mask, extended, spelled_out
 from longspan.ops.heads import head_width, merge_heads, split_heads
@@ -24,7 +25,7 @@ class RelativeState(NamedTuple):
     visible: Tensor
 
 
-class Relative(Mixer):
+class Relative(Pairwise):
     """Transformer-XL's relative attention: scores depend on the distance of a key, not on its position.
 
     Equations (per head, of width e = dim / heads):
@@ -65,7 +66,7 @@ class Relative(Mixer):
             is set without `causal`; for an unknown `start`.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True)
     memory: int
 
     def __init__(
@@ -112,6 +113,14 @@ class Relative(Mixer):
         if mask is None:
             return self._attend(x, x, None)
         return left_aligned(lambda real, there: self._attend(real, real, there), x, mask)
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        def gather(x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+            key = split_heads(self.key(x), self.heads)
+            encoded, content, position = self._scoring(x, x.shape[1])
+            return self._weighing(content, position, encoded, key, values, mask)
+
+        return left_aligned_values(gather, x, mask, values)
 
     def operations(self, length: int) -> int:
         products = 0
@@ -172,15 +181,7 @@ class Relative(Mixer):
     def _attend(self, x: Tensor, seen: Tensor, visible: Tensor | None) -> Tensor:
         """Attend from `x` to `seen`, whose last positions are those of `x`."""
         n, m = x.shape[1], seen.shape[1]
-        largest, smallest = distance_range(n, m, self.causal, self.window)
-        distances = torch.arange(largest, smallest - 1, -1, device=x.device)
-        if self.clamp:
-            distances = distances.clamp(-self.clamp, self.clamp)
-        encoded = distance_encoding(distances, self.dim, x.dtype)
-        query = split_heads(self.query(x), self.heads)
-        scale = (self.heads / self.dim) ** 0.5
-        content = (query + self.content_bias.unsqueeze(1)) * scale
-        position = (query + self.distance_bias.unsqueeze(1)) * scale
+        encoded, content, position = self._scoring(x, m)
         folded = self._folded_key() if (m - n) * self.dim > n * m * (self.heads - 1) else None
         if folded is not None:
             mixed = relative_attention(
@@ -199,12 +200,28 @@ class Relative(Mixer):
             mixed = mixed if bias is None else mixed + bias
         else:
             key, value = (split_heads(projection(seen), self.heads) for projection in (self.key, self.value))
-            distance_key = split_heads(self.distance(encoded).unsqueeze(0), self.heads)[0]
-            mixed = merge_heads(
-                relative_attention(content, position, key, value, distance_key, visible, self.causal, self.window)
-            )
+            mixed = merge_heads(self._weighing(content, position, encoded, key, value, visible))
         y: Tensor = self.output(mixed)
         return y
+
+    def _scoring(self, x: Tensor, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return R of the distances of x to `keys` positions, whose last it is, and (q + u) / √e and (q + v) / √e."""
+        largest, smallest = distance_range(x.shape[1], keys, self.causal, self.window)
+        distances = torch.arange(largest, smallest - 1, -1, device=x.device)
+        if self.clamp:
+            distances = distances.clamp(-self.clamp, self.clamp)
+        query = split_heads(self.query(x), self.heads)
+        scale = (self.heads / self.dim) ** 0.5
+        content = (query + self.content_bias.unsqueeze(1)) * scale
+        position = (query + self.distance_bias.unsqueeze(1)) * scale
+        return distance_encoding(distances, self.dim, x.dtype), content, position
+
+    def _weighing(
+        self, content: Tensor, position: Tensor, encoded: Tensor, key: Tensor, value: Tensor, visible: Tensor | None
+    ) -> Tensor:
+        """Return each head's sums of values."""
+        distance_key = split_heads(self.distance(encoded).unsqueeze(0), self.heads)[0]
+        return relative_attention(content, position, key, value, distance_key, visible, self.causal, self.window)
 
     def _folded_key(self) -> Tensor | None:
         """Return the keys' matrix, or None while a bias of theirs is trained.

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers.base import Capabilities, ContextState, Mixer, State
+from longspan.mixers._pairwise import Pairwise
+from longspan.mixers.base import Capabilities, ContextState, State
 from longspan.ops.alibi import alibi_attention
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.cache import all_visible, as_mask
@@ -15,7 +16,7 @@ from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.rotary import real_numbers, rotated
 
 
-class Softmax(Mixer):
+class Softmax(Pairwise):
     """Multi-head softmax attention: every position looks at every other.
 
     Equations:
@@ -46,7 +47,7 @@ class Softmax(Mixer):
             heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
     bounded_state = False
 
     def __init__(
@@ -73,9 +74,12 @@ class Softmax(Mixer):
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        query, key, value = self._projected(x, real_numbers(x, mask) if self.rotary else None)
-        y: Tensor = self.output(merge_heads(self._attend(query, key, value, mask, self.causal)))
+        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
         return y
+
+    def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)
+        return self._attend(query, key, values, mask, self.causal)
 
     def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
         key, value = (split_heads(projection(context), self.heads) for projection in (self.key, self.value))
@@ -122,16 +126,14 @@ class Softmax(Mixer):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        query, key, value = self._projected(x, numbers)
-        cache = joined(cache, key, value, mask)
+        query, key = self._projected(x, numbers)
+        cache = joined(cache, key, split_heads(self.value(x), self.heads), mask)
         mixed = self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True)
         return self.output(merge_heads(mixed)), cache
 
-    def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
-        if numbers is not None:
-            query, key = rotated(query, numbers), rotated(key, numbers)
-        return query, key, value
+    def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
+        query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
+        return (query, key) if numbers is None else (rotated(query, numbers), rotated(key, numbers))
 
 
 def naive(

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers import claims, contexts, counts, programs, rows, streams
+from longspan.testing.mixers import claims, contexts, counts, looks, programs, rows, streams
 from longspan.testing.mixers.subject import Subject
 
 Check = Callable[..., None]
@@ -115,6 +115,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         claims.operations_are_as_many_as_claimed,
         claims.rows_longer_than_max_length_are_refused,
         contexts.contexts_are_refused_where_unsupported,
+        looks.looks_are_refused,
         programs.a_deep_copy_is_independent,
         programs.runs_under_autocast,
         programs.forward_mode_is_right_or_refused,
@@ -132,6 +133,10 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         rows.batch_mates_change_nothing,
         counts.counts_of_zero_are_padding,
     ]
+    if able.looks:
+        plain.append(looks.looks_at_whole_rows_are_means)
+        yield looks.looks_give_the_outputs, (torch.float64,)
+        precise.append(looks.looks_give_the_outputs)
     if subject.naive is not None:
         plain.insert(0, rows.agrees_with_the_naive_form)
         yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from longspan import LongspanForSequenceClassification
 from longspan.errors import UserError
-from longspan.explanations.looks import looks, weight, weight_rows
+from longspan.explanations.looks import looks
 from longspan.explanations.question import Question
+from longspan.explanations.weights import weight, weight_rows
 
 LENGTH, PADDED = 20, 24
 
@@ -22,7 +23,7 @@ def question_of(model: LongspanForSequenceClassification) -> Question:
     ids = torch.randint(1, 20, (1, PADDED), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(PADDED) < LENGTH).long().unsqueeze(0)
     batch = {"input_ids": ids * mask, "attention_mask": mask}
-    return Question(model, batch, "attention_mask", lambda logits: logits[:, 1], lambda x: x.softmax(1)[:, 1])
+    return Question(model, batch, lambda logits: logits[:, 1], lambda x: x.softmax(1)[:, 1])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--at", metavar="N", type=float, help=place)
     told = (
         "removal (default): first-order effect of removing a part from all that others read; gradient: gradient times "
-        "input; occlusion: the example is read again without windows of it"
+        "input; occlusion: the example is read again without windows of it; weight: mean of the raw weights of mixers, "
+        "which are no explanation"
     )
     verb.add_argument("--method", metavar="M", default="removal", help=told)
     verb.add_argument("--check", action="store_true", help="delete parts to see whether the prediction follows scores")

@@ -1,17 +1,13 @@
-"""How the layers of a model read an example: the looks of their mixers, and the raw weights in them."""
+"""How the layers of a model read an example: the looks of their mixers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longspan.errors import UserError
-from longspan.explanations.question import Question
 from longspan.mixers import Look
-from longspan.mixers._looks import SHARES
 
 
 @torch.no_grad()
@@ -43,45 +39,3 @@ def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = 
         for handle in handles:
             handle.remove()
     return found
-
-
-def weight_rows(question: Question) -> dict[str, Float[Tensor, " t"]]:
-    """Return the weights of each position by layer, head or slot, and name, such as "layer 1, head 2, alpha".
-
-    They are shown as they are. What recurrent layers and decaying memories keep has a row per layer, the mean of its
-    units. On the CPU.
-    """
-    rows = {}
-    for layer, name, weights in _weights(question):
-        part = "slot" if name in ("send", "receive") else "head"
-        if name == "kept":
-            rows[f"layer {layer}, {name}"] = weights.mean(0)
-        else:
-            rows |= {f"layer {layer}, {part} {n}, {name}": row for n, row in enumerate(weights, 1)}
-    return rows
-
-
-def weight(question: Question) -> Float[Tensor, " t"]:
-    """Return the mean over layers, names and heads of the weights of each position, which add up to one.
-
-    Weights that are no shares, such as what a memory keeps, are first divided by their sum. A large weight does not
-    mean that a position matters for the number. Cost: about two forward passes.
-
-    Raises UserError if no layer has weights of positions.
-    """
-    found = []
-    for _, name, weights in _weights(question):
-        mean = weights.mean(0)
-        found.append(mean if name in SHARES else mean / mean.sum().clamp_min(torch.finfo(mean.dtype).tiny))
-    if not found:
-        raise UserError(
-            "expected a model whose mixers have weights of positions, got none that has; choose another method."
-        )
-    return torch.stack(found).mean(0)
-
-
-def _weights(question: Question) -> Iterator[tuple[int, str, Float[Tensor, "n t"]]]:
-    """Yield the number of each layer, from 1, the name of weights and the weights."""
-    for layer, look in enumerate(looks(question.model, question.batch), 1):
-        for name, weights in look.weights.items():
-            yield layer, name, weights[0].float().cpu()

@@ -1,7 +1,7 @@
 """How much each position speaks for the number that a model gives an example: `METHODS`.
 
-Scores are positive where a position raises the number. Each method takes a `Question` and returns (t,) float32 on the
-CPU, zero at padding.
+Scores are positive where a position raises the number; weights say nothing of it. Each method takes a `Question` and
+returns (t,) float32 on the CPU, zero at padding.
 """
 
 import math
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from longspan.explanations.question import Question
+from longspan.explanations.weights import weight
 
 #: Windows that occlusion begins with, into how many parts each of the strongest ones is cut, how many are, and the
 #: number of positions that are not cut.
@@ -72,6 +73,7 @@ METHODS: Mapping[str, Callable[[Question], Tensor]] = {
     "removal": removal,
     "gradient": gradient,
     "occlusion": occlusion,
+    "weight": weight,
 }
 
 

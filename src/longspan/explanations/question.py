@@ -11,6 +11,8 @@ from torch.func import functional_call
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from longspan.explanations.looks import looks
+
 #: Positions that are read at once where an example is read several times.
 AT_ONCE = 1 << 18
 
@@ -46,6 +48,7 @@ class Question:
             all that others read, which also works where the embeddings join positions, along edges, and for what is
             said about a position that is deleted itself.
         settings: Arguments of `forward` that are the same whatever is deleted, such as those that are no tensors.
+        at: The position that the number is said of, where it is one; None for the whole example.
         exact: Whether positions are so few that each is removed in turn, where others have the first-order effect.
         rows: How many rows of the batch can be read at once with other positions deleted; None for any number.
         output: From what `forward` returns to the outputs.
@@ -58,6 +61,7 @@ class Question:
     reads: Sequence[Read] = (Read(),)
     masked: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+    at: int | None = None
     exact: bool = False
     rows: int | None = None
     output: Callable[[Any], Tensor] = lambda found: found.logits
@@ -96,6 +100,23 @@ class Question:
             return self.logits()
         finally:
             handle.remove()
+
+    def weights(self) -> Iterator[tuple[str, str, Float[Tensor, "n t"]]]:
+        """Yield each layer, the name of its weights, and these, by head or slot, on the CPU: see `Mixer.look`.
+
+        They are those of the position `at`; without one, means over all that read, or those of the last position of
+        causal mixers.
+
+        Raises:
+            UserError: A mixer shows none.
+        """
+        found = looks(self.model, {**self.batch, **self.settings}, self.at)
+        layers = len(self.model.base_model.backbone.layers)
+        for layer in range(layers):
+            own = [found[read.call * layers + layer] for read in self.reads]
+            for name in own[0].weights:
+                weights = torch.cat([look.weights[name][0].float().cpu() for look in own], -1)
+                yield f"layer {layer + 1}", name, weights / len(own)
 
     @torch.no_grad()
     def without(self, kept: Bool[Tensor, "n t"]) -> Iterator[Tensor]:

@@ -64,7 +64,7 @@ class Explanation:
         of: What is explained: a label, or the name of a number.
         unit: What scores add up in, such as "log-odds".
         value: That number for the whole example.
-        method: Where the network's scores come from: "removal", "gradient" or "occlusion".
+        method: Where the network's scores come from: "removal", "gradient", "occlusion" or "weight".
         prediction: What the model says about it, as `predict` does.
         spans: Where each position is, from and to before, in the unit of `places`: [-1, -1] for special tokens; row,
             column, height and width for pixels.
@@ -72,7 +72,7 @@ class Explanation:
         places: The unit: "characters", "seconds", "pixels", "nodes" or "clicks".
         text: The text, of documents.
         names: What each position is called, such as the type of a node; empty where they have no names.
-        parts: The same by part of the model, "network" and "n-grams", if it has both.
+        parts: The same by part of the model, "network" and "n-grams", if it has both; or weights by layer and head.
         ngrams: The n-grams that count most, with "text", "score" and "times", the strongest first; empty without any.
         checks: For each method that was compared, "comprehensiveness" and "sufficiency"; None if nothing was checked.
     """

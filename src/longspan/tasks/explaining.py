@@ -17,6 +17,7 @@ from longspan.errors import UserError, check_choice
 from longspan.explanations.faithfulness import by_chance, faithfulness
 from longspan.explanations.methods import METHODS
 from longspan.explanations.question import Question
+from longspan.explanations.weights import weight_rows
 from longspan.models.wide.classifier import NgramShares
 from longspan.results.explanation import Explanation
 
@@ -196,7 +197,9 @@ def explained(case: Case, method: str, check: bool) -> Explanation:
     real = question.real
     spans = _joined(places.spans, int(real.sum()))
     parts = {}
-    if counted is not None and method != "occlusion":
+    if method == "weight":
+        parts = {name: row[real].tolist() for name, row in weight_rows(question).items()}
+    elif counted is not None and method != "occlusion":
         parts = {"network": deep[real].tolist(), "n-grams": counted.tolist()}
     said = {name: value for name, value in case.prediction.items() if name != "where"}
     if case.removed:
@@ -231,8 +234,8 @@ def _joined(spans: np.ndarray, count: int) -> np.ndarray:
 def _scores(question: Question, method: str, counted: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the scores of a method for the network and those of all parts, each (t,), zero at padding."""
     deep = METHODS[method](question)
-    if counted is None or method == "occlusion":
-        # Without a window, its n-grams are gone, too.
+    if counted is None or method in ("occlusion", "weight"):
+        # Without a window, its n-grams are gone, too; and weights do not add up to anything.
         return deep, deep
     return deep, deep + pad_end(counted, (0, len(deep) - len(counted)))
 
@@ -241,8 +244,14 @@ def _checks(question: Question, method: str, scores: Tensor, counted: Tensor | N
     """Return what deletions say of the scores, of other methods' and of random ones."""
     found = {method: faithfulness(question, scores)}
     for other in METHODS:
-        if other != method:
+        if other == method:
+            continue
+        try:
             found[other] = faithfulness(question, _scores(question, other, counted)[1])
+        except UserError:
+            # Some mixers have no weights.
+            if other != "weight":
+                raise
     found["random"] = by_chance(question)
     return {name: asdict(one) for name, one in found.items()}
 

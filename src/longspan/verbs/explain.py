@@ -42,7 +42,8 @@ def explain(
             1, or seconds of a recording. By default the first of those with the rarest prediction; of language models,
             the next token.
         method: Where scores come from. "removal" is the first-order effect of removing a position from all that others
-            read; "gradient" is gradient times input; "occlusion" reads the example again without windows of it.
+            read; "gradient" is gradient times input; "occlusion" reads the example again without windows of it;
+            "weight" is the mean of the raw weights of mixers, which are no explanation.
         check: Whether to measure how faithful the scores are, beside those of the other methods and random ones.
         overrides: How the source is read where that differs from training, such as ["data.text_column=body"].
         stdin: Standard input as bytes, for "-".

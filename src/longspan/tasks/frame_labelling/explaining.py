@@ -65,7 +65,7 @@ def frame_label(run: Run, row: Row, of: str, at: float | None, prediction: Frame
         shares = model(**batch).logits[0, place].softmax(-1).tolist()
     begins = (first + np.arange(len(read))) * processor.hop
     places = Places("seconds", np.stack([begins, begins + processor.hop], 1))
-    question = Question(model, batch, asked.value, asked.share, masked=False)
+    question = Question(model, batch, asked.value, asked.share, masked=False, at=place)
     said = {"label": label, "probabilities": dict(zip(names, shares, strict=True))}
     return Case(f"{row.where}, at {seconds:.2f} s", asked, question, places, said)
 

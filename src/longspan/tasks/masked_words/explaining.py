@@ -45,7 +45,7 @@ def filled_mask(run: Run, row: Row, of: str, at: float | None) -> Case:
     with torch.no_grad():
         scores = model(**batch, **settings).logits[0, 0].float().cpu()
     asked = token_asked(tokenizer, of, scores).at(0)
-    question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings)
+    question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings, at=place)
     places = Places("characters", characters_of(tokenizer, text), text)
     where = f"{row.where}, mask {number + 1}"
     return Case(where, asked, question, places, {"probabilities": likeliest(tokenizer, scores)})

@@ -217,7 +217,7 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
         batch = {name: each.to(model.device) for name, each in _inputs(run, graph).batch().items()}
         batch["attention_mask"] = torch.ones_like(batch["nodes"])
         asked = class_asked(labels(model.config), of or prediction.label).at(row.values["node"])
-        question = Question(model, batch, asked.value, asked.share, masked=False, rows=1)
+        question = Question(model, batch, asked.value, asked.share, masked=False, rows=1, at=row.values["node"])
         first = np.arange(len(graph))
         places = Places("nodes", np.stack([first, first + 1], 1), names=list(graph.names))
         return Case(row.where, asked, question, places, prediction.to_dict())

@@ -1,5 +1,6 @@
 """Which clicks speak for an item: `ranked_item`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,13 @@ class ClickQuestion(Question):
     @property
     def lengths(self) -> list[int]:
         return [self.batch["history_mask"].shape[1]]
+
+    @torch.no_grad()
+    def weights(self) -> Iterator[tuple[str, str, Float[Tensor, "n t"]]]:
+        """Yield how much each click weighs in the mean that is the user, where there is such a mean."""
+        found = self.model(**self.batch, **self.settings).history_weights
+        if found is not None:
+            yield "user", "click", found.float().cpu()
 
     def scaled(self, scales: Float[Tensor, "1 t"]) -> Tensor:
         vectors = self.settings["news_vectors"]

@@ -53,6 +53,6 @@ def word_label(run: Run, row: Row, of: str, at: float | None, prediction: WordsP
     text = row.values["tokens"] if isinstance(row.values["tokens"], str) else " ".join(words)
     spans = np.where(own[:, None] < 0, -1, np.array(offsets)[own.clip(0)])
     said = {"label": labels[place], "probabilities": dict(zip(names, shares, strict=True))}
-    question = Question(model, batch, asked.value, asked.share, masked=False)
+    question = Question(model, batch, asked.value, asked.share, masked=False, at=at_token)
     where = f"{row.where}, word {place + 1:,} ({words[place]})"
     return Case(where, asked, question, Places("characters", spans, text), said)

@@ -18,7 +18,7 @@ def explains_or_says_why_not(subject: Subject) -> None:
             found = explained(run.task.case(run, row, "", None), method, False)
         except UserError as error:
             need(error.args[0].count("\n") == 0, "a refusal must be one sentence")
-            need(method == next(iter(METHODS)), f"{method} must not be refused if other methods are not")
+            need(method in ("weight", next(iter(METHODS))), f"{method} must not be refused if other methods are not")
             return
         need(len(found.scores) == len(found.spans) > 0, f"{method} must score each position")
         need(any(found.scores), f"scores of {method} must not all be zero: of what is read, something counts")

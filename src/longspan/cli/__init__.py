@@ -266,6 +266,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
     from longspan.report import parts
+    from longspan.report.mistakes import mistakes_summary
     from longspan.verbs.runs import load_run
 
     quieten_transformers()
@@ -288,6 +289,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
     told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
+    told += mistakes_summary(result)
     emit(args, out, result.to_dict(), "\n\n".join(told))
 
 

@@ -11,6 +11,7 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
 from longspan.errors import UserError
 from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
 from longspan.tasks.base import Run
 from longspan.tasks.options import make
@@ -63,7 +64,19 @@ def evaluate(
     scores, details = task.evaluate(loaded, examples, split, chosen, folder)
     # Of examples with files of their own, reading shows which are bad.
     skipped = {**skipped, **details.pop("skipped", {})}
-    result = Evaluation(task.name, split, source, scores, details, skipped, str(folder), loaded.checkpoint)
+    unknown = Mistakes("", reason=f"The task {task.name!r} does not say what is wrong: its evaluation has no mistakes.")
+    result = Evaluation(
+        task.name,
+        split,
+        source,
+        scores,
+        details,
+        skipped,
+        str(folder),
+        loaded.checkpoint,
+        mistakes=details.pop("mistakes", unknown),
+        label_issues=details.pop("label_issues", None),
+    )
     write_json(folder / "metrics.json", result.to_dict())
     return result
 

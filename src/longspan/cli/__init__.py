@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, explaining, flags
+from longspan.cli import arena, explaining, flags, reporting
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -138,6 +138,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
 
     told = "say which parts of an example speak for what a model says about it, and check that"
     explaining.add(add("explain", explaining.run, told))
+
+    reporting.add(add("report", reporting.run, "write a report of a run or a comparison as one page of HTML"))
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     flags.add_run(verb)

@@ -36,32 +36,35 @@ class Read(NamedTuple):
         where: Its place; "" if that is not known.
         ids: `(t,)` tokens.
         named: From the first token of a phrase and the one after its last to its text, and what is before and after it.
+        unknown: The token that stands for words that are not in the vocabulary.
     """
 
     where: str
     ids: np.ndarray
     named: Callable[[int, int], tuple[str, str, str]]
+    unknown: int | None
 
 
 def read_rows(run: Run, rows: Iterable[Row]) -> Iterator[Read]:
     """Yield the documents of rows that can be read, with phrases as they are in their texts."""
     processor, data = run.processor, run.recipe.data
-    names = [column.name for column in processor.columns(data)]
+    names, unknown = [column.name for column in processor.columns(data)], tokenizer_of(processor).unk_token_id
     for row in rows:
         if row.problem or processor.problem(row.values):
             continue
         (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
         places = processor.places(row.values, encoded, data)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))])
-        yield Read(row.where, ids, partial(_in_text, places.text, places.spans))
+        yield Read(row.where, ids, partial(_in_text, places.text, places.spans), unknown)
 
 
 def read_tokens(run: Run, examples: Dataset) -> Iterator[Read]:
     """Yield documents that are tokens already, with phrases as their tokens are written."""
+    tokenizer = tokenizer_of(run.processor)
     tokens = examples.select_columns([next(iter(run.processor.streams))]).with_format("numpy")
     for row in tokens:
         (ids,) = row.values()
-        yield Read("", ids, partial(_in_tokens, tokenizer_of(run.processor), ids))
+        yield Read("", ids, partial(_in_tokens, tokenizer, ids), tokenizer.unk_token_id)
 
 
 def _in_text(text: str, spans: Any, begin: int, end: int) -> tuple[str, str, str]:
@@ -82,8 +85,8 @@ def _in_tokens(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, begin: int, 
 def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
     """Return the n-grams that add most to the log-odds of each class by the weights of the model's count-based part.
 
-    Nothing but these weights is computed. What an n-gram adds is compared with the mean of the other classes, and
-    summed over the documents that have it: frequent ones with a large weight come first.
+    Nothing but these weights is computed. What an n-gram adds is compared with the mean of the other classes.
+    Words are ranked by their mean score times the root of the number of documents that have them.
 
     Args:
         run: The trained model.
@@ -92,9 +95,10 @@ def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
     Returns:
         None for models without such weights.
     """
-    wide, names = getattr(run.model, "wide", None), list((run.model.config.id2label or {}).values())
-    if not isinstance(wide, Wide) or len(names) > _CLASSES:
+    wide, config = getattr(run.model, "wide", None), run.model.config
+    if not isinstance(wide, Wide) or not 2 <= config.num_labels <= _CLASSES:
         return None
+    names = [config.id2label[number] for number in range(config.num_labels)]
     documents: list[Read] = []
     found = []
     size, scale = 0, float(wide.scales[0])
@@ -118,19 +122,22 @@ def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
     by_class = {}
     for label, name in enumerate(names):
         words: list[Word] = []
-        for number in np.argsort(-totals[:, label], kind="stable")[: _SHOWN * _CANDIDATES].tolist():
-            if totals[number, label] <= 0 or len(words) == _SHOWN:
+        for number in np.argsort(-_rank(totals[:, label], counts), kind="stable")[: _SHOWN * _CANDIDATES].tolist():
+            if totals[number, label] <= 0 or counts[number] < 2 or len(words) == _SHOWN:
                 break
             place = int(first[number])
-            document = documents[int(owners[place])]
-            text, before, after = document.named(int(begins[place]), int(ends[place]))
+            document, begin, end = documents[int(owners[place])], int(begins[place]), int(ends[place])
+            if document.unknown in document.ids[begin:end]:
+                continue
+            text, before, after = document.named(begin, end)
             if any(map(str.isalnum, text)) and not _overlaps(text, words):
                 score = float(totals[number, label] / counts[number])
                 words.append(Word(text, score, int(counts[number]), before, after, document.where))
         by_class[name] = words
     source = (
         f"These are n-grams of {len(documents):,} documents. What each adds to the log-odds of a class is exact: the "
-        "model's count-based part has a weight for each n-gram. Frequent ones with a large weight come first."
+        "model's count-based part has a weight for each n-gram. They are ranked by it and by how many documents have "
+        "them."
     )
     return Words(source, by_class)
 
@@ -169,12 +176,12 @@ def explained_words(run: Run, rows: Iterable[Row]) -> Words | None:
     if not count:
         return None
     words = {
-        name: [one.word() for one in sorted(own.values(), key=lambda one: -one.total)[:_SHOWN] if one.total > 0]
+        name: [one.word() for one in sorted(own.values(), key=lambda one: -one.rank())[:_SHOWN] if one.rank() > 0]
         for name, own in sorted(by_class.items())
     }
     source = (
         f"These are words of {count:,} documents, by how much their removal would lower the log-odds of the class that "
-        "the model says (first-order effect). Frequent ones with a high score come first."
+        "the model says (first-order effect). They are ranked by it and by how many documents have them."
     )
     return Words(source, words)
 
@@ -194,10 +201,18 @@ class _Sum:
         if self.best is None or piece.score > self.best.score:
             self.best, self.place = piece, (*around(text, piece, _AROUND), where)
 
+    def rank(self) -> float:
+        return float(_rank(np.array([self.total]), np.array([len(self.documents)]))[0])
+
     def word(self) -> Word:
         assert self.best is not None
         count = len(self.documents)
         return Word(self.best.text, self.total / count, count, *self.place)
+
+
+def _rank(totals: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the mean scores of words times the roots of how many documents have them; -1 for words of a single one."""
+    return np.where(counts > 1, totals / np.sqrt(counts), -1.0)
 
 
 def _overlaps(text: str, words: Sequence[Word]) -> bool:

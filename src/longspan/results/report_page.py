@@ -63,7 +63,7 @@ def run_page(report: RunReport) -> str:
 
 def comparison_page(report: ComparisonReport) -> str:
     """Return the page of a comparison."""
-    values = report.values
+    values, overrides = report.values, report.values.get("overrides")
     tables = [
         _records("Mixers, means over seeds", values.get("summary")),
         _records("Baselines", values.get("baselines")),
@@ -81,7 +81,7 @@ def comparison_page(report: ComparisonReport) -> str:
         .render(
             title=f"Comparison: {values.get('recipe', '')}",
             task=values.get("task", ""),
-            overrides=[str(one) for one in values.get("overrides") or []],
+            overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
             conclusion=values.get("conclusion", ""),
             tables=[one for one in tables if one.rows],
             errors=errors,
@@ -102,7 +102,8 @@ def _run_tables(report: RunReport) -> list[Table]:
     own = [[split, *map(found.numbers().get, words)] for split, found in scores.items()]
     cost = {name.replace("_", " "): getattr(result, name) for name in _COSTS}
     cost = {name: value for name, value in cost.items() if _is_number(value) and value}
-    data = [{"split": name, **row} for name, row in result.data.items() if isinstance(row, Mapping) and name in _SPLITS]
+    read = result.data if isinstance(result.data, Mapping) else {}
+    data = [{"split": name, **row} for name, row in read.items() if isinstance(row, Mapping) and name in _SPLITS]
     tables = [
         Table("Scores of the model that was kept", ["split", *words.values()], own),
         _parts(report),

@@ -62,6 +62,7 @@ def _with_validation(run: Run) -> RunReport:
     except UserError as error:
         told = f"Mistakes and words are missing, as the validation split could not be scored: {error}"
         return reporting.made(run, result, figures | reporting.pictures(run.folder / "evaluation"), notes=[told])
-    rows = list(reporting.sampled(run, examples))
-    words = weighed_words(run, read_rows(run, rows)) or explained_words(run, rows)
+    words = weighed_words(run, read_rows(run, reporting.sampled(run, examples)))
+    if words is None:
+        words = explained_words(run, reporting.sampled(run, examples))
     return reporting.made(run, result, figures, evaluation=evaluation, words=words)

@@ -18,6 +18,7 @@ from longspan.results.scores import Scores
 #: Columns of a comparison that are not shown, and scores of single classes by their names in results.
 _HIDDEN = ("folder", "does", "chosen", "parts", "error")
 _BY_CLASS = ("per_class", "per_label", "per_type")
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ def _run_tables(report: RunReport) -> list[Table]:
         scores[f"{found.split} of {found.data}"] = found.scores
     words = {name: told for found in scores.values() for name, told in found.shown().items()}
     own = [[split, *map(found.numbers().get, words)] for split, found in scores.items()]
-    cost = {name.replace("_", " "): getattr(result, name) for name in _COSTS}
-    cost = {name: value for name, value in cost.items() if _is_number(value) and value}
+    found_costs = {told: (getattr(result, name), unit) for name, (told, unit) in _COSTS.items()}
+    cost = {told: value / unit for told, (value, unit) in found_costs.items() if _is_number(value) and value}
     read = result.data if isinstance(result.data, Mapping) else {}
     data = [{"split": name, **row} for name, row in read.items() if isinstance(row, Mapping) and name in _SPLITS]
     tables = [
@@ -122,7 +123,15 @@ def _close(one: Scores, other: Scores) -> bool:
     )
 
 
-_COSTS = ("parameters", "steps", "epochs", "tokens_per_second", "peak_memory_bytes", "seconds")
+#: Costs by field of `TrainingResult`: what the table calls each, and by what it is divided.
+_COSTS = {
+    "parameters": ("parameters", 1),
+    "steps": ("steps", 1),
+    "epochs": ("epochs", 1),
+    "tokens_per_second": ("tokens per second", 1),
+    "peak_memory_bytes": ("peak memory (MiB)", 2**20),
+    "seconds": ("seconds", 1),
+}
 _SPLITS = ("train", "validation", "test")
 
 
@@ -196,10 +205,12 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool) or not _is_number(value):
         return value if isinstance(value, str) else json.dumps(value)
-    if isinstance(value, int) or (abs(value) >= 1000 and value == value):
+    # JSON may have numbers that are none, and whole ones as floats.
+    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    # Files of strangers may have whole numbers that no float can be.
+    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > _LARGEST

@@ -130,7 +130,8 @@ def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
             if document.unknown in document.ids[begin:end]:
                 continue
             text, before, after = document.named(begin, end)
-            if any(map(str.isalnum, text)) and not _overlaps(text, words):
+            # Phrases that begin or end with a sign say no more than those without it.
+            if text[:1].isalnum() and text[-1:].isalnum() and not _overlaps(text, words):
                 score = float(totals[number, label] / counts[number])
                 words.append(Word(text, score, int(counts[number]), before, after, document.where))
         by_class[name] = words

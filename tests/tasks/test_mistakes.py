@@ -2,6 +2,8 @@
 
 import inspect
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from datasets import Dataset
 from longspan import tasks
 from longspan.results.mistakes import MOST, Mistakes, excerpt
 from longspan.tasks.examples import ExampleTask
+from longspan.tasks.frame_labelling.report import mistakes as stretches
+from longspan.tasks.language_modelling.report import passages
+from longspan.tasks.masked_words.report import mistakes as masked
 from longspan.tasks.mistakes import class_errors, flag_errors, label_issues, number_errors
 
 NAMES = ["cat", "dog", "owl"]
@@ -97,3 +102,53 @@ def test_every_task_lists_mistakes(name: str) -> None:
         assert kind.wrong is not ExampleTask.wrong
     else:
         assert '"mistakes": ' in inspect.getsource(kind.evaluate)
+
+
+class Letters:
+    """Tokens 0, 1, 2 ... are the letters a, b, c ..."""
+
+    def decode(self, ids: Any) -> str:
+        return "".join(chr(ord("a") + int(token)) for token in ([ids] if np.ndim(ids) == 0 else ids))
+
+
+def test_passages_with_the_highest_loss_and_their_least_expected_token() -> None:
+    letters: Any = Letters()
+    ids = [[0] * 64 + [1, 2], [3, 4]]
+    documents = Dataset.from_dict({"input_ids": ids, "where": ["a.txt", "b.txt"]})
+    # The last of each is that of the end.
+    losses = [np.full(67, 1.0), np.array([2.0, 1.0, 9.0])]
+    losses[0][65] = 4.0
+    found = passages(losses, documents, letters)
+    assert [(one.where, one.expected, one.text) for one in found.worst] == [
+        ("b.txt, tokens 1 to 2", "the end of the document", "de"),
+        ("a.txt, tokens 65 to 66", "c", "bc"),
+        ("a.txt, tokens 1 to 64", "a", "a" * 64),
+    ]
+    assert [one.score for one in found.worst] == pytest.approx([4, 2, 1])
+
+
+def test_masked_tokens_have_their_places() -> None:
+    letters: Any = Letters()
+    documents = Dataset.from_dict({"length": [3, 4], "where": ["a.txt", "b.txt"]})
+    # Seven tokens in rows of five; masked are the third, the fifth and the sixth.
+    rows = [
+        {"input_ids": torch.tensor([0, 1, 9, 3, 9]), "labels": torch.tensor([-100, -100, 2, -100, 4])},
+        {"input_ids": torch.tensor([9, 6]), "labels": torch.tensor([5, -100])},
+    ]
+    found = masked(np.array([1.0, 2.0, 3.0]), np.array([7, 4, 8]), np.array([2, 4, 5]), rows, documents, letters)
+    assert [(one.where, one.expected, one.said, one.text) for one in found.worst] == [
+        ("b.txt, token 3", "f", "i", "jg"),
+        ("a.txt, token 3", "c", "h", "abjdj"),
+    ]
+
+
+def test_stretches_of_recordings_have_their_times() -> None:
+    recordings = Dataset.from_dict({"where": ["a.wav", "b.wav"]})
+    right = [np.array([0, 1, 1, 1]), np.array([2, 2])]
+    given = [np.array([0, 0, 0, 1]), np.array([2, 0])]
+    frames: Any = SimpleNamespace(hop=0.5, middle=0.25)
+    found = stretches(right, given, recordings, NAMES, frames)
+    assert [(one.where, one.expected, one.said, one.score) for one in found.worst] == [
+        ("a.wav, 0.50 to 1.50 s", "dog", "cat", 1.0),
+        ("b.wav, 0.50 to 1.00 s", "owl", "cat", 0.5),
+    ]

@@ -32,7 +32,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "reported truncation": (truncation.says_what_it_leaves_out,),
     "error rows": (predicted.bad_rows_keep_their_place,),
     "formats that read back": (predicted.formats_take_every_prediction,),
-    "mistakes": (mistaken.lists_mistakes_or_says_why_not,),
+    "mistakes": (mistaken.lists_mistakes_or_says_why_not, mistaken.is_reported_on),
     "explanations": (explained.explains_or_says_why_not,),
 }
 

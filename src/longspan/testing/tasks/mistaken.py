@@ -4,8 +4,10 @@ import json
 import math
 
 from longspan.results.mistakes import MOST, Mistakes
+from longspan.results.run_report import RunReport
 from longspan.testing.tasks.subject import Subject, need
 from longspan.verbs.evaluate import evaluate
+from longspan.verbs.report import write_report
 
 
 def lists_mistakes_or_says_why_not(subject: Subject) -> None:
@@ -21,6 +23,15 @@ def lists_mistakes_or_says_why_not(subject: Subject) -> None:
         _check("a label that is likely wrong", evaluation.label_issues)
     written = evaluation.to_dict()["mistakes"]
     need(json.loads(json.dumps(written)) == written, "mistakes must survive JSON")
+
+
+def is_reported_on(subject: Subject) -> None:
+    """`report` writes a page with the mistakes, in which nothing is missing."""
+    path = subject.folder / "report.html"
+    found = write_report(subject.run(), path)
+    need(isinstance(found, RunReport) and found.evaluation is not None, "a report must have an evaluation")
+    need(path.read_text(encoding="utf-8") == found.page(), "a report must be written as it is returned")
+    json.dumps(found.to_dict())
 
 
 def _check(what: str, found: Mistakes) -> None:

@@ -36,6 +36,7 @@ _LAZY = {
     "load": "longspan.verbs.trained",
     "predict": "longspan.verbs.predict",
     "train": "longspan.verbs.train",
+    "write_report": "longspan.verbs.report",
 }
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "load",
     "predict",
     "train",
+    "write_report",
 ]
 
 

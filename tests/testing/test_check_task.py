@@ -15,6 +15,7 @@ from longspan import LongspanConfig, tasks
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.sources.formats.rows import Row
 from longspan.results import Evaluation, Prediction
+from longspan.results.mistakes import Mistake, Mistakes
 from longspan.results.scores import score
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.class_scores import ClassificationScores
@@ -202,6 +203,27 @@ class Cutting(DocumentClassification):
             yield dataclasses.replace(one, tokens_read=None, tokens_total=None)
 
 
+class Shuffled(DocumentClassification):
+    """Its mistakes are in any order."""
+
+    def evaluate(
+        self, run: Any, examples: Any, split: str, options: Any, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        worst = [Mistake("x.csv, row 1", "cat", "dog", score) for score in (0.5, 0.9, 0.7)]
+        return scores, {**details, "mistakes": Mistakes("probability", worst, 3)}
+
+
+class Endless(DocumentClassification):
+    """It lists all mistakes."""
+
+    def evaluate(
+        self, run: Any, examples: Any, split: str, options: Any, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        scores, details = super().evaluate(run, examples, split, options, folder)
+        return scores, {**details, "mistakes": Mistakes("probability", [Mistake("row", "cat", "dog", 0.5)] * 21, 21)}
+
+
 BROKEN: list[tuple[type[Task], str, str]] = [
     (Undocumented, "declares_itself", "needs a docstring"),
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
@@ -226,6 +248,8 @@ BROKEN: list[tuple[type[Task], str, str]] = [
     (Giving, "predicts_each_row_in_order", "must have a prediction, but has the error 'too hard'"),
     (Skipping, "bad_rows_keep_their_place", "bad rows keep their place"),
     (Reworded, "bad_rows_keep_their_place", "a bad row must have its problem as the error"),
+    (Shuffled, "lists_mistakes_or_says_why_not", "the worst must come first"),
+    (Endless, "lists_mistakes_or_says_why_not", "at most 20 of 21 must be listed"),
     (
         Comparing,
         "other_rows_change_nothing",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, explaining, flags
+from longspan.cli import arena, explaining, flags, reporting
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -138,6 +138,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
 
     told = "say which parts of an example speak for what a model says about it, and check that"
     explaining.add(add("explain", explaining.run, told))
+
+    reporting.add(add("report", reporting.run, "write a report of a run or a comparison as one page of HTML"))
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     flags.add_run(verb)
@@ -266,6 +268,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
     from longspan.report import parts
+    from longspan.report.mistakes import mistakes_summary
     from longspan.verbs.runs import load_run
 
     quieten_transformers()
@@ -288,6 +291,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
         options |= vars(more)
     result = evaluate(run, args.data, args.split, args.overrides, **options)
     told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
+    told += mistakes_summary(result)
     emit(args, out, result.to_dict(), "\n\n".join(told))
 
 

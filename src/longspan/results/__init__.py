@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self
 
 from longspan.results import html
+from longspan.results.mistakes import UNKNOWN, Mistakes
 from longspan.results.parts import NAMES, Parts
 from longspan.results.scores import S, Scores
 
@@ -93,6 +94,8 @@ class Evaluation(Generic[S]):
         skipped: Rows left out, by reason.
         folder: Folder of figures and numbers.
         checkpoint: The step after which the model was saved, if it is that of a checkpoint.
+        mistakes: What the model gets wrong, the worst first.
+        label_issues: Examples whose given label is likely wrong; None for tasks without one class per example.
     """
 
     task: str
@@ -103,10 +106,15 @@ class Evaluation(Generic[S]):
     skipped: dict[str, int]
     folder: str
     checkpoint: int | None = None
+    mistakes: Mistakes = UNKNOWN
+    label_issues: Mistakes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON, scores and details included."""
-        return flat(self, self.details, self.scores.to_dict())
+        found = flat(self, self.details, self.scores.to_dict())
+        del found["label_issues"]
+        issues = {} if self.label_issues is None else {"label_issues": self.label_issues.to_dict()}
+        return {**found, "mistakes": self.mistakes.to_dict(), **issues}
 
     def _repr_html_(self) -> str:
         pictures = sorted(Path(self.folder).glob("*.png"))

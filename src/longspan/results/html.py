@@ -9,6 +9,9 @@ from typing import Any
 from longspan.results.parts import NAMES, Parts, told
 from longspan.results.scores import Scores
 
+#: The first bytes of a PNG file.
+_PNG = b"\x89PNG\r\n\x1a\n"
+
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a table; numbers have four digits, and what is missing is empty."""
@@ -52,10 +55,19 @@ def paragraph(text: str) -> str:
 
 def figure(path: Path) -> str:
     """Return a PNG figure as part of the page; nothing where there is no such file."""
-    if not path.is_file():
+    address = png_address(path)
+    return f'<img alt="{html.escape(path.stem)}" src="{address}">' if address else ""
+
+
+def png_address(path: Path) -> str:
+    """Return a PNG figure as a `data:` address; "" where there is none.
+
+    A run folder may come from a stranger: what a link leads to, and what is no PNG file, does not get into a page.
+    """
+    if path.is_symlink() or not path.is_file():
         return ""
-    encoded = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{html.escape(path.stem)}" src="data:image/png;base64,{encoded}">'
+    content = path.read_bytes()
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}" if content.startswith(_PNG) else ""
 
 
 def _cell(cell: Any) -> str:

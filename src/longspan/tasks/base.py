@@ -210,7 +210,9 @@ class Task(abc.ABC, Generic[S, D, O]):
             folder: Folder of the figures.
 
         Returns:
-            The scores, and what else the result should contain, by names of its own, or more rows that were "skipped".
+            The scores, and what else the result should contain, by names of its own. Three names are known: more rows
+            that were "skipped", the `Mistakes` as "mistakes", and likely wrong labels, also `Mistakes`, as
+            "label_issues".
 
         Raises:
             UserError: For examples that the model cannot score, or options that do not fit it.

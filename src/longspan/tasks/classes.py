@@ -1,7 +1,7 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -21,6 +21,7 @@ from longspan.tasks.class_report import evaluation_report
 from longspan.tasks.class_scores import ClassificationScores, classification_scores
 from longspan.tasks.examples import ExampleTask
 from longspan.tasks.explaining import Asked, class_asked
+from longspan.tasks.mistakes import Wrong, class_errors, label_issues
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
     ) -> None:
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+
+    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+        names = labels(config)
+        return {
+            "mistakes": class_errors(logits, targets, names),
+            "label_issues": label_issues(logits, targets, names),
+        }
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}

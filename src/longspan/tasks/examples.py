@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, Value
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -44,6 +44,7 @@ from longspan.results import Prediction
 from longspan.results.scores import S
 from longspan.tasks.base import D, Recipe, Run, Task
 from longspan.tasks.explaining import Asked, Case, no_place
+from longspan.tasks.mistakes import Wrong
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.prepared import Prepared
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -53,6 +54,9 @@ from longspan.training.loader import data_seed
 #: One window of examples is read, grouped by length and answered at a time.
 WINDOW_EXAMPLES = 512
 WINDOW_CHARACTERS = 1_000_000
+
+#: Columns of texts.
+_TEXTS = (Value("string"), Value("large_string"))
 
 Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
@@ -216,6 +220,13 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
 
+    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+        """Return which of the answers are wrong, as "mistakes", and perhaps which of the labels, as "label_issues".
+
+        `evaluate` lists the worst of each. By default, it is not known.
+        """
+        return {}
+
     def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
         """Return the configuration to evaluate with, given the `evaluation_options`."""
         return config
@@ -300,12 +311,15 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         )
         scores = self.score(found, wanted, config)
         self.draw(scores, found, wanted, config, folder)
+        texts = [name for name, feature in examples.features.items() if feature in _TEXTS and name in self._read(run)]
+        wrong = self.wrong(found, wanted, config)
         return scores, {
             "documents": len(tokens),
             **self.details(config),
             **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
             "truncation": self.describe(tokens, config),
             "padding_fraction": padding_fraction(batches, sizes),
+            **{name: one.among(examples, texts) for name, one in wrong.items()},
             **more,
         }
 
@@ -313,6 +327,9 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         columns = self.inputs(run.recipe.data)
         for window in windows(rows, lambda row: sum(one.size(row.values.get(one.name)) for one in columns)):
             yield from self._answers(run, window)
+
+    def _read(self, run: Run[D, LengthTrainingOptions]) -> list[str]:
+        return [column.name for column in self.inputs(run.recipe.data)]
 
     def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
         keep = {"labels": self.target(config)}

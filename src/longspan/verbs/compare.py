@@ -22,9 +22,10 @@ from longspan.report.parts import conclusion
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.results.parts import Parts, mean_of
+from longspan.results.run_report import NAME as REPORT
 from longspan.results.scores import Scores
 from longspan.tasks.base import Baseline, Recipe, Task
-from longspan.verbs import budget, fitting, separate
+from longspan.verbs import budget, fitting, reporting, separate
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -72,7 +73,7 @@ def compare(
 
     Returns:
         The runs, those that failed with their errors, and a summary by mixer: also written to `comparison.json`,
-        `comparison.md` and, with mixers, `comparison.png`.
+        `comparison.md`, `report.html` and, with mixers, `comparison.png`.
 
     Raises:
         UserError: An unknown mixer, baseline or recipe, or a missing package or model that a baseline needs, before any
@@ -197,6 +198,7 @@ def _compared_in(
     write_text(folder / "comparison.md", text)
     if summary:
         pictures.comparison(result, folder / "comparison.png")
+    reporting.comparison_report(folder).save(folder / REPORT)
     return result
 
 

@@ -11,9 +11,11 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
 from longspan.errors import UserError
 from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
 from longspan.tasks.base import Run
 from longspan.tasks.options import make
+from longspan.verbs import reporting
 from longspan.verbs.runs import as_run
 
 _OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
@@ -44,8 +46,9 @@ def evaluate(
             `longspan.tasks.language_modelling.options.EvaluationOptions`.
 
     Returns:
-        The scores, which are also written to `evaluation/metrics.json` in the run folder, next to figures of them;
-        those of a checkpoint to `evaluation/checkpoint-STEP`.
+        The scores and the worst mistakes, which are also written to `evaluation/metrics.json` in the run folder, next
+        to figures of them; those of a checkpoint to `evaluation/checkpoint-STEP`. `report.html` in the run folder, or
+        there, is a page with them.
 
     Raises:
         UserError: No such run or split, options that the task does not have, data that do not fit the model, or
@@ -54,18 +57,49 @@ def evaluate(
     loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
-    examples, skipped, split, source = load_split(loaded, data, wanted := split)
-    if wanted is None and split == "validation":
-        note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
     # Beside the scores of the final model, not in their place.
     below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
     folder = folder_in(loaded.folder, "evaluation", *below)
-    scores, details = task.evaluate(loaded, examples, split, chosen, folder)
+    result, examples = scored(loaded, data, split, chosen, folder)
+    if split is None and result.split == "validation":
+        note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
+    write_json(folder / "metrics.json", result.to_dict())
+    reporting.write_evaluated(loaded, result, examples)
+    return result
+
+
+def scored(run: Run, data: Any, split: str | None, options: Any, folder: Path) -> tuple[Evaluation, Any]:
+    """Score a run as `evaluate` does, and return the result and the examples.
+
+    Args:
+        run: The model, with the settings of its data.
+        data: Other data than the run's own; None for these.
+        split: Which split, as for `load_split`.
+        options: The task's `evaluation_options`.
+        folder: Folder of figures.
+
+    Raises:
+        UserError: There is no such split, or it cannot be scored.
+    """
+    task = run.task
+    examples, skipped, split, source = load_split(run, data, split)
+    scores, details = task.evaluate(run, examples, split, options, folder)
     # Of examples with files of their own, reading shows which are bad.
     skipped = {**skipped, **details.pop("skipped", {})}
-    result = Evaluation(task.name, split, source, scores, details, skipped, str(folder), loaded.checkpoint)
-    write_json(folder / "metrics.json", result.to_dict())
-    return result
+    unknown = Mistakes("", reason=f"The task {task.name!r} does not say what is wrong: its evaluation has no mistakes.")
+    result = Evaluation(
+        task.name,
+        split,
+        source,
+        scores,
+        details,
+        skipped,
+        str(folder),
+        run.checkpoint,
+        mistakes=details.pop("mistakes", unknown),
+        label_issues=details.pop("label_issues", None),
+    )
+    return result, examples
 
 
 def with_data_settings(run: Run, overrides: Sequence[str]) -> Run:

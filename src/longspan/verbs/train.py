@@ -23,6 +23,7 @@ from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
+from longspan.results.run_report import NAME as REPORT
 from longspan.results.scores import Scores
 from longspan.tasks.base import Recipe, Run
 from longspan.tasks.prepared import Prepared, check_validation
@@ -31,7 +32,7 @@ from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import budget, run_folders, starting
+from longspan.verbs import budget, reporting, run_folders, starting
 from longspan.verbs.run_folders import UNFINISHED, RunFolder
 from longspan.verbs.trained import TrainedRun, trained
 from longspan.verbs.training_arguments import arguments_of
@@ -357,6 +358,9 @@ def _write_run(
         source, encoder = recipe.data.path, recipe.model.get("encoder")
         card = model_card(recipe.name, recipe.description, mixers, result, table, parts, source, encoder)
         write_text(unfinished / "README.md", card)
+        run = Run(run_dir, trainer.model, prepared.processor, recipe)
+        report = reporting.after_training(run, result, unfinished, prepared.splits["validation"])
+        report.save(unfinished / REPORT)
         write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):
             if path.is_dir() and (run_dir / path.name).is_dir():

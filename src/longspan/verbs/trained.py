@@ -12,10 +12,11 @@ from transformers import PreTrainedModel
 from longspan.data.processor import Processor, json_object
 from longspan.results import Evaluation, Prediction, TrainingResult, html
 from longspan.results.explanation import Explanation
+from longspan.results.run_report import RunReport
 from longspan.results.scores import S
 from longspan.tasks.base import Recipe, Run
 from longspan.training.uploading import push_run
-from longspan.verbs import evaluate, explain, export, generate, predict
+from longspan.verbs import evaluate, explain, export, generate, predict, report
 from longspan.verbs.runs import load_run
 
 #: Loading changes what transformers prints, for all threads.
@@ -95,6 +96,12 @@ class TrainedRun(TrainingResult[S]):
     def evaluate(self, data: Any = None, split: str | None = None, **options: Any) -> Evaluation[S]:
         """Score the model on a split of its own data, or on other data; see `longspan.evaluate`."""
         return evaluate.evaluate(self.loaded, data, split, **options)
+
+    def report(self, out: Path | str | None = None) -> RunReport:
+        """Write `report.html`, a page about the run, to its folder or elsewhere; see `longspan.write_report`."""
+        found = report.write_report(self.loaded, out)
+        assert isinstance(found, RunReport)
+        return found
 
     def generate(self, prompt: str = "", **options: Any) -> Iterator[str]:
         """Continue a text; see `longspan.generate`."""

@@ -93,10 +93,9 @@ def test_evaluation_lists_the_worst(learned: TrainingResult, tmp_path: Path) -> 
     data.write_text("\n".join([json.dumps(wrong), *lines[1:]]))
     found = evaluate(learned.folder, str(data))
     assert found.scores.numbers()["exact_match"] < 1
-    assert found.details["worst"][0]["f1"] == 0
-    assert any(row["where"] == "other.jsonl, line 1" for row in found.details["worst"])
-    report = load_run(Path(learned.folder)).task.evaluation_report(found)
-    assert "Wrong answers that it is surest of" in report
+    (mistake,) = (one for one in found.mistakes.worst if one.where == "other.jsonl, line 1")
+    assert mistake.expected == "has"
+    assert mistake.text == wrong["question"]
 
 
 def test_squad_files_are_read(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from longspan.tasks.document_regression.scores import RegressionScores, regressi
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.explaining import Asked, number_asked
+from longspan.tasks.mistakes import Wrong, number_errors
 from longspan.training.lengths import targets
 
 #: Models compute in float32, which has seven digits: with a spread below this share of the numbers, rounding would
@@ -104,6 +105,9 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     ) -> None:
         name = config.id2label[0]
         pictures.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
+
+    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+        return {"mistakes": number_errors(logits.squeeze(-1), targets)}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
         found = targets(tokens).double()

@@ -1,11 +1,46 @@
 """Results of finding evidence: tables, and what the model card says."""
 
+from collections.abc import Sequence
+
+import numpy as np
+from datasets import Dataset
+
 from longspan.models.publishing import NAME
 from longspan.report import scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base import Recipe, Task
-from longspan.tasks.evidence.scores import EvidenceScores
+from longspan.tasks.evidence.scores import EvidenceScores, probabilities
+
+
+def mistakes(logits: Sequence[np.ndarray], gold: Sequence[np.ndarray], examples: Dataset) -> Mistakes:
+    """Return the questions whose likeliest part is no answer, the most confident first.
+
+    Args:
+        logits: For each question, `(p,)` those of the document's parts.
+        gold: For each question, `(p,)` whether a part answers it; questions without any are left out.
+        examples: The documents, with `parts`, `questions` and `where`.
+    """
+    top = [int(row.argmax()) for row in logits]
+    scores = [
+        float(probabilities(row)[best]) if right.any() and not right[best] else np.nan
+        for row, right, best in zip(logits, gold, top, strict=True)
+    ]
+    ends = np.cumsum([len(questions) for questions in examples["questions"][:]])
+
+    def tell(number: int) -> dict[str, str]:
+        document = int(np.searchsorted(ends, number, "right"))
+        row = examples[document]
+        question = row["questions"][number - int(ends[document])]
+        return {
+            "where": row["where"],
+            "expected": " / ".join(row["parts"][place] for place in np.flatnonzero(gold[number])),
+            "said": row["parts"][top[number]],
+            "text": question,
+        }
+
+    return Mistakes.ranked("probability of the likeliest part", scores, tell)
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[EvidenceScores]) -> str:

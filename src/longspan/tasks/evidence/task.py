@@ -124,7 +124,8 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         pictures.recall_curve(scores, folder / "recall.png")
         asked = [question for questions in examples["questions"][:] for question in questions]
         pictures.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
-        return scores, {"documents": len(examples), "data_summary": describe(tokens, examples)}
+        worst = report.mistakes(logits, gold, examples)
+        return scores, {"documents": len(examples), "data_summary": describe(tokens, examples), "mistakes": worst}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
         for row in rows:

@@ -35,13 +35,13 @@ from longspan.tasks.frame_labelling.explaining import frame_label
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
 from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
-from longspan.tasks.frame_labelling.scores import FrameScores
+from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import Smoother
 from longspan.tasks.frame_labelling.trainer import (
     FrameTrainer,
     log_probabilities,
     position_logits,
-    smoothed_scores,
+    smoothed,
 )
 from longspan.tasks.frame_labelling.windows import LABELS, DrawnWindows, cut_for, recordings, windowed
 from longspan.tasks.options import LengthTrainingOptions
@@ -155,7 +155,8 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
         logits = position_logits(run.model, read, lengths, batches, streams=run.processor.streams, progress=True)
         penalty = float(run.model.switch_penalty)
         scored = recordings(tokens, log_probabilities(logits), stride)
-        (scores,) = smoothed_scores(scored, [penalty], labels(config), stride)
+        right, (given,) = smoothed(scored, [penalty], stride)
+        scores = frame_scores(right, given, labels(config))
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         return scores, {
             **self.details(config),
@@ -163,6 +164,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
             "data_summary": self.describe(tokens, config),
             "switch_penalty": penalty,
             "padding_fraction": padding_fraction(batches, lengths),
+            "mistakes": report.mistakes(right, given, examples, labels(config), run.processor),
         }
 
     def inputs_of(

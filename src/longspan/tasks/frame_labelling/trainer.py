@@ -109,10 +109,18 @@ def smoothed_scores(
     scored: Iterable[Scored], penalties: Sequence[float], names: Sequence[str], stride: int
 ) -> list[FrameScores]:
     """Return the scores of recordings with each penalty of changes."""
+    right, found = smoothed(scored, penalties, stride)
+    return [frame_scores(right, labels, names) for labels in found]
+
+
+def smoothed(
+    scored: Iterable[Scored], penalties: Sequence[float], stride: int
+) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
+    """Return the right labels of recordings, (t,) each, and for each penalty of changes those given to them."""
     right: list[np.ndarray] = []
-    found: Mapping[int, list[np.ndarray]] = {number: [] for number in range(len(penalties))}
+    found: list[list[np.ndarray]] = [[] for _ in penalties]
     for classes, scores in scored:
         right.append(classes)
-        for number, labels in enumerate(paths(scores, penalties)):
-            found[number].append(np.repeat(labels, stride)[: len(classes)])
-    return [frame_scores(right, found[number], names) for number in range(len(penalties))]
+        for own, labels in zip(found, paths(scores, penalties), strict=True):
+            own.append(np.repeat(labels, stride)[: len(classes)])
+    return right, found

@@ -1,16 +1,24 @@
 """Results of language models: tables and the model card."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base import Recipe
 from longspan.tasks.corpora import documents_table
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.options import CorpusData
+
+#: Tokens of the passages whose losses are compared.
+_PASSAGE = 64
 
 
 def evaluation_report(evaluation: Evaluation) -> str:
@@ -41,6 +49,34 @@ def _context(result: Mapping[str, Any]) -> str:
     reach = result["attention_length"]
     memory = "" if reach is None else f", with {count(reach)} positions of memory"
     return f"Documents were read {count(result['segment_length'])} tokens at a time with carried states{memory}."
+
+
+def passages(losses: Sequence[np.ndarray], documents: Dataset, tokenizer: PreTrainedTokenizerBase) -> Mistakes:
+    """Return the passages with the highest loss per token, and the least expected token of each.
+
+    Args:
+        losses: For each document, `(n + 1,)` nats of its tokens and of its end.
+        documents: The same documents, with `input_ids` and `where`.
+        tokenizer: Turns tokens into text.
+    """
+    first = [np.arange(0, len(row), _PASSAGE) for row in losses]
+    ends = np.cumsum([len(places) for places in first])
+    means = [
+        np.add.reduceat(row.astype(np.float64), places) / np.diff([*places, len(row)])
+        for row, places in zip(losses, first, strict=True)
+    ]
+
+    def tell(number: int) -> dict[str, str]:
+        document = int(np.searchsorted(ends, number, "right"))
+        start = int(first[document][number - ends[document]])
+        row = documents[document]
+        ids = list(row["input_ids"][start : start + _PASSAGE])
+        least = int(losses[document][start : start + _PASSAGE].argmax())
+        expected = tokenizer.decode(ids[least]) if least < len(ids) else "the end of the document"
+        where = f"{row['where']}, tokens {start + 1} to {start + max(1, len(ids))}"
+        return {"where": where, "expected": expected, "said": "", "text": tokenizer.decode(ids)}
+
+    return Mistakes.ranked("nats per token", np.concatenate(means), tell)
 
 
 def card_parts(recipe: Recipe[CorpusData, TrainingOptions]) -> CardParts:

@@ -134,7 +134,8 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         by_position = loss_by_position(losses)
         pictures.loss_by_position(by_position, folder / "loss_by_position.png")
         scores = language_scores(losses, counts["characters"], counts["bytes"])
-        return scores, {**counts, **how.told(run.model), **told, "by_position": by_position}
+        worst = report.passages(losses, tokens, tokenizer_of(run.processor))
+        return scores, {**counts, **how.told(run.model), **told, "by_position": by_position, "mistakes": worst}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[LossPrediction]:
         how = reading(run, EvaluationOptions())

@@ -133,7 +133,8 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         batches = scoring_batches(lengths, size, recipe.options.batch_tokens)
         read = rows.select_columns([*reader.streams]).with_format("numpy")
         run.model.eval()
-        nats, count = target_losses(run.model, read, batches, reader.streams, progress=True).sum(0)
+        losses = target_losses(run.model, read, batches, reader.streams, progress=True)
+        nats, count = losses.sum(0)
         return span_scores(float(nats), float(count)), {
             **summary(tokens),
             "windows": len(rows),
@@ -141,6 +142,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
             "masked_share": recipe.options.masked_share,
             "span_length": recipe.options.span_length,
             "padding_fraction": padding_fraction(batches, lengths),
+            "mistakes": report.mistakes(losses, rows, tokens, recipe.data.max_length, reader.tokenizer),
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[SpanPrediction]:

@@ -18,8 +18,8 @@ def masked_losses(
     batch_size: int,
     *,
     progress: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss in nats of each token to be predicted, `(n,)` float32, and whether the likeliest is right.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the loss in nats of each token to be predicted, `(n,)` float32, the likeliest token, and the right one.
 
     Args:
         model: A `LongspanForMaskedLM`, put into evaluation mode for the call.
@@ -27,7 +27,7 @@ def masked_losses(
         batch_size: Rows read at a time.
         progress: Whether to show a bar on standard error.
     """
-    losses, right = [np.zeros(0, dtype=np.float32)], [np.zeros(0, dtype=bool)]
+    losses, (found, right) = [np.zeros(0, dtype=np.float32)], ([np.zeros(0, dtype=np.int64)] for _ in range(2))
     was_training = model.training
     model.eval()
     try:
@@ -37,10 +37,11 @@ def masked_losses(
                 model, {name: torch.stack([row[name] for row in batch]) for name in batch[0]}
             ):
                 losses.append(torch.nn.functional.cross_entropy(scores, wanted, reduction="none").cpu().numpy())
-                right.append((scores.argmax(-1) == wanted).cpu().numpy())
+                found.append(scores.argmax(-1).cpu().numpy())
+                right.append(wanted.cpu().numpy())
     finally:
         model.train(was_training)
-    return np.concatenate(losses), np.concatenate(right)
+    return np.concatenate(losses), np.concatenate(found), np.concatenate(right)
 
 
 @torch.no_grad()

@@ -108,10 +108,13 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
         tokens = tokenize_documents(examples, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
         masking = Masking(tokenizer_of(run.processor), training.masking, training.masked_share)
         rows = fixed_rows(token_arrays(tokens), np.asarray(tokens["length"][:]), training.segment_length, masking)
-        losses, right = masked_losses(run.model, rows, run.recipe.training["per_device_eval_batch_size"], progress=True)
-        scores = masked_scores(float(losses.sum(dtype=np.float64)), float(right.sum()), len(losses))
-        told = {"masking": training.masking, "masked_share": training.masked_share}
-        return scores, {**summary(tokens), "masked": len(losses), "segment_length": training.segment_length, **told}
+        size = run.recipe.training["per_device_eval_batch_size"]
+        losses, found, wanted = masked_losses(run.model, rows, size, progress=True)
+        scores = masked_scores(float(losses.sum(dtype=np.float64)), float((found == wanted).sum()), len(losses))
+        worst = report.mistakes(losses, found, wanted, rows, tokens, tokenizer_of(run.processor))
+        told: dict[str, Any] = {"masking": training.masking, "masked_share": training.masked_share}
+        told |= {"masked": len(losses), "segment_length": training.segment_length, "mistakes": worst}
+        return scores, {**summary(tokens), **told}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[FilledPrediction]:
         for window in windows(rows):

@@ -76,10 +76,11 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         lengths = np.asarray(dataset["length"][:])
         scored = np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
         rows = fixed_rows(token_arrays(dataset), scored, self.packing.segment_length, self.masking)
-        losses, right = masked_losses(
+        losses, found, wanted = masked_losses(
             self.model,
             rows[self.args.process_index :: self.args.world_size],
             self.args.per_device_eval_batch_size,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
         )
-        return masked_scores(*processes.total([float(losses.sum(dtype=np.float64)), float(right.sum()), len(losses)]))
+        right = int((found == wanted).sum())
+        return masked_scores(*processes.total([float(losses.sum(dtype=np.float64)), float(right), len(losses)]))

@@ -25,6 +25,7 @@ from longspan.tasks.baselines import baselines_in
 from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.explaining import Asked, label_asked
+from longspan.tasks.mistakes import Wrong, flag_errors
 from longspan.tasks.multi_label_classification import baselines, pictures, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
@@ -124,6 +125,9 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     ) -> None:
         path = folder / "precision_recall.png"
         pictures.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
+
+    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+        return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
         per_document = targets(tokens).sum(-1)

@@ -32,6 +32,7 @@ from longspan.tasks.baselines import baselines_in
 from longspan.tasks.class_scores import ClassificationScores, classification_scores
 from longspan.tasks.classes import labels
 from longspan.tasks.explaining import Case, class_asked, no_place
+from longspan.tasks.mistakes import class_errors, label_issues
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.options import NodePredictionOptions, NodeTrainingOptions
 from longspan.tasks.node_classification.trainer import NodeTrainer, logits_of
@@ -193,7 +194,13 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
         scores = classification_scores(found, gold, labels(config))
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
-        return scores, {"nodes": len(gold), "labels": labels(config), "graph": _described(graph)}
+        return scores, {
+            "nodes": len(gold),
+            "labels": labels(config),
+            "graph": _described(graph),
+            "mistakes": class_errors(found, gold, labels(config)).among(examples.rows),
+            "label_issues": label_issues(found, gold, labels(config)).among(examples.rows),
+        }
 
     def predict(self, run: Run[GraphData, NodeTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
         names = labels(run.model.config)

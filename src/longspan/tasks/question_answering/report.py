@@ -1,12 +1,15 @@
-"""Results of question answering: tables, the worst answers, and what the model card says."""
+"""Results of question answering: tables, wrong answers, and what the model card says."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base import Recipe, Task
 from longspan.tasks.options import LengthTrainingOptions
 from longspan.tasks.question_answering.answers import Answered
@@ -21,8 +24,6 @@ _COLUMNS = {
     "longest": "longest",
     "windows": "windows",
 }
-#: Wrong answers that results list, and those that are printed.
-WORST, PRINTED = 20, 10
 
 
 def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
@@ -31,26 +32,21 @@ def data_table(data: Mapping[str, Any], style: str = "simple") -> str:
     return table(["split", *_COLUMNS.values()], rows, style)
 
 
-def worst(found: Sequence[Answered], threshold: float | None) -> list[dict[str, Any]]:
-    """Return the wrong answers that the model was surest of, as JSON: those with the lowest F1 first."""
-    rows = []
-    for one in found:
-        given = one.answer(threshold)
+def mistakes(found: Sequence[Answered], threshold: float | None) -> Mistakes:
+    """Return the answers that share no word with a right one, those that the model was surest of first."""
+    answers = [one.answer(threshold) for one in found]
+    scores = []
+    for one, given in zip(found, answers, strict=True):
         probabilities, none = one.probabilities(threshold)
         sure = probabilities[0] if given else none if threshold is not None else 1.0
-        rows.append((f1(given, one.expected), sure, given, one))
-    rows = sorted((row for row in rows if row[0] < 1), key=lambda row: (row[0], -row[1]))[:WORST]
-    return [
-        {
-            "where": one.where,
-            "question": one.question,
-            "expected": one.expected,
-            "answer": given,
-            "probability": sure,
-            "f1": value,
-        }
-        for value, sure, given, one in rows
-    ]
+        scores.append(sure if f1(given, one.expected) == 0 else np.nan)
+
+    def tell(number: int) -> dict[str, str]:
+        one = found[number]
+        expected = " / ".join(dict.fromkeys(one.expected)) or "(none)"
+        return {"where": one.where, "expected": expected, "said": answers[number] or "(none)", "text": one.question}
+
+    return Mistakes.ranked("probability of the answer", scores, tell)
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[AnswerScores]) -> str:
@@ -64,23 +60,8 @@ def evaluation_report(task: Task, evaluation: Evaluation[AnswerScores]) -> str:
             for name, row in scores.kinds.items()
         )  # fmt: skip
         parts.append(table(["kind", "questions", "F1", "exact match"], kinds))
-    wrong = evaluation.details["worst"][:PRINTED]
-    if wrong:
-        rows = (
-            [row["where"], _short(row["question"]), _short(" / ".join(dict.fromkeys(row["expected"])) or "(none)"),
-             _short(row["answer"] or "(none)"), share(row["probability"])]
-            for row in wrong
-        )  # fmt: skip
-        parts.append(
-            "Wrong answers that it is surest of:\n" + table(["question", "", "expected", "answer", "probability"], rows)
-        )
     parts.append(f"written to {evaluation.folder}")
     return "\n\n".join(parts)
-
-
-def _short(text: str, most: int = 48) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def card_parts(recipe: Recipe[QuestionsData, LengthTrainingOptions], result: TrainingResult[AnswerScores]) -> CardParts:

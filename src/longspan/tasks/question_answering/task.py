@@ -130,8 +130,8 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
             loss=answers.loss(logits, lengths, targets(rows)),
             threshold=config.head.answer_threshold,
         )
-        worst = report.worst(found, config.head.answer_threshold)
-        return scores, {"questions": len(found), "data_table": describe(rows), "worst": worst}
+        worst = report.mistakes(found, config.head.answer_threshold)
+        return scores, {"questions": len(found), "data_table": describe(rows), "mistakes": worst}
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
         for window in in_batches(rows):

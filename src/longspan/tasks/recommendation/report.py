@@ -1,6 +1,7 @@
 """Results of recommendation: tables, users with what they clicked and were shown, and what the model card says."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from longspan.models.publishing import NAME
 from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base import Recipe, Task
 from longspan.tasks.recommendation.ranking import ItemVectors
 from longspan.tasks.recommendation.samples import Impressions, collate
@@ -45,6 +47,35 @@ def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) 
 def left_out(skipped: Mapping[str, int]) -> str:
     """Return a sentence on what was left out while reading, of all splits together."""
     return f"Left out while reading: {'; '.join(f'{reason}: {number:,}' for reason, number in skipped.items())}."
+
+
+def mistakes(impressions: Impressions, logits: np.ndarray, catalogue: Dataset, rows: Dataset) -> Mistakes:
+    """Return the impressions whose clicked items rank lowest: the share of other candidates before the last of them.
+
+    Args:
+        impressions: What users were shown.
+        logits: What the model says about all candidates.
+        catalogue: The items.
+        rows: The same impressions, with their places.
+    """
+    scores, items = [], []
+    for start, end in pairwise(impressions.candidates.offsets.tolist()):
+        clicked, own = impressions.clicked[start:end] == 1, logits[start:end]
+        if clicked.all() or not clicked.any():
+            scores.append(np.nan)
+            items.append((-1, -1))
+            continue
+        last = int(np.where(clicked, own, np.inf).argmin())
+        before = float((own[~clicked] > own[last]).mean())
+        scores.append(before or np.nan)
+        candidates = impressions.candidates.values[start:end]
+        items.append((int(candidates[last]), int(candidates[own.argmax()])))
+
+    def tell(row: int) -> dict[str, str]:
+        clicked, first = (catalogue[item]["title"] or catalogue[item]["item"] for item in items[row])
+        return {"where": rows[row]["where"], "expected": clicked, "said": first, "text": f"user {rows[row]['user']}"}
+
+    return Mistakes.ranked("share of other candidates ranked before the clicked one", scores, tell)
 
 
 @torch.no_grad()

@@ -197,6 +197,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
                 logits = combined(run.model.wide, both)
                 parts = {"parts": compared(aucs_of_parts(both, logits, impressions)).to_dict()}
             told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
+            worst = report.mistakes(impressions, logits, found.catalogue, rows)
         scores = measured(impressions, logits, self._popularity(run, found))
         write_text(folder / "users.txt", told)
         interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
@@ -204,6 +205,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
             "data_summary": describe(rows),
             "auc_interval": interval,
             "unlabelled": len(examples.rows) - len(rows),
+            "mistakes": worst,
             **parts,
         }
 

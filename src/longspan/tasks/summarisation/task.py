@@ -21,11 +21,12 @@ from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
 from longspan.tasks.explaining import Case
+from longspan.tasks.mistakes import Wrong
 from longspan.tasks.summarisation import baselines, report
 from longspan.tasks.summarisation.columns import columns, each_question
 from longspan.tasks.summarisation.options import EvaluationOptions, PredictionOptions, SummaryData, TrainingOptions
 from longspan.tasks.summarisation.reading import SummaryProcessor
-from longspan.tasks.summarisation.scores import SummaryScores, summary_scores
+from longspan.tasks.summarisation.scores import SummaryScores, rouge, summary_scores
 from longspan.tasks.target_search import Search
 from longspan.tasks.targets import TargetTask, answers, describe
 from longspan.tasks.written import written
@@ -109,13 +110,19 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         how = self.search(run.recipe, options)
         found = self.written(run, examples, split, how)
         scores = self.score(found.rows, found.texts, found.loss, True)
+        asked, references = each_question(examples), found.rows["target"][:]
+        first = rouge(found.texts, references)[:, 0]
+        lowest = np.where(first < 100, first, np.nan)
         write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {
             "data_table": describe(found.rows),
             "search": str(how),
             "cut_summaries": found.cut,
             "padding_fraction": found.padding,
-            "samples": report.samples(each_question(examples), found.texts, found.losses),
+            "samples": report.samples(asked, found.texts, found.losses),
+            "mistakes": Wrong("ROUGE-1", lowest, references.__getitem__, found.texts.__getitem__, lowest=True).among(
+                asked, ["document"]
+            ),
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:

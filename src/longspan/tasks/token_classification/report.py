@@ -1,8 +1,8 @@
 """Results of token classifiers: tables, errors in their context, and what the model card says."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+import numpy as np
 from datasets import Dataset
 
 from longspan.machine.printing import code_names
@@ -10,40 +10,39 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base import Recipe, Task
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.tasks.token_classification.trainer import Sentence
 
-#: Sentences with the most errors that are kept, and of which the report shows the first.
-_WORST, _SHOWN = 20, 5
 
+def mistakes(sentences: Sequence[Sentence], rows: Dataset) -> Mistakes:
+    """Return the sentences with the most wrong labels; their texts have words with a wrong label in brackets."""
+    errors = [sum(a != b for a, b in zip(each.gold, each.given, strict=True)) for each in sentences]
 
-def worst(sentences: Sequence[Sentence], rows: Dataset) -> list[dict[str, Any]]:
-    """Return the sentences with the most wrong labels: where they are, how many there are, and their text."""
-    wrong = [(sum(a != b for a, b in zip(each.gold, each.given, strict=True)), each) for each in sentences]
-    most = sorted((pair for pair in wrong if pair[0]), key=lambda pair: -pair[0])[:_WORST]
-    found = []
-    for errors, sentence in most:
+    def tell(number: int) -> dict[str, str]:
+        sentence = sentences[number]
         row = rows[sentence.document]
         sizes = row["sentences"] or [len(row["tokens"])]
         start = sum(sizes[: sentence.number])
         words = row["tokens"][start : start + len(sentence.gold)]
-        told = f"{row['where']}, sentence {sentence.number + 1}" if len(sizes) > 1 else row["where"]
-        found.append({"where": told, "errors": errors, "words": len(words), "text": _marked(words, sentence)})
-    return found
+        labels = list(zip(words, sentence.gold, sentence.given, strict=True))
+        return {
+            "where": f"{row['where']}, sentence {sentence.number + 1}" if len(sizes) > 1 else row["where"],
+            "expected": " ".join(f"{word}/{gold}" for word, gold, given in labels if gold != given),
+            "said": " ".join(f"{word}/{given}" for word, gold, given in labels if gold != given),
+            "text": " ".join(word if gold == given else f"[{word}]" for word, gold, given in labels),
+        }
+
+    return Mistakes.ranked("wrong words", np.where(np.array(errors) > 0, errors, np.nan), tell)
 
 
-def _marked(words: Sequence[str], sentence: Sentence) -> str:
-    """Return the words, those with a wrong label in brackets with the right one and the one that was given."""
-    return " ".join(
-        word if gold == given else f"[{word} {gold} → {given}]"
-        for word, gold, given in zip(words, sentence.gold, sentence.given, strict=True)
-    )
-
-
-def errors_text(found: Sequence[Mapping[str, Any]]) -> str:
+def errors_text(found: Mistakes) -> str:
     """Return sentences with their errors for people."""
-    told = (f"{row['where']}: {row['errors']} of {row['words']} wrong\n{row['text']}" for row in found)
+    told = (
+        f"{one.where}: {one.score:.0f} wrong\n{one.text}\nright: {one.expected}\ngiven: {one.said}"
+        for one in found.worst
+    )
     return "\n\n".join(told) + "\n"
 
 
@@ -53,18 +52,12 @@ def evaluation_report(task: Task, evaluation: Evaluation[TokenScores]) -> str:
     keys = ("precision", "recall", "f1")
     types = ([name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items())
     confused = ([str(label), str(given), count(float(number))] for label, given, number in scores.confused[:10])
-    worst = evaluation.details["worst"][:_SHOWN]
     parts = [
         task.data_table({evaluation.split: evaluation.details["data_summary"]}),
         f"read by {evaluation.details['unit']}",
         scores_table({evaluation.split: scores}),
         table(["label", "precision", "recall", "F1", "support"], types),
         table(["label", "taken for", "words"], confused),
-        *(
-            [f"Sentences with the most errors ([word right → given]):\n\n{errors_text(worst).rstrip()}"]
-            if worst
-            else []
-        ),
         f"written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)

@@ -148,13 +148,13 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             details = {"parts": compared().to_dict()}
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
-        worst = report.worst(sentences, rows)
+        worst = report.mistakes(sentences, rows)
         write_text(folder / "errors.txt", report.errors_text(worst))
         return scores, {
             "data_summary": _summary(tokens, rows),
             "unit": data.unit,
             "skipped_labels": loaded.skipped,
-            "worst": worst,
+            "mistakes": worst,
             **details,
         }
 

@@ -76,6 +76,13 @@ def translation_scores(
     )
 
 
+def sentence_chrf(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Return the chrF of each translation, (n,), from 0 to 100."""
+    metric, pairs = CHRF(), zip(translations, references, strict=True)
+    texts = ([unicodedata.normalize("NFC", text) for text in pair] for pair in pairs)
+    return np.array([metric.sentence_score(given, [right]).score for given, right in texts])
+
+
 def bootstrap(metric: Metric, translations: Sequence[str], references: Sequence[str]) -> list[float]:
     """Return the 95 % interval of a score over draws of examples (Koehn 2004); without randomness."""
     statistics = np.asarray(metric._extract_corpus_statistics(translations, [references]), dtype=np.float64)

@@ -24,6 +24,7 @@ from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.examples import windows
 from longspan.tasks.explaining import Case
+from longspan.tasks.mistakes import Wrong
 from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search
 from longspan.tasks.targets import TargetTask, answers, describe
@@ -34,7 +35,7 @@ from longspan.tasks.translation.options import (
     TrainingOptions,
     TranslationData,
 )
-from longspan.tasks.translation.scores import TranslationScores, translation_scores
+from longspan.tasks.translation.scores import TranslationScores, sentence_chrf, translation_scores
 from longspan.tasks.word_alignment import source_words
 from longspan.tasks.written import SourceText, written
 
@@ -107,7 +108,8 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         how = self.search(run.recipe, options)
         found = self.written(run, examples, split, how)
         scores = self.score(found.rows, found.texts, found.loss, True)
-        by_length = report.by_length(found.texts, found.rows["target"][:], found.rows["length"][:])
+        references = found.rows["target"][:]
+        by_length = report.by_length(found.texts, references, found.rows["length"][:])
         pictures.by_length(by_length, folder / "bleu_by_length.png")
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {
@@ -117,6 +119,9 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
             "padding_fraction": found.padding,
             "by_length": by_length,
             "samples": report.samples(examples, found.texts, found.losses),
+            "mistakes": Wrong(
+                "chrF", sentence_chrf(found.texts, references), references.__getitem__, found.texts.__getitem__, True
+            ).among(examples, ["source"]),
         }
 
     def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:

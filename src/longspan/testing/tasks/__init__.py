@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from longspan.tasks.base import Task
-from longspan.testing.tasks import budgets, copies, declared, explained, folders, predicted, trained, truncation
+from longspan.testing.tasks import (
+    budgets,
+    copies,
+    declared,
+    explained,
+    folders,
+    mistaken,
+    predicted,
+    trained,
+    truncation,
+)
 from longspan.testing.tasks.subject import Subject
 
 #: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
@@ -22,6 +32,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "reported truncation": (truncation.says_what_it_leaves_out,),
     "error rows": (predicted.bad_rows_keep_their_place,),
     "formats that read back": (predicted.formats_take_every_prediction,),
+    "mistakes": (mistaken.lists_mistakes_or_says_why_not, mistaken.is_reported_on),
     "explanations": (explained.explains_or_says_why_not,),
 }
 

@@ -1,0 +1,82 @@
+"""What a model gets wrong, the worst first: `Mistakes`."""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: Mistakes that are kept, and the characters of each of their texts.
+MOST, _CHARACTERS = 20, 300
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An example, or a part of one, that a model gets wrong.
+
+    Attributes:
+        where: Its place, such as "reviews.csv, row 17".
+        expected: The right answer.
+        said: The model's answer; "" where only the loss of the right one is known.
+        score: How wrong this is: see `Mistakes.measure`.
+        text: The beginning of what was read, of texts.
+    """
+
+    where: str
+    expected: str
+    said: str
+    score: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """What a model gets wrong, the worst first, or the reason why this is not known.
+
+    Attributes:
+        measure: What `Mistake.score` is, such as "probability of the answer".
+        worst: At most `MOST` of them.
+        count: How many there are.
+        reason: Why there is no list; "" if there is one.
+    """
+
+    measure: str
+    worst: Sequence[Mistake] = ()
+    count: int = 0
+    reason: str = ""
+
+    @classmethod
+    def ranked(
+        cls, measure: str, scores: Iterable[float], tell: Callable[[int], Mapping[str, str]], *, lowest: bool = False
+    ) -> "Mistakes":
+        """Return the mistakes with the highest scores.
+
+        Args:
+            measure: What scores are.
+            scores: `(n,)` of examples; NaN for those without a mistake.
+            tell: Returns the other fields of `Mistake` for a number. It is called for the worst alone.
+            lowest: Whether the lowest scores are the worst.
+        """
+        found = [(float(score), number) for number, score in enumerate(scores) if not math.isnan(score)]
+        chosen = (heapq.nsmallest if lowest else heapq.nlargest)(MOST, found, key=lambda one: one[0])
+        worst = [
+            Mistake(score=score, **{name: excerpt(text) for name, text in tell(number).items()})
+            for score, number in chosen
+        ]
+        return cls(measure, worst, len(found))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, as JSON."""
+        if self.reason:
+            return {"reason": self.reason}
+        return {"measure": self.measure, "count": self.count, "worst": [asdict(one) for one in self.worst]}
+
+
+UNKNOWN = Mistakes("", reason="No mistakes were collected.")
+
+
+def excerpt(text: str, most: int = _CHARACTERS) -> str:
+    """Return the beginning of a text, on one line."""
+    # Of a long document, the beginning alone is looked at.
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 2]} …"

@@ -1,0 +1,216 @@
+"""Reports as pages: one HTML file each, readable without scripts or a network."""
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
+from longspan.results.parts import NAMES
+from longspan.results.run_report import ComparisonReport, RunReport
+from longspan.results.scores import Scores
+
+#: Columns of a comparison that are not shown, and scores of single classes by their names in results.
+_HIDDEN = ("folder", "does", "chosen", "parts", "error")
+_BY_CLASS = ("per_class", "per_label", "per_type")
+_LARGEST = 1e300
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: cells that are numbers are on the right."""
+
+    caption: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@functools.cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("longspan.results"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["cell"] = _cell
+    made.tests["amount"] = _is_number
+    return made
+
+
+def run_page(report: RunReport) -> str:
+    """Return the page of a run."""
+    found = report.evaluation
+    return (
+        _templates()
+        .get_template("report.html")
+        .render(
+            title=f"Report: {report.name}",
+            report=report,
+            tables=_run_tables(report),
+            figures=report.figures,
+            evaluated=found,
+            classes=_by_class(found),
+            listed=_listed(found),
+        )
+    )
+
+
+def comparison_page(report: ComparisonReport) -> str:
+    """Return the page of a comparison."""
+    values, overrides = report.values, report.values.get("overrides")
+    tables = [
+        _records("Mixers, means over seeds", values.get("summary")),
+        _records("Baselines", values.get("baselines")),
+        _records("Runs", values.get("runs")),
+    ]
+    errors = [
+        f"{row.get('mixer') or row.get('baseline')}: {row['error']}"
+        for name in ("runs", "baselines")
+        for row in _rows(values.get(name))
+        if row.get("error")
+    ]
+    return (
+        _templates()
+        .get_template("comparison.html")
+        .render(
+            title=f"Comparison: {values.get('recipe', '')}",
+            task=values.get("task", ""),
+            overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
+            conclusion=values.get("conclusion", ""),
+            tables=[one for one in tables if one.rows],
+            errors=errors,
+            report=report,
+            figures=report.figures,
+        )
+    )
+
+
+def _run_tables(report: RunReport) -> list[Table]:
+    result = report.result
+    scores, found = {**result.scores}, report.evaluation
+    if found is not None and found.split not in scores:
+        scores[found.split] = found.scores
+    elif found is not None and not _close(scores[found.split], found.scores):
+        scores[f"{found.split} of {found.data}"] = found.scores
+    words = {name: told for found in scores.values() for name, told in found.shown().items()}
+    own = [[split, *map(found.numbers().get, words)] for split, found in scores.items()]
+    found_costs = {told: (getattr(result, name), unit) for name, (told, unit) in _COSTS.items()}
+    cost = {told: value / unit for told, (value, unit) in found_costs.items() if _is_number(value) and value}
+    read = result.data if isinstance(result.data, Mapping) else {}
+    data = [{"split": name, **row} for name, row in read.items() if isinstance(row, Mapping) and name in _SPLITS]
+    tables = [
+        Table("Scores of the model that was kept", ["split", *words.values()], own),
+        _parts(report),
+        _records("Baselines on the same splits", report.baselines),
+        _records("Data", data),
+        Table("Costs of training", list(cost), [list(cost.values())]),
+    ]  # fmt: skip
+    return [one for one in tables if one.rows and one.headers]
+
+
+def _close(one: Scores, other: Scores) -> bool:
+    """Return whether scores are the same but for rounding."""
+    first, second = one.numbers(), other.numbers()
+    return first.keys() == second.keys() and all(
+        math.isclose(first[name], second[name], rel_tol=1e-3) for name in first
+    )
+
+
+#: Costs by field of `TrainingResult`: what the table calls each, and by what it is divided.
+_COSTS = {
+    "parameters": ("parameters", 1),
+    "steps": ("steps", 1),
+    "epochs": ("epochs", 1),
+    "tokens_per_second": ("tokens per second", 1),
+    "peak_memory_bytes": ("peak memory (MiB)", 2**20),
+    "seconds": ("seconds", 1),
+}
+_SPLITS = ("train", "validation", "test")
+
+
+def _parts(report: RunReport) -> Table:
+    """Return what counts and network score, where a model has both."""
+    rows = []
+    for split, details in (
+        ("validation", report.result.details.get("parts")),
+        ("test", report.result.details.get("test_parts")),
+    ):
+        if isinstance(details, Mapping):
+            values = details.get("values")
+            values = values if isinstance(values, Mapping) else {}
+            rows.append([split, *(values.get(name) if _is_number(values.get(name)) else None for name in NAMES)])
+    rows = [row for row in rows if any(cell is not None for cell in row[1:])]
+    return Table("Parts of the model", ["split", *NAMES], rows)
+
+
+def _by_class(found: Evaluation | None) -> Table | None:
+    """Return the scores of each class, or of the first of very many."""
+    if found is None:
+        return None
+    scores = found.scores.to_dict()
+    for name in _BY_CLASS:
+        if isinstance(scores.get(name), Mapping):
+            rows = [{"class": label, **row} for label, row in scores[name].items() if isinstance(row, Mapping)]
+            return _records("", rows)
+    return None
+
+
+def _listed(found: Evaluation | None) -> list[tuple[str, str, Mistakes]]:
+    """Return lists of mistakes, each with its title and what it is."""
+    if found is None or found.mistakes.reason:
+        return []
+    lists = [("Worst mistakes", _MISTAKES, found.mistakes)]
+    if found.label_issues is not None:
+        lists.append(("Labels that are likely wrong", _ISSUES, found.label_issues))
+    return lists
+
+
+_MISTAKES = "Examples that the model gets wrong, the worst first."
+_ISSUES = (
+    "Examples whose label the model finds unlikely, though another class is about as likely as it usually is for its "
+    "own examples. This is confident learning (Northcutt et al. 2021, arXiv:1911.00068): look at the labels first."
+)
+
+
+def _records(caption: str, found: Any) -> Table:
+    """Return a table with a row for each mapping; columns without a value that can be shown are left out."""
+    rows = [{name: _shown(value) for name, value in row.items() if name not in _HIDDEN} for row in _rows(found)]
+    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
+    return Table(
+        caption, [str(name).replace("_", " ") for name in names], [[row.get(name) for name in names] for row in rows]
+    )
+
+
+def _rows(found: Any) -> Iterable[Mapping[str, Any]]:
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, Sequence) else []
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a cell: a mean with its spread as text, and nothing for lists and longer mappings."""
+    if isinstance(value, Mapping) and _is_number(value.get("mean")):
+        spread = value.get("spread")
+        return f"{_cell(value['mean'])} ± {_cell(spread)}" if _is_number(spread) else value["mean"]
+    return value if isinstance(value, str) or _is_number(value) else None
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not _is_number(value):
+        return value if isinstance(value, str) else json.dumps(value)
+    # JSON may have numbers that are none, and whole ones as floats.
+    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def _is_number(value: Any) -> bool:
+    # Files of strangers may have whole numbers that no float can be.
+    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > _LARGEST

@@ -35,7 +35,8 @@ def explanation(**more: Any) -> Explanation:
         scores[place[f"w{word}"]] = score
     alpha[place["w3000"]] = 0.5
     given: dict[str, Any] = {
-        "where": f"films.csv, row 2, {EVIL}", "of": f"good {EVIL}", "unit": "log-odds", "value": 2.0, "method": "removal",
+        "where": f"films.csv, row 2, {EVIL}", "of": f"good {EVIL}", "unit": "log-odds", "value": 2.0,
+        "method": "removal",
         "prediction": {"label": "good", "probabilities": {f"good {EVIL}": 0.9, "bad": 0.1}},
         "spans": spans, "scores": scores, "text": text,
         "parts": {"network": scores, ALPHA: alpha, EVIL: alpha},
@@ -263,7 +264,7 @@ def test_texts_are_never_markup(opened: Opened) -> None:
 
 def test_nothing_but_its_own_script_may_run(page: Page) -> None:
     page.evaluate(
-        "const other = document.createElement('script'); other.textContent = 'window.broken = 1'; document.body.append(other)"
+        "const other = document.createElement('script'); other.textContent = 'broken = 1'; document.body.append(other)"
     )
     assert page.evaluate("window.broken") is None
     assert page.evaluate("fetch('https://example.org').then(() => 'asked', () => 'refused')") == "refused"

@@ -216,6 +216,8 @@
       change({ place: strongest(first, Math.max(first + 1, last)) });
     };
     canvas.addEventListener("pointerdown", (event) => {
+      event.preventDefault(); // It would take the focus from the slider, and its keys with it.
+      slider.focus({ preventScroll: true });
       canvas.setPointerCapture(event.pointerId);
       jump(event);
     });

@@ -325,7 +325,9 @@ def test_a_phone_shows_it_without_overflow(script: bool, browser: Browser, tmp_p
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(scheme: Any, browser: Browser, tmp_path: Path) -> None:
     axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-    for found in (explanation(), image()):
+    spans = [[5 * number, 5 * number + 4] for number in range(9)]
+    scores = [number / 4 - 1 for number in range(9)]
+    for found in (explanation(text="good " * 9, spans=spans, scores=scores, parts={}), image()):
         tab = Opened(browser, tmp_path / "page.html", found, color_scheme=scheme, bypass_csp=True)
         expect(tab.page.get_by_role("status")).not_to_be_empty()
         tab.page.evaluate(axe)

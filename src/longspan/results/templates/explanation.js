@@ -129,6 +129,11 @@
     const ink = canvas.getContext("2d"), colours = getComputedStyle(document.documentElement);
     const colour = (name) => colours.getPropertyValue(name);
     const half = height / 2, perPixel = (to - from) / width;
+    // Below the bars, so that it hides none.
+    ink.strokeStyle = colour("--text");
+    ink.lineWidth = 2 * scale;
+    const left = (first - from) / perPixel, right = (last - from) / perPixel;
+    ink.strokeRect(left - scale, scale, right - left + 2 * scale, height - 2 * scale);
     for (const [sign, name] of [[1, "--for"], [-1, "--against"]]) {
       ink.fillStyle = colour(name);
       for (let x = 0; x < width; x++) {
@@ -140,10 +145,6 @@
     }
     ink.fillStyle = colour("--line");
     ink.fillRect(0, half, width, scale);
-    ink.strokeStyle = colour("--text");
-    ink.lineWidth = 2 * scale;
-    const left = (first - from) / perPixel, right = (last - from) / perPixel;
-    ink.strokeRect(left, scale, Math.max(scale, right - left), height - 2 * scale);
   }
 
   function paint(element, piece) {

@@ -152,10 +152,10 @@ def test_begins_at_the_strongest_word_and_steps_through_the_next(page: Page) -> 
 
 
 def test_strong_words_can_be_told_apart_without_colour(page: Page) -> None:
-    assert page.locator("#excerpt mark").evaluate("e => e.style.textDecoration") == "underline"
+    assert page.locator("#excerpt mark").evaluate("e => getComputedStyle(e).textDecoration") == "underline"
     page.get_by_role("button", name="Next strongest").click()
     shows(page, "“w100”")
-    assert "wavy" in page.locator("#excerpt mark").evaluate("e => e.style.textDecoration")
+    assert "wavy" in page.locator("#excerpt mark").evaluate("e => getComputedStyle(e).textDecoration")
 
 
 def test_the_slider_and_its_keys(page: Page) -> None:

@@ -4,7 +4,7 @@
   const EXCERPT = 2000; // Pieces of the excerpt.
   const UNREAD = 2000; // Characters of what was not read, before and after what was.
   const LEAST = 40; // Pieces in the strip at the largest zoom.
-  const WEAK = 0.05, STRONG = 0.3; // Shares of the largest score from which a piece is coloured, and underlined.
+  const WEAK = 0.05, STRONG = 0.3; // Shares of the largest score from which words have a colour, and patches a cross.
 
   const get = (id) => document.getElementById(id);
   const data = JSON.parse(get("data").textContent);
@@ -147,13 +147,13 @@
     ink.fillRect(0, half, width, scale);
   }
 
-  function paint(element, piece) {
-    const share = strength(piece);
-    if (Math.abs(share) <= WEAK) return;
-    const colour = share > 0 ? "0, 110, 200" : "215, 90, 0";
-    element.style.background = `rgba(${colour}, ${0.6 * Math.abs(share)})`;
-    if (Math.abs(share) > STRONG) element.style.textDecoration = share > 0 ? "underline solid" : "underline wavy";
-    element.title = told(piece);
+  // Returns an element for a piece; the style sheet has ten levels of strength either way.
+  function marked(piece) {
+    const share = strength(piece), weak = Math.abs(share) <= WEAK;
+    const element = document.createElement(weak ? "span" : "mark");
+    if (!weak) element.className = `${share > 0 ? "for" : "against"}-${Math.ceil(10 * Math.abs(share))}`;
+    element.textContent = data.text.slice(starts[piece], ends[piece]);
+    return element;
   }
 
   function showExcerpt() {
@@ -176,10 +176,7 @@
     if (end) found.push("… ");
     for (let piece = first; piece < last; piece++) {
       if (starts[piece] > end) found.push(data.text.slice(end, starts[piece]));
-      const element = document.createElement(Math.abs(strength(piece)) > WEAK ? "mark" : "span");
-      element.textContent = data.text.slice(starts[piece], ends[piece]);
-      paint(element, piece);
-      found.push(element);
+      found.push(marked(piece));
       end = ends[piece];
     }
     if (last < count) found.push(" …");
@@ -198,7 +195,8 @@
   }
 
   function colourPatch(patch, piece) {
-    const share = strength(piece), [x, y, width, height] = ["x", "y", "width", "height"].map((name) => patch.getAttribute(name));
+    const share = strength(piece);
+    const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => patch.getAttribute(name));
     patch.classList.toggle("against", share < 0);
     patch.setAttribute("fill-opacity", Math.abs(share));
     patch.firstElementChild.textContent = told(piece);
@@ -251,10 +249,14 @@
     event.preventDefault();
     keys[event.key.toLowerCase()]();
   });
-  excerpt?.addEventListener("click", (event) => {
-    const number = [...excerpt.children].indexOf(event.target);
-    if (number >= 0) change({ place: drawn.first + number });
-  });
+  if (excerpt) {
+    const under = (event) => [...excerpt.children].indexOf(event.target);
+    excerpt.dir = /^[^A-Za-z]*[\u0590-\u08ff]/.test(data.text) ? "rtl" : "ltr"; // "auto" takes long.
+    excerpt.addEventListener("click", (event) => under(event) >= 0 && change({ place: drawn.first + under(event) }));
+    excerpt.addEventListener("pointerover", (event) => {
+      if (under(event) >= 0) event.target.title = told(drawn.first + under(event));
+    });
+  }
   patches.forEach((patch, place) => patch.addEventListener("click", () => change({ place })));
 
   get("figure")?.remove();

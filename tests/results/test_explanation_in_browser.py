@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
 
 from longspan.results.explanation import Explanation
 
@@ -86,10 +86,18 @@ class Opened:
         self.page: Page = browser.new_context(**context).new_page()
         self.page.set_default_timeout(5000)
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.errors.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._stopped)
         self.page.goto(path.as_uri())
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _stopped(self, dialog: Dialog) -> None:
+        self.errors.append(dialog.message)
+        dialog.dismiss()
 
     def close(self) -> None:
         self.page.context.close()

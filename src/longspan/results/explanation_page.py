@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,7 @@ def _templates() -> Environment:
 
 @functools.cache
 def _script() -> Markup:
-    source, _, _ = _templates().loader.get_source(_templates(), "explanation.js")
-    return Markup(source)
+    return Markup((resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8"))
 
 
 def page(explanation: Explanation) -> str:
@@ -68,7 +68,7 @@ def page(explanation: Explanation) -> str:
             grid=_grid(explanation),
             what=what,
             data=data,
-            data_as_json=as_json(data),
+            data_as_json=as_json(data) if data else "",
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             cut=None if read is None else (read, total),

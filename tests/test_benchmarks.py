@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,12 @@ def test_training_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_
     written = json.loads((tmp_path / "speed.json").read_text())
     assert written["result"]["additive"]["tokens_per_second"] > 0
     assert written["environment"]["cores"]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed; .ci/browser installs it.")
+def test_explanation_page(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    run_benchmark("explanation_page.py", "--tokens", "300", "--rows", "2")
+    assert "first paint" in capsys.readouterr().out
 
 
 def test_document_memory(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:

@@ -95,10 +95,22 @@ class Explanation:
     def pieces(self) -> list[Piece]:
         """Return the parts of the example that were read, in order: words of a text, and otherwise positions."""
         if self.places == "characters":
-            return self._words()
+            words, owners = self._words()
+            totals = _summed(self.scores, owners, len(words)).tolist()
+            return [
+                Piece(self.text[start:end], start, end, total)
+                for (start, end), total in zip(words, totals, strict=True)
+            ]
         return [
             Piece(self._called(number), number, number + 1, float(score)) for number, score in enumerate(self.scores)
         ]
+
+    def part_scores(self) -> dict[str, np.ndarray]:
+        """Return the scores of each part of the model, (pieces,): the sum of a word's tokens, as in `pieces`."""
+        if self.places != "characters":
+            return {name: np.asarray(values, np.float64) for name, values in self.parts.items()}
+        words, owners = self._words()
+        return {name: _summed(values, owners, len(words)) for name, values in self.parts.items()}
 
     @property
     def length(self) -> int:
@@ -114,24 +126,15 @@ class Explanation:
         name = f" ({self.names[number]})" if self.names else ""
         return f"{self.places.removesuffix('s')} {span[0]:.0f}{name}"
 
-    def _words(self) -> list[Piece]:
-        """Return the words that were read, each with the sum of its tokens' scores."""
-        spans, scores = np.asarray(self.spans).reshape(-1, 2), np.asarray(self.scores, dtype=np.float64)
-        found = [(match.start(), match.end()) for match in _WORD.finditer(self.text)]
-        if not found or not len(spans):
-            return []
-        starts = np.array([start for start, _ in found])
+    def _words(self) -> tuple[list[tuple[int, int]], np.ndarray]:
+        """Return where the words are that were read, and for each position the number of its word, or else -1."""
+        spans = np.asarray(self.spans).reshape(-1, 2)
+        found = np.array([match.span() for match in _WORD.finditer(self.text)]).reshape(-1, 2)
         # A token may begin with the space before a word.
-        owners = np.searchsorted(starts, spans[:, 1] - 1, "right") - 1
-        known = (spans[:, 1] > spans[:, 0]) & (owners >= 0)
-        totals, read = np.zeros(len(found)), np.zeros(len(found), dtype=bool)
-        np.add.at(totals, owners[known], scores[known])
-        read[owners[known]] = True
-        return [
-            Piece(self.text[start:end], start, end, float(total))
-            for (start, end), total, seen in zip(found, totals, read, strict=True)
-            if seen
-        ]
+        owners = np.searchsorted(found[:, 0], spans[:, 1] - 1, "right") - 1
+        owners[spans[:, 1] <= spans[:, 0]] = -1
+        read, owners = np.unique(np.append(owners, -1), return_inverse=True)
+        return [(start, end) for start, end in found[read[1:]].tolist()], owners[:-1] - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON."""
@@ -165,3 +168,9 @@ class Explanation:
         from longspan.results.explanation_page import excerpt
 
         return html.paragraph(f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}") + excerpt(self)
+
+
+def _summed(scores: Sequence[float], owners: np.ndarray, count: int) -> np.ndarray:
+    """Return the sum of the scores that each of `count` words owns."""
+    owned = owners >= 0
+    return np.bincount(owners[owned], np.asarray(scores, np.float64)[owned], count)

@@ -1,14 +1,19 @@
 """An explanation as a page: one HTML file, readable without scripts, colour or a network."""
 
+import base64
 import functools
+import hashlib
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from longspan.results import html
 from longspan.results.explanation import Explanation, Piece, around
+from longspan.results.explanation_data import UNREAD, as_json, page_data
+from longspan.results.templating import template
 
 #: Pieces of the excerpt around the strongest one, bars of the strip, and rows of tables.
 _EXCERPT, _BARS, _ROWS = 1200, 600, 12
@@ -16,47 +21,44 @@ _EXCERPT, _BARS, _ROWS = 1200, 600, 12
 _AROUND = 40
 
 
-#: What a piece, and the whole, are called.
+#: What a piece, the whole, and several pieces are called.
 WHAT = {
-    "characters": ("word", "text"),
-    "seconds": ("stretch", "recording"),
-    "pixels": ("patch", "image"),
-    "nodes": ("node", "graph"),
-    "clicks": ("click", "history"),
+    "characters": ("word", "text", "words"),
+    "seconds": ("stretch", "recording", "stretches"),
+    "pixels": ("patch", "image", "patches"),
+    "nodes": ("node", "graph", "nodes"),
+    "clicks": ("click", "history", "clicks"),
 }
 
 
 @functools.cache
-def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("longspan.results"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def _script() -> Markup:
+    return Markup((resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8"))
 
 
 def page(explanation: Explanation) -> str:
     """Return the page."""
     words = explanation.pieces()
     ordered = sorted(words, key=lambda word: word.score)
+    what = WHAT[explanation.places]
+    data = page_data(explanation, words, what[0]) if words else None
+    script = _script()
     read, total = explanation.prediction.get("tokens_read"), explanation.prediction.get("tokens_total")
-    return (
-        _templates()
-        .get_template("explanation.html")
-        .render(
-            explanation=explanation,
-            words=len(words),
-            shares=_shares(explanation.prediction),
-            strip=strip(words, explanation.length),
-            supporting=[_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
-            opposing=[_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
-            excerpt=excerpt(explanation) if explanation.text else "",
-            grid=_grid(explanation),
-            what=WHAT[explanation.places],
-            cut=None if read is None else (read, total),
-        )
+    return template("explanation.html").render(
+        explanation=explanation,
+        words=len(words),
+        shares=_shares(explanation.prediction),
+        strip=strip(words, explanation.length),
+        supporting=[_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
+        opposing=[_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
+        excerpt=excerpt(explanation) if explanation.text else "",
+        grid=_grid(explanation),
+        what=what,
+        data=data,
+        data_as_json=as_json(data) if data else "",
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        cut=None if read is None else (read, total),
     )
 
 
@@ -71,11 +73,10 @@ def excerpt(explanation: Explanation) -> str:
     strongest = max(range(len(words)), key=lambda number: abs(words[number].score))
     first = max(0, min(strongest - _EXCERPT // 2, len(words) - _EXCERPT))
     shown = words[first : first + _EXCERPT]
-    begin = 0 if first == 0 else shown[0].start
-    end = len(explanation.text) if first + _EXCERPT >= len(words) else shown[-1].end
+    begin = max(0, shown[0].start - UNREAD) if first == 0 else shown[0].start
+    end = min(len(explanation.text), shown[-1].end + UNREAD) if first + _EXCERPT >= len(words) else shown[-1].end
     largest = max(abs(word.score) for word in words) or 1.0
-    template = _templates().get_template("excerpt.html")
-    return template.render(
+    return template("excerpt.html").render(
         pieces=list(_pieces(explanation.text, shown, begin, end, largest)),
         before=begin > 0,
         after=end < len(explanation.text),

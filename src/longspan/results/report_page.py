@@ -1,24 +1,20 @@
 """Reports as pages: one HTML file each, readable without scripts or a network."""
 
-import functools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.parts import NAMES
 from longspan.results.run_report import ComparisonReport, RunReport
 from longspan.results.scores import Scores
+from longspan.results.templating import cell, is_number, template
 
 #: Columns of a comparison that are not shown, and scores of single classes by their names in results.
 _HIDDEN = ("folder", "does", "chosen", "parts", "error")
 _BY_CLASS = ("per_class", "per_label", "per_type")
-_LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -30,35 +26,17 @@ class Table:
     rows: Sequence[Sequence[Any]]
 
 
-@functools.cache
-def _templates() -> Environment:
-    made = Environment(
-        loader=PackageLoader("longspan.results"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["cell"] = _cell
-    made.tests["amount"] = _is_number
-    return made
-
-
 def run_page(report: RunReport) -> str:
     """Return the page of a run."""
     found = report.evaluation
-    return (
-        _templates()
-        .get_template("report.html")
-        .render(
-            title=f"Report: {report.name}",
-            report=report,
-            tables=_run_tables(report),
-            figures=report.figures,
-            evaluated=found,
-            classes=_by_class(found),
-            listed=_listed(found),
-        )
+    return template("report.html").render(
+        title=f"Report: {report.name}",
+        report=report,
+        tables=_run_tables(report),
+        figures=report.figures,
+        evaluated=found,
+        classes=_by_class(found),
+        listed=_listed(found),
     )
 
 
@@ -76,19 +54,15 @@ def comparison_page(report: ComparisonReport) -> str:
         for row in _rows(values.get(name))
         if row.get("error")
     ]
-    return (
-        _templates()
-        .get_template("comparison.html")
-        .render(
-            title=f"Comparison: {values.get('recipe', '')}",
-            task=values.get("task", ""),
-            overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
-            conclusion=values.get("conclusion", ""),
-            tables=[one for one in tables if one.rows],
-            errors=errors,
-            report=report,
-            figures=report.figures,
-        )
+    return template("comparison.html").render(
+        title=f"Comparison: {values.get('recipe', '')}",
+        task=values.get("task", ""),
+        overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
+        conclusion=values.get("conclusion", ""),
+        tables=[one for one in tables if one.rows],
+        errors=errors,
+        report=report,
+        figures=report.figures,
     )
 
 
@@ -102,7 +76,7 @@ def _run_tables(report: RunReport) -> list[Table]:
     words = {name: told for found in scores.values() for name, told in found.shown().items()}
     own = [[split, *map(found.numbers().get, words)] for split, found in scores.items()]
     found_costs = {told: (getattr(result, name), unit) for name, (told, unit) in _COSTS.items()}
-    cost = {told: value / unit for told, (value, unit) in found_costs.items() if _is_number(value) and value}
+    cost = {told: value / unit for told, (value, unit) in found_costs.items() if is_number(value) and value}
     read = result.data if isinstance(result.data, Mapping) else {}
     data = [{"split": name, **row} for name, row in read.items() if isinstance(row, Mapping) and name in _SPLITS]
     tables = [
@@ -145,7 +119,7 @@ def _parts(report: RunReport) -> Table:
         if isinstance(details, Mapping):
             values = details.get("values")
             values = values if isinstance(values, Mapping) else {}
-            rows.append([split, *(values.get(name) if _is_number(values.get(name)) else None for name in NAMES)])
+            rows.append([split, *(values.get(name) if is_number(values.get(name)) else None for name in NAMES)])
     rows = [row for row in rows if any(cell is not None for cell in row[1:])]
     return Table("Parts of the model", ["split", *NAMES], rows)
 
@@ -194,23 +168,7 @@ def _rows(found: Any) -> Iterable[Mapping[str, Any]]:
 
 def _shown(value: Any) -> Any:
     """Return a value as a cell: a mean with its spread as text, and nothing for lists and longer mappings."""
-    if isinstance(value, Mapping) and _is_number(value.get("mean")):
+    if isinstance(value, Mapping) and is_number(value.get("mean")):
         spread = value.get("spread")
-        return f"{_cell(value['mean'])} ± {_cell(spread)}" if _is_number(spread) else value["mean"]
-    return value if isinstance(value, str) or _is_number(value) else None
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not _is_number(value):
-        return value if isinstance(value, str) else json.dumps(value)
-    # JSON may have numbers that are none, and whole ones as floats.
-    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
-def _is_number(value: Any) -> bool:
-    # Files of strangers may have whole numbers that no float can be.
-    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > _LARGEST
+        return f"{cell(value['mean'])} ± {cell(spread)}" if is_number(spread) else value["mean"]
+    return value if isinstance(value, str) or is_number(value) else None

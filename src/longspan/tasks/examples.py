@@ -261,16 +261,9 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
             logits = model(**batch)[self.output].float().cpu()
         prediction = self.answer(row.where, logits[0], model.config)
         asked = self.asked(model.config, prediction, of)
-        question = Question(
-            model,
-            batch,
-            asked.value,
-            asked.share,
-            self.reads,
-            masked=places.unit == "characters",
-            # Edges belong to all rows of a batch together.
-            rows=1 if "edges" in batch else None,
-        )
+        # Edges belong to all rows of a batch together.
+        how: dict[str, Any] = {"masked": places.unit == "characters", "rows": 1 if "edges" in batch else None}
+        question = Question(model, batch, asked.value, asked.share, self.reads, **how)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if getattr(model, "wide", None) else None
         return Case(row.where, asked, question, places, prediction.to_dict(), encoded.removed, ids)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from longspan.results import html
 from longspan.results.explanation import Explanation, Piece, around
@@ -42,8 +41,8 @@ def _templates() -> Environment:
 
 
 @functools.cache
-def _script() -> Markup:
-    return Markup((resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8"))
+def _script() -> str:
+    return (resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8")
 
 
 def page(explanation: Explanation) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from longspan.results.explanation import Explanation, Piece
 
@@ -38,9 +37,9 @@ def page_data(explanation: Explanation, pieces: Sequence[Piece], what: str) -> d
     return {"what": what, "rows": rows, **_places(explanation, pieces)}
 
 
-def as_json(data: dict[str, Any]) -> Markup:
+def as_json(data: dict[str, Any]) -> str:
     """Return data as JSON that can stand within any element of a page."""
-    return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED))
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED)
 
 
 def _places(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from longspan.results import html
 from longspan.results.explanation import Explanation, Piece, around
@@ -32,8 +31,8 @@ WHAT = {
 
 
 @functools.cache
-def _script() -> Markup:
-    return Markup((resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8"))
+def _script() -> str:
+    return (resources.files("longspan.results") / "templates" / "explanation.js").read_text(encoding="utf-8")
 
 
 def page(explanation: Explanation) -> str:

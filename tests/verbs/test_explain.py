@@ -170,3 +170,20 @@ def test_standard_input(run: Path, capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a good film\n")))
     assert cli.main(["explain", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["of"] == "yes"
+
+
+def test_weights_are_called_weights(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected a model whose mixers have weights of positions, got none"):
+        said(run, "the film was good", method="weight")
+    words = "good bad film was a the"
+    layers = write_run(tmp_path / "layers", ["no", "yes"], "good", "yes", words, ["model.depth=1"])
+    found = said(layers, "the film was good", method="weight", check=True)
+    assert sum(found.scores) == pytest.approx(1)
+    assert list(found.parts) == [f"layer 1, head {head}, {name}" for name in ("alpha", "beta") for head in (1, 2)]
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in found.parts.values())
+    assert found.checks is not None
+    assert set(found.checks) == {"weight", "removal", "gradient", "occlusion", "random"}
+    page = found.page()
+    assert "Weights for “yes”" in page
+    assert "They are no explanation." in page
+    assert "speak for" not in page

@@ -133,7 +133,7 @@ def test_the_readme_runs_with_the_unpacked_wheel(unpacked: Path, animals: Path, 
     )
     small = ["model.dim=8", "training.min_steps=0", "training.max_minutes=0", "training.num_train_epochs=1"]
     commands = [shlex.split(line)[1:] for line in "".join(bash).splitlines()]
-    assert [command[0] for command in commands] == ["train", "predict", "compare"]
+    assert [command[0] for command in commands] == ["train", "predict", "explain", "compare"]
     # The last starts processes of its own, and runs in the tests of the README.
     commands.pop()
     code = f"""

@@ -14,6 +14,7 @@ import longspan
 from longspan import cli
 from longspan.errors import UserError
 from longspan.results.run_report import ComparisonReport, RunReport
+from longspan.verbs.reporting import _number
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 SMALL = ["model.dim=16", "model.depth=1", "data.vocab_size=300", "training.num_train_epochs=2"]
@@ -259,3 +260,12 @@ def test_mistakes_are_said_in_one_sentence(copy: Path, tmp_path: Path, capsys: p
         assert cli.main(["report", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert told in line
+
+
+def test_commands_name_rows_of_lines(tmp_path: Path) -> None:
+    """Lines count blank ones, rows do not; of other files, a line says no row."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n\n \n{"text": "b"}\n', encoding="utf-8")
+    assert _number(path, "line", 4) == 2
+    assert _number(path, "row", 7) == 7
+    assert _number(tmp_path / "a.conllu", "line", 4) == 0

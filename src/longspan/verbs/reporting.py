@@ -4,6 +4,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from longspan.tasks.words import read_rows, read_tokens, weighed_words
 
 #: Documents from which words are taken.
 _SAMPLE = 300
-_ROW = re.compile(r"(?P<file>.*), (row|line) (?P<number>\d+)")
+_ROW = re.compile(r"(?P<file>.*), (?P<kind>row|line) (?P<number>\d+)")
 
 
 def after_training(run: Run, result: TrainingResult, figures: Path, validation: Dataset) -> RunReport:
@@ -124,10 +125,21 @@ def _commands(run: Run, evaluation: Evaluation) -> dict[str, str]:
         row = _ROW.fullmatch(where)
         name, source = row["file"] if row else where, Path(evaluation.data)
         path = source if row and source.name == name else source / name
-        if path.is_file():
-            number = ["--row", row["number"]] if row else []
-            found[where] = shlex.join(["longspan", "explain", str(run.folder), str(path), *number])
+        number = _number(path, row["kind"], int(row["number"])) if row and path.is_file() else 0
+        if path.is_file() and (number or not row):
+            chosen = ["--row", str(number)] if number else []
+            found[where] = shlex.join(["longspan", "explain", str(run.folder), str(path), *chosen])
     return found
+
+
+def _number(path: Path, kind: str, number: int) -> int:
+    """Return the number of an example from its row or line in a file; 0 where a line does not say it."""
+    if kind == "row":
+        return number
+    if path.suffix != ".jsonl":
+        return 0
+    with path.open("rb") as lines:
+        return sum(bool(line.strip()) for line in islice(lines, number))
 
 
 def _baselines(folder: Path) -> list[dict[str, Any]]:

@@ -140,7 +140,7 @@ def test_the_readme_runs_with_the_unpacked_wheel(unpacked: Path, animals: Path, 
 import functools
 import longspan.cli
 for command in {commands!r}:
-    more = [] if command[0] == "predict" else {small!r}
+    more = {small!r} if command[0] == "train" else []
     assert longspan.cli.main(command + more) == 0, command
 longspan.train = functools.partial(longspan.train, min_steps=0, max_minutes=0)
 exec(compile({"".join(python)!r}, "README.md", "exec"))

@@ -14,6 +14,7 @@ import longspan
 from longspan import cli
 from longspan.errors import UserError
 from longspan.results.run_report import ComparisonReport, RunReport
+from longspan.tasks.words import _in_text
 from longspan.verbs.reporting import _number
 
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -269,3 +270,8 @@ def test_commands_name_rows_of_lines(tmp_path: Path) -> None:
     assert _number(path, "line", 4) == 2
     assert _number(path, "row", 7) == 7
     assert _number(tmp_path / "a.conllu", "line", 4) == 0
+
+
+def test_the_space_before_a_word_stays_outside() -> None:
+    """Of a token that begins with it."""
+    assert _in_text("an old yaml file", [[0, 2], [2, 6], [6, 11], [11, 16]], 2, 3) == ("yaml", "an old ", " file")

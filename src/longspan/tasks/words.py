@@ -73,8 +73,10 @@ def _in_text(text: str, spans: Any, begin: int, end: int) -> tuple[str, str, str
     start, stop = int(spans[begin][0]), int(spans[end - 1][1])
     if not 0 <= start < stop:
         return "", "", ""
-    found = text[start:stop]
-    return found.strip(), *around(text, Piece(found, start, stop, 0.0), _AROUND)
+    # A token may begin with the space before a word.
+    found = text[start:stop].strip()
+    start += text[start:stop].index(found)
+    return found, *around(text, Piece(found, start, start + len(found), 0.0), _AROUND)
 
 
 def _in_tokens(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, begin: int, end: int) -> tuple[str, str, str]:

@@ -45,10 +45,11 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
     from longspan import explain
     from longspan.report.explanation import explanation_summary
-    from longspan.results.explanation import check_out
+    from longspan.results.explanation import SUFFIXES
+    from longspan.results.outputs import check_file
 
     if args.out is not None:
-        check_out(args.out)
+        check_file(args.out, *SUFFIXES)
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides] or ["-"]
     if len(files) > 1:

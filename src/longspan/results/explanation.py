@@ -10,22 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from longspan.errors import UserError
 from longspan.results import html
-from longspan.results.outputs import write_arrays, write_json, write_text
+from longspan.results.outputs import check_file, write_arrays, write_json, write_text
 
 #: Words and signs of texts, and masks; scripts without spaces have a word for each character.
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"<mask>|[{_SPACELESS}]|(?:(?![{_SPACELESS}])\w)+|[^\w\s]")
 SUFFIXES = (".html", ".json", ".npz")
-
-
-def check_out(path: Path) -> None:
-    """Raise UserError unless an explanation can be written there: a file of a known kind, in a folder that exists."""
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"expected a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}; rename it.")
-    if not path.parent.is_dir():
-        raise UserError(f"expected a folder at {str(path.parent)!r} to write {path.name!r} to, got none; make it.")
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,7 @@ class Explanation:
         another suffix, or a folder that is missing.
         """
         path = Path(path)
-        check_out(path)
+        check_file(path, *SUFFIXES)
         if path.suffix == ".html":
             write_text(path, self.page())
         elif path.suffix == ".json":

@@ -16,6 +16,14 @@ from typing import Any
 from longspan.errors import UserError
 
 
+def check_file(path: Path, *suffixes: str) -> None:
+    """Raise UserError unless the path ends in one of these, and its folder is there."""
+    if path.suffix not in suffixes:
+        raise UserError(f"expected a file that ends in {', '.join(suffixes)}, got {str(path)!r}; rename it.")
+    if not path.parent.is_dir():
+        raise UserError(f"expected a folder at {str(path.parent)!r} to write {path.name!r} to, got none; make it.")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of an empty new file next to `path`, with the same suffix, which takes its place at the end.

@@ -5,20 +5,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longspan.errors import UserError
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.outputs import write_text
 
 #: The file of a run's or a comparison's folder.
 NAME = "report.html"
-
-
-def check_out(path: Path) -> None:
-    """Raise UserError unless a report can be written there: an .html file in a folder that exists."""
-    if path.suffix != ".html":
-        raise UserError(f"expected a file that ends in .html, got {str(path)!r}; rename it.")
-    if not path.parent.is_dir():
-        raise UserError(f"expected a folder at {str(path.parent)!r} to write {path.name!r} to, got none; make it.")
 
 
 @dataclass(frozen=True)

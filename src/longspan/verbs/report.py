@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from longspan.errors import UserError
-from longspan.results.run_report import NAME, ComparisonReport, RunReport, check_out
+from longspan.results.outputs import check_file
+from longspan.results.run_report import NAME, ComparisonReport, RunReport
 from longspan.tasks.base import Run
 from longspan.tasks.words import explained_words, read_rows, weighed_words
 from longspan.verbs import reporting
@@ -35,7 +36,7 @@ def write_report(
             no folder.
     """
     if out is not None:
-        check_out(Path(out))
+        check_file(Path(out), ".html")
     found: RunReport | ComparisonReport
     if isinstance(run, Path | str) and not Path(run, "recipe.toml").exists() and Path(run).is_dir():
         if not Path(run, "comparison.json").is_file():

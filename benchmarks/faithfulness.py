@@ -51,7 +51,7 @@ def measured(run: Any, other: Any, row: Any) -> dict[str, Faithfulness]:
     for method in METHODS:
         explanation = explained(case, method, False)
         found[method] = faithfulness(question, _at_positions(question, explanation.scores))
-        if explanation.parts:
+        if "network" in explanation.parts:
             network = _at_positions(question, explanation.parts["network"])
             found[f"{method}, network alone"] = faithfulness(question, network)
     found["randomised"] = faithfulness(question, removal(dataclasses.replace(question, model=other)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from decisive_words import write_run
 
 
 def test_training_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
@@ -198,3 +199,14 @@ def test_meeting_texts(tmp_path: Path, run_benchmark: Callable[..., None]) -> No
     assert (tmp_path / "texts" / "valid" / "m_one.txt").read_text() == "A: Hello val .\nB: Hm ."
     names = sorted(str(path.relative_to(tmp_path / "texts")) for path in (tmp_path / "texts").glob("*/*"))
     assert names == [f"{split}/{name}.txt" for split in ("train", "valid") for name in ("b_The_Raven", "m_one")]
+
+
+def test_explanation_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
+) -> None:
+    run = write_run(tmp_path / "run", ["no", "yes"], "good", "yes", "good bad film was a the")
+    films = tmp_path / "films.csv"
+    films.write_text("text\n" + "the film was good\n" * 20, encoding="utf-8")
+    run_benchmark("explanation_time.py", str(run), str(films), "--tokens", "40", "--repeat", "1")
+    found = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "tokens" in line)
+    assert float(found["tokens"]) == 40

@@ -37,7 +37,7 @@ def question_of(model: LongspanForSequenceClassification) -> Question:
 )
 def test_weights_of_a_model_are_shares_of_its_real_positions(mixers: list[str], names: list[str]) -> None:
     question = question_of(model_of(mixers=mixers, depth=2))
-    scores, rows = weight(question), weight_rows(question)
+    scores, rows = weight(question), weight_rows(question.weights())
     assert scores.shape == (PADDED,)
     assert (scores >= 0).all()
     assert (scores[LENGTH:] == 0).all()
@@ -48,7 +48,7 @@ def test_weights_of_a_model_are_shares_of_its_real_positions(mixers: list[str], 
 
 def test_rows_are_named_by_layer_and_head_or_slot() -> None:
     question = question_of(model_of(mixers=["additive", "messages"], depth=3))
-    names = list(weight_rows(question))
+    names = list(weight_rows(question.weights()))
     assert names[:4] == [f"layer 1, head {head}, {name}" for name in ("alpha", "beta") for head in (1, 2)]
     assert "layer 2, slot 8, send" in names
     assert names[-1] == "layer 3, head 2, beta"

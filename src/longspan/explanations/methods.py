@@ -28,9 +28,9 @@ def removal(question: Question) -> Float[Tensor, " t"]:
     is removed in turn, for a forward pass each.
     """
     if question.exact:
-        kept = torch.cat((torch.zeros(1, len(question.real)), torch.eye(len(question.real)))) == 0
-        whole, *others = question.values(kept).split([1, len(kept) - 1])
-        return (whole - others[0]) * question.real
+        real = question.real
+        whole, without = question.values(real.unsqueeze(0)), question.values(real & ~torch.eye(len(real)).bool())
+        return (whole - without) * real
     return _slopes(question, question.counted)
 
 

@@ -1,5 +1,6 @@
 """What is to be explained: a number that a model gives one example, `Question`."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,9 @@ from longspan.explanations.looks import looks
 
 #: Positions that are read at once where an example is read several times.
 AT_ONCE = 1 << 18
+
+#: The name of a layer, that of some of its weights, and these, (n, t), by head, slot or unit.
+LayerWeights = tuple[str, str, Float[Tensor, "n t"]]
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,10 @@ class Question:
     def scaled(self, scales: Float[Tensor, "1 t"]) -> Tensor:
         """Return the outputs where the embedding of each position is multiplied by its scale."""
         parts = dict(zip((read.call for read in self.reads), scales.split(self.lengths, 1), strict=True))
-        calls = iter(range(1 + max(parts)))
+        calls = itertools.count()
 
         def times(module: Any, arguments: Any, embedded: Tensor) -> Tensor:
-            own = parts.get(next(calls, -1))
+            own = parts.get(next(calls))
             return embedded if own is None else embedded * own.unsqueeze(-1).to(embedded.dtype)
 
         handle = self.model.base_model.embeddings.register_forward_hook(times)
@@ -101,8 +105,8 @@ class Question:
         finally:
             handle.remove()
 
-    def weights(self) -> Iterator[tuple[str, str, Float[Tensor, "n t"]]]:
-        """Yield each layer, the name of its weights, and these, by head or slot, on the CPU: see `Mixer.look`.
+    def weights(self) -> Iterator[LayerWeights]:
+        """Yield the weights of all layers, on the CPU: see `Mixer.look`.
 
         They are those of the position `at`; without one, means over all that read, or those of the last position of
         causal mixers.

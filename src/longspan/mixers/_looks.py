@@ -42,8 +42,8 @@ class Look:
         weights: by name, (b, n, t), n being heads, slots or channels: none is negative, and padding weighs nothing.
             Those in `SHARES` add up to one over a row's real positions. "adds" and "subtracts" are the parts of weights
             that have signs, of whole rows those of the mean. "kept" is how much of each position is left.
-        distances: (heads, buckets), how much of the weights lies at distances of 0, 1, 2 to 3, 4 to 7 and so on, of all
-            rows together. Distances count real positions. Of whole rows, those of some queries, evenly spread.
+        distances: (heads, buckets), the shares of the weights by distance, of all rows together. The buckets end at
+            powers of two. Distances count real positions. Of whole rows, they are those of some queries, evenly spread.
         reach: (heads,), the distance within which 90 % of the weights lie.
         time_constants: (heads,) or (heads, channels), positions after which a weight has shrunk to 1/e, at the mean
             rate of the real positions.

@@ -314,6 +314,7 @@ class Additive(Mixer):
         return vectors @ self._score_matrix(score).T
 
     def split(self, x: Tensor) -> Tensor:
+        """Return (b, t, dim) as (b, t, heads, e)."""
         return x.unflatten(2, (self.heads, -1))
 
 

@@ -26,9 +26,11 @@ def page_data(explanation: Explanation, pieces: Sequence[Piece], what: str) -> d
         what: What one of them is called.
 
     Returns:
-        "what"; "spans", for each piece its distance from the end of the last one and its length, one after the other,
-        in UTF-16 units of "text", or in hundredths of seconds; or "names" in place of both; "rows", the scores of all
-        parts together and those of each part (`_row`).
+        - "what";
+        - "spans": for each piece its distance from the end of the last one, then its length. Units are those of UTF-16
+          in "text", or hundredths of seconds;
+        - "names" in place of spans and text, where pieces have names;
+        - "rows": the scores of all parts together, then those of each part (`_row`).
     """
     parts = explanation.part_scores()
     step = max(1, -(-len(parts) * len(pieces) * 4 // (3 * _PART_BYTES)))

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,13 +57,22 @@ class Mistakes:
             tell: Returns the other fields of `Mistake` for a number. It is called for the worst alone.
             lowest: Whether the lowest scores are the worst.
         """
-        found = [(float(score), number) for number, score in enumerate(scores) if not math.isnan(score)]
-        chosen = (heapq.nsmallest if lowest else heapq.nlargest)(MOST, found, key=lambda one: one[0])
+        count = 0
+
+        def wrong() -> Iterator[tuple[float, int]]:
+            # One after the other: there may be a score for each of millions of tokens.
+            nonlocal count
+            for number, score in enumerate(scores):
+                if not math.isnan(score):
+                    count += 1
+                    yield float(score), number
+
+        chosen = (heapq.nsmallest if lowest else heapq.nlargest)(MOST, wrong(), key=lambda one: one[0])
         worst = [
             Mistake(score=score, **{name: excerpt(text) for name, text in tell(number).items()})
             for score, number in chosen
         ]
-        return cls(measure, worst, len(found))
+        return cls(measure, worst, count)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON."""

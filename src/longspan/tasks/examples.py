@@ -265,7 +265,7 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         how: dict[str, Any] = {"masked": places.unit == "characters", "rows": 1 if "edges" in batch else None}
         question = Question(model, batch, asked.value, asked.share, self.reads, **how)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if getattr(model, "wide", None) else None
-        return Case(row.where, asked, question, places, prediction.to_dict(), encoded.removed, ids)
+        return Case(row.where, asked, question, places, prediction.to_dict(), encoded.removed, ids, logits)
 
     def make_trainer(
         self,

@@ -17,7 +17,7 @@ from longspan.errors import UserError, check_choice
 from longspan.explanations.faithfulness import by_chance, faithfulness
 from longspan.explanations.methods import METHODS
 from longspan.explanations.question import Question
-from longspan.explanations.weights import weight_rows
+from longspan.explanations.weights import mean_weight, weight_rows
 from longspan.models.wide.classifier import NgramShares
 from longspan.results.explanation import Explanation
 
@@ -174,6 +174,7 @@ class Case:
         prediction: What the model says of the example, as JSON.
         removed: How many positions of the example were cut off.
         ids: The tokens (t,) whose n-grams the model counts, if it does, as a part of the sum that is explained.
+        outputs: The model's outputs (1, ...) for the whole example, where they are known.
     """
 
     where: str
@@ -183,23 +184,29 @@ class Case:
     prediction: Mapping[str, Any]
     removed: int = 0
     ids: np.ndarray | None = None
+    outputs: Tensor | None = None
 
 
 def explained(case: Case, method: str, check: bool) -> Explanation:
     """Explain a prediction; see `longspan.explain`."""
     question, places, asked = case.question, case.places, case.asked
-    with torch.no_grad():
-        logits = question.logits().float().cpu()
+    logits = case.outputs
+    if logits is None:
+        with torch.no_grad():
+            logits = question.logits().float().cpu()
     counted, ngrams = None, list[dict[str, Any]]()
     if case.ids is not None:
         counted, ngrams = _ngrams(question.model, case.ids, places, asked.value, logits)
-    deep, scores = _scores(question, method, counted)
-    real = question.real
+    real, parts = question.real, dict[str, list[float]]()
     spans = _joined(places.spans, int(real.sum()))
-    parts = {}
     if method == "weight":
-        parts = {name: row[real].tolist() for name, row in weight_rows(question).items()}
-    elif counted is not None and method != "occlusion":
+        # Once, as a look at all layers takes several forward passes.
+        weights = list(question.weights())
+        deep = scores = mean_weight(weights, real)
+        parts = {name: row[real].tolist() for name, row in weight_rows(weights).items()}
+    else:
+        deep, scores = _scores(question, method, counted)
+    if counted is not None and method in ("removal", "gradient"):
         parts = {"network": deep[real].tolist(), "n-grams": counted.tolist()}
     said = {name: value for name, value in case.prediction.items() if name != "where"}
     if case.removed:

@@ -82,4 +82,4 @@ def _whole(target: Tensor, name: str) -> Asked:
         shares = logits.log_softmax(-1)
         return shares.gather(-1, target.to(logits.device).expand(len(logits), -1).unsqueeze(-1)).sum((1, 2))
 
-    return Asked(name, "nats", nats, lambda logits: (nats(logits) / max(1, len(target))).exp())
+    return Asked(name, "nats", nats, lambda logits: (nats(logits) / len(target)).exp())

@@ -1,6 +1,5 @@
 """What `train`, `evaluate`, `compare` and `write_report` put into reports."""
 
-import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -35,7 +34,7 @@ def after_training(run: Run, result: TrainingResult, figures: Path, validation: 
         figures: Where its figures are.
         validation: The validation split as the model reads it.
     """
-    rows = itertools.islice(read_tokens(run, validation), _SAMPLE) if _has_weights(run) else ()
+    rows = islice(read_tokens(run, validation), _SAMPLE) if _has_weights(run) else ()
     told = f"The worst mistakes are missing: {shlex.join(['longspan', 'report', str(run.folder)])} adds them."
     return made(run, result, pictures(figures), words=weighed_words(run, rows), notes=[told])
 

@@ -62,12 +62,12 @@ def frame_label(run: Run, row: Row, of: str, at: float | None, prediction: Frame
     batch = {name: each.to(model.device) for name, each in pad([{FRAMES: read}], processor.streams).items()}
     asked = class_asked(names, of or label).at(place)
     with torch.no_grad():
-        shares = model(**batch).logits[0, place].softmax(-1).tolist()
+        logits = model(**batch).logits.float().cpu()
     begins = (first + np.arange(len(read))) * processor.hop
     places = Places("seconds", np.stack([begins, begins + processor.hop], 1))
     question = Question(model, batch, asked.value, asked.share, masked=False, at=place)
-    said = {"label": label, "probabilities": dict(zip(names, shares, strict=True))}
-    return Case(f"{row.where}, at {seconds:.2f} s", asked, question, places, said)
+    said = {"label": label, "probabilities": dict(zip(names, logits[0, place].softmax(-1).tolist(), strict=True))}
+    return Case(f"{row.where}, at {seconds:.2f} s", asked, question, places, said, outputs=logits)
 
 
 def _time(at: float | None, segments: list[dict[str, float]], end: float) -> float:

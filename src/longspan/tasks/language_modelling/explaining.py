@@ -43,16 +43,17 @@ def next_token(run: Run, row: Row, of: str, at: float | None) -> Case:
         raise UserError(f"{row.where}: {problem}.")
     batch = {"input_ids": torch.from_numpy(before).unsqueeze(0).to(model.device)}
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    settings = {"use_cache": False, "logits_to_keep": 1}
     with torch.no_grad():
-        scores = model(**batch, use_cache=False, logits_to_keep=1).logits[0, -1].float().cpu()
+        logits = model(**batch, **settings).logits.float().cpu()
+    scores = logits[0, -1]
     known = None if of or place == len(ids) else int(ids[place])
     asked = token_asked(tokenizer, of, scores, known).at(-1)
-    settings = {"use_cache": False, "logits_to_keep": 1}
     question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings)
     spans = np.concatenate([np.full((1, 2), -1), offsets[:place]])[first:]
     said = {"probabilities": likeliest(tokenizer, scores)}
     where = f"{row.where}, token {place + 1:,}"
-    return Case(where, asked, question, Places("characters", spans, text), said, first)
+    return Case(where, asked, question, Places("characters", spans, text), said, first, outputs=logits)
 
 
 def _most(run: Run, length: int) -> int:

@@ -43,9 +43,11 @@ def filled_mask(run: Run, row: Row, of: str, at: float | None) -> Case:
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     settings = {"logits_to_keep": torch.tensor([place], device=model.device)}
     with torch.no_grad():
-        scores = model(**batch, **settings).logits[0, 0].float().cpu()
+        logits = model(**batch, **settings).logits.float().cpu()
+    scores = logits[0, 0]
     asked = token_asked(tokenizer, of, scores).at(0)
     question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings, at=place)
     places = Places("characters", characters_of(tokenizer, text), text)
     where = f"{row.where}, mask {number + 1}"
-    return Case(where, asked, question, places, {"probabilities": likeliest(tokenizer, scores)})
+    said = {"probabilities": likeliest(tokenizer, scores)}
+    return Case(where, asked, question, places, said, outputs=logits)

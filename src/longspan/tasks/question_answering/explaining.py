@@ -46,7 +46,6 @@ def answer_case(
     first, last = (int(row["begin"] + place) for place in (inside[0], inside[-1]))
     read = pad([row], {**run.processor.streams, **PER_TOKEN})
     batch = {key: each.to(model.device) for key, each in read.items()}
-
     ends = [number_of_class(number, name) for number in (first, last)]
 
     def odds(logits: Tensor) -> Tensor:

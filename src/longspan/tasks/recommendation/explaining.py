@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
-from longspan.explanations.question import Question, Read
+from longspan.explanations.question import LayerWeights, Question, Read
 from longspan.tasks.base import Run
 from longspan.tasks.explaining import Asked, Case
 from longspan.tasks.recommendation.impressions import FEATURES
@@ -35,7 +35,7 @@ class ClickQuestion(Question):
         return [self.batch["history_mask"].shape[1]]
 
     @torch.no_grad()
-    def weights(self) -> Iterator[tuple[str, str, Float[Tensor, "n t"]]]:
+    def weights(self) -> Iterator[LayerWeights]:
         """Yield how much each click weighs in the mean that is the user, where there is such a mean."""
         found = self.model(**self.batch, **self.settings).history_weights
         if found is not None:
@@ -68,8 +68,10 @@ def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items
         raise UserError(f"{row.where}: expected a user with clicks to explain by, got {problem}; choose another row.")
     names = [one["item"] for one in prediction.ranking]
     titles = {one["title"]: one["item"] for one in prediction.ranking}
-    check_choice("item", titles.get(of, of or names[0]), names)
-    wanted = names.index(titles.get(of, of or names[0]))
+    # Items may lack a title.
+    name = titles.get(of, of) if of else names[0]
+    check_choice("item", name, names)
+    wanted = names.index(name)
     number = {item: place for place, item in enumerate(catalogue["item"][:])}
     candidates = np.array([number[name] for name in names])
     read = np.concatenate([history, candidates])
@@ -95,7 +97,8 @@ def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items
     )
     reads = (Read("history_mask"),)
     question = ClickQuestion(model, batch, asked.value, asked.share, reads, settings=settings, exact=True)
-    first = np.arange(len(history))
+    # People count clicks from 1, the oldest first.
+    first = np.arange(1, len(history) + 1)
     clicked = catalogue.select_columns(["title"])[history]["title"]
     places = Places("clicks", np.stack([first, first + 1], 1), names=list(clicked))
     return Case(row.where, asked, question, places, prediction.to_dict())

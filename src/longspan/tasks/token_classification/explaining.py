@@ -49,10 +49,11 @@ def word_label(run: Run, row: Row, of: str, at: float | None, prediction: WordsP
     names = [config.id2label[number] for number in range(config.num_labels)]
     asked = class_asked(names, of or labels[place]).at(at_token)
     with torch.no_grad():
-        shares = model(**batch).logits[0, at_token].softmax(-1).tolist()
+        logits = model(**batch).logits.float().cpu()
     text = row.values["tokens"] if isinstance(row.values["tokens"], str) else " ".join(words)
     spans = np.where(own[:, None] < 0, -1, np.array(offsets)[own.clip(0)])
+    shares = logits[0, at_token].softmax(-1).tolist()
     said = {"label": labels[place], "probabilities": dict(zip(names, shares, strict=True))}
     question = Question(model, batch, asked.value, asked.share, masked=False, at=at_token)
     where = f"{row.where}, word {place + 1:,} ({words[place]})"
-    return Case(where, asked, question, Places("characters", spans, text), said)
+    return Case(where, asked, question, Places("characters", spans, text), said, outputs=logits)

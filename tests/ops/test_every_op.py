@@ -28,6 +28,7 @@ from longspan.ops import (
     scan,
     window,
 )
+from longspan.ops.reads import joint_reads, pool, score
 
 # PyTorch's own, when forward-mode differentiation is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -59,9 +60,9 @@ def queries_keys_values(t: int) -> list[Tensor]:
 
 
 def thin(x: Tensor, rows: Tensor) -> Tensor:
-    reads = competition.thin_reads(x, 3, 3, 3)
-    pooled = competition.pool(reads, competition.position_softmax(competition.score(reads, rows), real(2, x.shape[1])))
-    return competition.hand_out(competition.score(reads, pooled), pooled, None)
+    reads = joint_reads(x, 3, 3, 3)
+    pooled = pool(reads, competition.position_softmax(score(reads, rows), real(2, x.shape[1])))
+    return competition.hand_out(score(reads, pooled), pooled, None)
 
 
 def relative_inputs(t: int) -> list[Tensor]:

@@ -5,23 +5,25 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from longspan.ops.execution import exporting
+from longspan.ops.reads import JointReads, transform
 
 Affine = tuple[Float[Tensor, "out d"], Float[Tensor, " out"] | None]
 
 
 def scaled_between(
-    x: Float[Tensor, "b n d"],
+    reads: JointReads,
     scale: Float[Tensor, "b d"] | None,
     outer: Float[Tensor, "d d"],
     inner: Affine,
     beside: Affine | None = None,
-    constant: Tensor | None = None,
+    constant: Float[Tensor, "*b 1 d"] | None = None,
 ) -> Float[Tensor, "b n d"]:
     """Return outer (scale ⊙ inner(x)) + beside(x) + constant; no `scale` is ones, all else that is None is zero.
 
-    As x times the matrix outer diag(scale) W_inner + W_beside of its row: n·d² + d³, or n·d² for each projection where
-    there are fewer positions than d.
+    As x times the matrix outer diag(scale) W_inner + W_beside of its row, the last read of x, of width d: n·d² + d³; or
+    n·d² for each projection where there are fewer positions than d.
     """
+    x = reads.x
     weight, bias = inner
     if scale is not None and (exporting() or x.shape[1] <= x.shape[2]):
         # A matrix per row of the batch costs d³; with fewer positions than d, two products cost less. Where the length
@@ -37,8 +39,8 @@ def scaled_between(
         constant = _plus((scaled @ bias).view(-1, 1, outer.shape[0]), constant)
     if beside is not None:
         matrix = matrix + beside[0]
-        constant = constant if beside[1] is None else _plus(beside[1], constant)
-    return _plus(x @ matrix.mT, constant)
+        constant = constant if beside[1] is None else _plus(beside[1].view(1, 1, -1), constant)
+    return transform(reads, matrix, constant)
 
 
 def _plus(y: Tensor, constant: Tensor | None) -> Tensor:

@@ -9,16 +9,18 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from longspan.errors import UserError, check_choice
+from longspan.mixers._additive_formula import naive as naive
 from longspan.mixers._additive_looks import look_at_additive, pool_additive
 from longspan.mixers._folding import scaled_between
 from longspan.mixers._forgetting import Forgetting, refuse_context
-from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
+from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, softmax_pool, window_softmax_mean
+from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, window_softmax_mean
+from longspan.ops.reads import JointReads, joint_reads, pool, score
 
 INTERACTIONS = ("product", "add", "concat")
 SHARINGS = ("none", "query-value", "head-wise")
@@ -130,21 +132,23 @@ class Additive(Mixer):
         self.query_score = nn.Parameter(torch.empty(heads, scored))
         self.key_score = nn.Parameter(torch.empty(heads, scored * (2 if interaction == "concat" else 1)))
         self.output = nn.Linear(dim * (3 if interaction == "concat" else 1), dim, bias=bias)
-        for score in (self.query_score, self.key_score):
-            nn.init.normal_(score, std=score.shape[1] ** -0.5)
+        for vectors in (self.query_score, self.key_score):
+            nn.init.normal_(vectors, std=vectors.shape[1] ** -0.5)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self.attends:
             return self.project(self.query, x)
         if self.differs_by_position:
             return self._at_each_position(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
-        return self._told(x, self._global_key(x, mask, x, mask))
+        reads = joint_reads(x, *4 * [self.heads], self.dim)
+        return self._told(reads, self._global_key(reads, mask, reads, mask))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         if self.causal or not self.attends:
             return super().mix_context(x, mask, context, context_mask)
         refuse_context("additive", self.forgetting)
-        return self._told(x, self._global_key(x, mask, context, context_mask))
+        reads = joint_reads(x, self.heads, self.heads, self.dim)
+        return self._told(reads, self._global_key(reads, mask, joint_reads(context, *2 * [self.heads]), context_mask))
 
     @property
     def takes_context(self) -> bool:
@@ -152,10 +156,15 @@ class Additive(Mixer):
 
     def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
         refuse_context("additive", self.forgetting)
-        return ContextState(self._global_key(context, context_mask, context, context_mask) if self.attends else ())
+        if not self.attends:
+            return ContextState(())
+        reads = joint_reads(context, *4 * [self.heads])
+        return ContextState(self._global_key(reads, context_mask, reads, context_mask))
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
-        return (self._told(x, state.context) if self.attends else self.project(self.query, x)), state
+        return (
+            self._told(joint_reads(x, self.dim), state.context) if self.attends else self.project(self.query, x)
+        ), state
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         if not (self.causal and self.attends):
@@ -194,7 +203,8 @@ class Additive(Mixer):
 
     def _pooling(self, asking: int, asked: int) -> int:
         """Return how many operations `_global_key` takes."""
-        return 4 * (asking + asked) * self.dim * self.heads + 4 * self.heads * self.dim**2 + 4 * self.dim**2
+        rows = 4 * self.dim**2 * (1 if self.query_score.shape[1] < self.dim else self.heads)
+        return 4 * (asking + asked) * self.dim * self.heads + rows + 4 * self.dim**2
 
     def _telling(self, length: int) -> int:
         """Return how many operations `_told` takes."""
@@ -216,35 +226,34 @@ class Additive(Mixer):
         y: Tensor = projection(x)
         return y if y.shape[2] == self.dim else y.repeat(1, 1, self.dim // y.shape[2])
 
-    def _score_matrix(self, score: Tensor) -> Tensor:
-        """Return score vectors as (heads, dim), scaled by 1/√e: zero outside a vector's head when scoring per head."""
-        width = self.dim // self.heads
-        return (torch.block_diag(*score.unsqueeze(1)) if score.shape[1] == width else score) / width**0.5
+    def _scored(self, score: Tensor, weight: Tensor, asked: Tensor | None = None) -> Tensor:
+        """Return rows (b or 1, heads, dim) whose products with x are the scores, scaled by 1/√e, of W x (⊙ asked)."""
+        per_head, score = score.shape[1] == self.dim // self.heads, score / (self.dim // self.heads) ** 0.5
+        if asked is not None:
+            score = score * (asked.unflatten(1, (self.heads, -1)) if per_head else asked.unsqueeze(1))
+        score = score if score.ndim == 3 else score.unsqueeze(0)
+        return against_keys(score, weight) if per_head else score @ weight
 
-    def _pool(self, x: Tensor, logits: Tensor, mask: Tensor | None, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return Σ_t softmax(logits)_t (W x_t + b) as (b, dim), projecting the h pooled rows instead of t positions."""
-        pooled = softmax_pool(x, logits, mask)
-        mean = torch.einsum("bhd,hed->bhe", pooled, weight.unflatten(0, (self.heads, -1))).flatten(1)
-        return mean if bias is None else mean + bias
+    def _global_key(self, reads: JointReads, mask: Tensor | None, source: JointReads, there: Tensor | None) -> Tensor:
+        """Return the global key (b, dim) of `source`, masked by `there`, that x asks for, after two reads of either.
 
-    def _global_key(self, x: Tensor, mask: Tensor | None, source: Tensor, source_mask: Tensor | None) -> Tensor:
-        """Return the global key (b, dim) of `source` that x asks for; with "concat" both global vectors (b, 2·dim)."""
+        With "concat" both global vectors (b, 2·dim). Reads are of as many rows as there are heads.
+        """
         w_q, b_q = self._projection(self.query)
         w_k, b_k = self._projection(self.key)
         # A bias shifts all of a row's logits equally, so softmax ignores it.
-        global_query = self._pool(x, x @ (self._score_matrix(self.query_score) @ w_q).T, mask, w_q, b_q)
+        alpha = position_softmax(score(reads, self._scored(self.query_score, w_q)), mask)
+        global_query = project_heads(pool(reads, alpha), w_q, b_q).flatten(1)
         # Of "concat", the scores of keys alone: those of the global query shift all logits equally, too.
-        score = self._score_matrix(self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)[-1])
-        if self.interaction == "product":
-            key_logits = source @ ((score * global_query.unsqueeze(1)) @ w_k).transpose(1, 2)
-        else:
-            key_logits = source @ (score @ w_k).T
-        key_mean = self._pool(source, key_logits, source_mask, w_k, b_k)
+        for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)[-1]
+        asked = global_query if self.interaction == "product" else None
+        beta = position_softmax(score(source, self._scored(for_key, w_k, asked)), there)
+        key_mean = project_heads(pool(source, beta), w_k, b_k).flatten(1)
         if self.interaction == "concat":
             return torch.cat((global_query, key_mean), 1)
         return global_query * key_mean if self.interaction == "product" else global_query + key_mean
 
-    def _told(self, x: Tensor, global_key: Tensor) -> Tensor:
+    def _told(self, reads: JointReads, global_key: Tensor) -> Tensor:
         """Return the outputs of x that is told a global key: u_t = k̄ ⊙ v_t, k̄ + v_t or [k̄; v_t]."""
         w_r, b_r = weight_and_bias(self.output)
         query = self._projection(self.query)
@@ -252,8 +261,9 @@ class Additive(Mixer):
         constant, scale = b_r, global_key if self.interaction == "product" else None
         if scale is None:
             before, w_r = w_r.split((2 * self.dim, self.dim), 1) if self.interaction == "concat" else (w_r, w_r)
-            constant = linear(global_key, before, b_r).unsqueeze(1)
-        return scaled_between(x, scale, w_r, value, query if self.adds_query else None, constant)
+            constant = linear(global_key, before, b_r)
+        constant = None if constant is None else constant.view(-1, 1, self.dim)
+        return scaled_between(reads, scale, w_r, value, query if self.adds_query else None, constant)
 
     def _at_each_position(
         self, x: Tensor, mask: Tensor | None, state: AdditiveState, starts: Tensor | None = None
@@ -311,7 +321,8 @@ class Additive(Mixer):
         if vectors.shape[1] == 1 and score.shape[1] == width:
             # A step of a stream: not worth a matrix.
             return (self.split(vectors) * score).sum(-1) / width**0.5
-        return vectors @ self._score_matrix(score).T
+        matrix = torch.block_diag(*score.unsqueeze(1)) if score.shape[1] == width else score
+        return vectors @ matrix.T / width**0.5
 
     def split(self, x: Tensor) -> Tensor:
         """Return (b, t, dim) as (b, t, heads, e)."""
@@ -322,78 +333,3 @@ def _window_mean(
     values: Tensor, logits: Tensor, mask: Tensor | None, state: PrefixMean, rates: Tensor
 ) -> tuple[Tensor, PrefixMean]:
     return window_softmax_mean(values, logits, mask, rates), state
-
-
-def naive(
-    mixer: Additive,
-    x: Tensor,
-    mask: Tensor | None = None,
-    context: Tensor | None = None,
-    context_mask: Tensor | None = None,
-) -> Tensor:
-    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` in the paper's order, row by row and head by
-    head (causal: prefix by prefix)."""
-    source, source_mask = (x, mask) if context is None else (context, context_mask)
-    y = torch.zeros_like(x)
-    for row in range(x.shape[0]):
-        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
-        known = source[row] if source_mask is None else source[row, source_mask[row]]
-        if len(real) and len(known):
-            y[row, real] = _naive_row(mixer, x[row, real], known, context is not None)
-    return y
-
-
-def _naive_row(mixer: Additive, x: Tensor, source: Tensor, across: bool) -> Tensor:
-    """Compute one document (n, d) from the equations, its keys from `source` (m, d), another sequence if `across`."""
-    prefixes = mixer.causal and not across
-
-    def heads(tensor: Tensor) -> list[Tensor]:
-        return list(tensor.chunk(mixer.heads, -1))
-
-    fades = faded(mixer.forgetting, source)
-
-    def mean(values: list[Tensor], scores: list[Tensor], whole: Tensor, scale: float) -> list[Tensor]:
-        """Pool each head's values over all positions as (1, e), or over each prefix when causal, as (t, e)."""
-        means = []
-        for value, score, fade in zip(values, scores, fades, strict=True):
-            scored = value if score.shape[0] == value.shape[1] else whole
-            logits = (scored * score).sum(-1) / scale
-            if not prefixes and mixer.forgetting.kind != "none":
-                # What lies between, in either order.
-                means.append((logits - fade - fade.T).softmax(1) @ value)
-            elif prefixes:
-                ends = range(1, len(value) + 1)
-                means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in ends]))
-            else:
-                means.append(logits.softmax(0).unsqueeze(0) @ value)
-        return means
-
-    def project(linear: nn.Linear, tensor: Tensor) -> Tensor:
-        return torch.cat([linear(tensor)] * (mixer.dim // mixer.projected), -1)
-
-    def join(left: Tensor, right: Tensor) -> Tensor:
-        return torch.cat((left.expand(len(right), -1), right), -1)
-
-    def interact(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-        known: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"product": torch.mul, "add": torch.add, "concat": join}
-        operate = known[mixer.interaction]
-        return [operate(*pair) for pair in zip(left, right, strict=True)]
-
-    query = project(mixer.query, x)
-    if not mixer.attends:
-        return query
-    scale = (mixer.dim / mixer.heads) ** 0.5
-    key, value = project(mixer.key, source), query if mixer.value is None else project(mixer.value, x)
-    asking = project(mixer.query, source) if across and mixer.causal else query
-    global_query = mean(heads(asking), list(mixer.query_score), asking, scale)
-    met = interact(global_query, heads(key))
-    # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).
-    whole = join(torch.cat(global_query, -1), key) if mixer.interaction == "concat" else torch.cat(met, -1)
-    global_key = mean(met, list(mixer.key_score), whole, scale)
-    if mixer.interaction == "concat":
-        width = mixer.dim // mixer.heads
-        used = join(torch.cat([*(k[:, :width] for k in global_key), *(k[:, width:] for k in global_key)], -1), value)
-    else:
-        used = torch.cat(interact(global_key, heads(value)), -1)
-    y: Tensor = mixer.output(used)
-    return y + query if mixer.adds_query else y

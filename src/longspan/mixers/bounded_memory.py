@@ -16,10 +16,11 @@ from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
-from longspan.ops.competition import pool, position_softmax, score, thin_reads
+from longspan.ops.competition import position_softmax
 from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
+from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import exact_dtype, logaddexp, logcumsumexp
 
@@ -193,7 +194,7 @@ class BoundedMemory(Pairwise):
 
     def _gathered(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return φ (b, slots, m), and the means of a source's positions (b, slots, dim) by these weights."""
-        reads = thin_reads(source, self.slots, self.slots)
+        reads = joint_reads(source, self.slots, self.slots)
         weights = position_softmax(score(reads, weight_and_bias(self.gather)[0]), mask)
         return weights, pool(reads, weights)
 

@@ -10,9 +10,10 @@ from longspan.mixers._looks import Look, pooled, there, time_constants
 from longspan.mixers._naive import faded
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
-from longspan.ops.competition import against_keys, pool, position_softmax, project_heads, score, thin_reads
+from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.counts import present
 from longspan.ops.pooling import empty_prefix
+from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
 
@@ -68,7 +69,7 @@ class CompetitiveGate(CompetingQueries):
     KEY_BIAS = True
 
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        reads = thin_reads(x, self.heads, self.heads, self.heads)
+        reads = joint_reads(x, self.heads, self.heads, self.heads)
         # Softmax ignores the scores' bias.
         mean = pool(reads, position_softmax(score(reads, weight_and_bias(self.score)[0]), mask))
         query = project_heads(mean, *weight_and_bias(self.query))

@@ -14,11 +14,12 @@ from longspan.mixers.base import Capabilities, ContextState, Mixer, State
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
-from longspan.ops.competition import pool, position_softmax, score, thin_reads
+from longspan.ops.competition import position_softmax
 from longspan.ops.counts import each_once, logits_of_one, present
 from longspan.ops.execution import exporting
 from longspan.ops.heads import weighted
 from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
+from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp, logcumsumexp
 
@@ -95,7 +96,7 @@ class Messages(Mixer):
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         # Padding needs no separate pass: nothing is distributed to it. One product gives both sets of logits.
-        reads = thin_reads(x, 2 * self.slots, self.slots)
+        reads = joint_reads(x, 2 * self.slots, self.slots)
         logits = score(reads, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
         return _handed(_alone(handing, mask), self.message(pool(reads, gathering)))
@@ -121,7 +122,7 @@ class Messages(Mixer):
         return weights.to(state.context.dtype) @ state.context, state._replace(prefix=after.to(state.prefix, copy=True))
 
     def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        reads = thin_reads(context, self.slots)
+        reads = joint_reads(context, self.slots)
         gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
         if self.causal:
             start = empty_prefix(x.shape[0], self.slots, 0, x.dtype, x.device).normaliser
@@ -202,7 +203,7 @@ class Messages(Mixer):
 
     def _filled(self, context: Tensor, context_mask: Tensor | None) -> Tensor:
         """Return the slots (b, slots, dim) that have gathered from a context."""
-        reads = thin_reads(context, self.slots, self.slots)
+        reads = joint_reads(context, self.slots, self.slots)
         gathering = position_softmax(score(reads, _matrix(self.gather)), context_mask)
         slots: Tensor = self.message(pool(reads, gathering))
         return slots

@@ -16,7 +16,7 @@ def scaled_between(
     outer: Float[Tensor, "d d"],
     inner: Affine,
     beside: Affine | None = None,
-    constant: Float[Tensor, "*b 1 d"] | None = None,
+    constant: Float[Tensor, "#b 1 d"] | None = None,
 ) -> Float[Tensor, "b n d"]:
     """Return outer (scale ⊙ inner(x)) + beside(x) + constant; no `scale` is ones, all else that is None is zero.
 

@@ -68,11 +68,11 @@ def pool(reads: JointReads, weights: Float[Tensor, "b h t"]) -> Float[Tensor, "b
 
 
 def transform(
-    reads: JointReads, matrix: Float[Tensor, "*b out d"], constant: Float[Tensor, "*b 1 out"] | None = None
+    reads: JointReads, matrix: Float[Tensor, "*#b out d"], constant: Float[Tensor, "#b 1 out"] | None = None
 ) -> Float[Tensor, "b t out"]:
     """Return matrix x_t + constant at each position, as autocast or else the type of x has it. Cost: t·out·d.
 
-    A matrix without b applies to the whole batch.
+    A matrix or constant without b applies to the whole batch.
     """
     x = reads.x
     if torch.is_autocast_enabled(x.device.type):

@@ -1,10 +1,10 @@
 """Layers of other libraries and ours on the same inputs: `python benchmarks/peers.py [GROUP ...] [--json FILE]`.
 
 Groups: fastformer, softmax, windows, linear, recurrent, causal, classifier. Layers have width 256 and 16 heads and read
-fresh random numbers. All of a group take turns in one process, and medians are shown, forward and with backward (of
-inputs and parameters), with the memory that autograd saves for the backward pass. Where two of them are the same
-mathematics they have the same weights, and their outputs are compared before the clock starts; otherwise the column
-"difference" is empty. Packages: `pip install "longspan[peers]"`.
+random numbers that are drawn for each shape. All of a group take turns in one process, and medians are shown, forward
+and with backward (of inputs and parameters), with the memory that autograd saves for the backward pass. Where two of
+them are the same mathematics they have the same weights, and their outputs are compared in the run that is timed;
+otherwise the column "difference" is empty. Packages: `pip install "longspan[peers]"`.
 """
 
 import argparse
@@ -255,16 +255,15 @@ def classifier() -> Group:
 GROUPS = {g.__name__: g for g in (fastformer, softmax, windows, linear, recurrent, causal, classifier)}
 
 
-def forward(module: nn.Module, draw: Callable[[], Tensor]) -> None:
+def forward(module: nn.Module, x: Tensor) -> None:
     with torch.inference_mode():
-        module(draw())
+        module(x)
 
 
-def forward_backward(module: nn.Module, draw: Callable[[], Tensor]) -> None:
-    x = draw()
-    y = module(x.requires_grad_() if x.is_floating_point() else x)
+def forward_backward(module: nn.Module, x: Tensor) -> None:
     module.zero_grad()
-    y.sum().backward()
+    y = module(x.detach().requires_grad_(x.is_floating_point()))
+    y.backward(torch.ones_like(y))
 
 
 def saved_bytes(module: nn.Module, x: Tensor) -> int:
@@ -282,7 +281,7 @@ def saved_bytes(module: nn.Module, x: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        module(x.requires_grad_() if x.is_floating_point() else x)
+        module(x.detach().requires_grad_(x.is_floating_point()))
     return sum(found.values())
 
 
@@ -294,13 +293,12 @@ def measured(name: str, repeats: int) -> list[dict[str, object]]:
         # Dropout would be work of its own.
         module.eval()
     for b, t in group.shapes:
-        draw = partial(group.inputs, b, t)
-        x, outputs = draw(), {}
+        x, outputs = group.inputs(b, t), {}
         with torch.no_grad():
             for each in group.equal:
                 outputs[each] = group.candidates[each](x)
-        ahead = medians({n: partial(forward, m, draw) for n, m in group.candidates.items()}, repeats)
-        both = medians({n: partial(forward_backward, m, draw) for n, m in group.candidates.items()}, repeats)
+        ahead = medians({n: partial(forward, m, x) for n, m in group.candidates.items()}, repeats)
+        both = medians({n: partial(forward_backward, m, x) for n, m in group.candidates.items()}, repeats)
         last = list(group.candidates)[-1]
         for each, module in group.candidates.items():
             gap = (outputs[each] - outputs[last]).abs().max() / outputs[last].abs().max() if each in outputs else None
@@ -313,7 +311,7 @@ def measured(name: str, repeats: int) -> list[dict[str, object]]:
                     "forward_times_faster": ahead[last] / ahead[each],
                     "both_ms": both[each],
                     "both_times_faster": both[last] / both[each],
-                    "saved_mib": saved_bytes(module, draw()) / 2**20,
+                    "saved_mib": saved_bytes(module, x) / 2**20,
                     "difference": None if gap is None else float(gap),
                 }
             )

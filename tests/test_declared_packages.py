@@ -18,7 +18,7 @@ ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
 NEED_MORE = {"triton.py": {"triton"}, "sklearn.py": {"scikit-learn"}}
-NOT_OURS = ("dev", "docs", "rivals")
+NOT_OURS = ("dev", "docs", "peers", "rivals")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 
 

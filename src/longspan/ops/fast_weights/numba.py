@@ -1,0 +1,463 @@
+"""The gated delta rule, gated linear attention and their gradients as compiled loops over positions.
+
+NumPy arrays in and out, no tensors, all of them C-contiguous. The matrix of a head, (e, v), stays in a processor's
+cache, and is read and written once for each position. Rows and heads are independent of each other, so they are divided
+among threads of this process. The backward pass starts from the matrices before each chunk of positions: it computes
+those of a chunk again, and then goes through the chunk from its end.
+
+Buffers of a chunk are padded with zeros to whole vectors: e to E, v to V. Loops below them take flat arrays, as `simd`
+does, and positions in the order in which the head reads them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from longspan.ops.compiled import compiled
+from longspan.ops.simd import BYTES, load, spread, store, total
+from longspan.ops.threads import in_slices
+
+# Positions per chunk. More take less memory between forward and backward pass, CHUNK-th of a matrix for each position
+# and head, and a larger buffer: CHUNK x COLUMNS x e numbers.
+CHUNK, COLUMNS = 64, 16
+# Products with entries of a matrix for which handing a slice to another thread pays off.
+WORTH_SHARING = 1 << 20
+
+
+def forward(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    strength: np.ndarray,
+    kept: np.ndarray,
+    state: np.ndarray,
+    out: np.ndarray,
+    last: np.ndarray,
+    change: np.ndarray,
+    borders: np.ndarray,
+    backwards: int,
+    threads: int,
+) -> None:
+    """Fill `out` (b, t, h, v) and `last` (b, h, e, v), and what `backward` needs: `change` and `borders`.
+
+    `query` and `key` are (b, t, h, e). `strength` is (b, t, h) for the delta rule, (b, 0, h) for gated linear
+    attention. `kept` is exp(-rates), (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. `change`
+    is (b, t, h, v), v_t minus what was held, and `borders` (b, chunks, h, e, v), the matrices before each chunk; either
+    may have no positions, and is not filled then.
+    """
+    arrays = (query, key, value, strength, kept, state, out, last, change, borders, backwards)
+    _share(_forward, arrays, query, value, threads)
+
+
+def backward(
+    grad_out: np.ndarray,
+    grad_last: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    change: np.ndarray,
+    strength: np.ndarray,
+    kept: np.ndarray,
+    borders: np.ndarray,
+    to_query: np.ndarray,
+    to_key: np.ndarray,
+    to_value: np.ndarray,
+    to_strength: np.ndarray,
+    to_rates: np.ndarray,
+    to_state: np.ndarray,
+    backwards: int,
+    threads: int,
+) -> None:
+    """Fill the gradients of `forward`, whose inputs and results these are; without a strength, `change` is the value.
+
+    With D_t the gradient of S_t, S'_t = exp(-f_t) S_{t-1}, u_t the change and w_t = β_t u_t what is written, all in
+    reverse: D_t += q_t do_tᵀ, dw_t = D_tᵀ k_t, dv_t = β_t dw_t, dβ_t = dw_t·u_t, D'_t = D_t - k_t dv_tᵀ, dq_t = S_t
+    do_t, dk_t = D_t w_t - S'_t dv_t, df_t = -Σ D'_t ⊙ S'_t, D_{t-1} = exp(-f_t) D'_t. Without a strength, β_t = 1 and
+    what is held is not subtracted: D'_t = D_t, dk_t = D_t w_t.
+    """
+    given = (grad_out, grad_last, query, key, change, strength, kept, borders)
+    made = (to_query, to_key, to_value, to_strength, to_rates, to_state)
+    _share(_backward, (*given, *made, backwards), query, change, threads)
+
+
+def _share(
+    kernel: Callable[..., None], arguments: tuple[Any, ...], query: np.ndarray, value: np.ndarray, threads: int
+) -> None:
+    rows, _, heads, _ = query.shape
+    in_slices(kernel, arguments, rows * heads, min(threads, query.size * value.shape[3] // WORTH_SHARING))
+
+
+@compiled
+def _padded(width: int, itemsize: int) -> int:
+    count = BYTES // itemsize
+    return (width + count - 1) // count * count
+
+
+@compiled
+def _pack(source: np.ndarray, at: int, step: int, count: int, width: int, target: np.ndarray, padded: int) -> None:
+    """Copy the `width` numbers of each of `count` positions, `step` apart, to rows of `padded` numbers."""
+    for n in range(count):
+        for c in range(width):
+            target[n * padded + c] = source[at + n * step + c]
+
+
+@compiled
+def _unpack(source: np.ndarray, padded: int, target: np.ndarray, at: int, step: int, count: int, width: int) -> None:
+    for n in range(count):
+        for c in range(width):
+            target[at + n * step + c] = source[n * padded + c]
+
+
+@compiled
+def _pack_kept(
+    kept: np.ndarray, at: int, step: int, count: int, width: int, channels: int, target: np.ndarray, padded: int
+) -> None:
+    """The same; a factor per head is that of each channel."""
+    for n in range(count):
+        for c in range(width):
+            target[n * padded + c] = kept[at + n * step + (c if channels > 1 else 0)]
+
+
+@compiled
+def _overwrite(
+    matrix: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    kept_key: np.ndarray,
+    kept: np.ndarray,
+    value: np.ndarray,
+    strength: np.ndarray,
+    out: np.ndarray,
+    change: np.ndarray,
+    count: int,
+    e: int,
+    E: int,
+    V: int,
+) -> None:
+    """Read and write one matrix (e, V) at `count` positions of the delta rule.
+
+    The matrix is touched once for each position: what the next key holds is found while this one is written.
+    """
+    for column in range(0, V, BYTES // matrix.itemsize):
+        held = spread(matrix.dtype.type(0))
+        for i in range(e):
+            held = held + spread(kept_key[i]) * load(matrix, i * V + column)
+        for n in range(count):
+            new = load(value, n * V + column) - held
+            store(change, n * V + column, new)
+            new = spread(strength[n]) * new
+            held = spread(matrix.dtype.type(0))
+            read = held
+            for i in range(e):
+                row, here = i * V + column, n * E + i
+                now = spread(kept[here]) * load(matrix, row) + spread(key[here]) * new
+                store(matrix, row, now)
+                read = read + spread(query[here]) * now
+                held = held + spread(kept_key[here + E]) * now
+            store(out, n * V + column, read)
+
+
+@compiled
+def _add(
+    matrix: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    kept: np.ndarray,
+    value: np.ndarray,
+    out: np.ndarray,
+    count: int,
+    e: int,
+    E: int,
+    V: int,
+) -> None:
+    """Read and write one matrix (e, V) at `count` positions of gated linear attention."""
+    for column in range(0, V, BYTES // matrix.itemsize):
+        for n in range(count):
+            new, read = load(value, n * V + column), spread(matrix.dtype.type(0))
+            for i in range(e):
+                row, here = i * V + column, n * E + i
+                now = spread(kept[here]) * load(matrix, row) + spread(key[here]) * new
+                store(matrix, row, now)
+                read = read + spread(query[here]) * now
+            store(out, n * V + column, read)
+
+
+@compiled
+def _forward(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    strength: np.ndarray,
+    kept: np.ndarray,
+    state: np.ndarray,
+    out: np.ndarray,
+    last: np.ndarray,
+    change: np.ndarray,
+    borders: np.ndarray,
+    backwards: int,
+    first: int,
+    final: int,
+) -> None:
+    b, t, h, e = query.shape
+    v, dtype = value.shape[3], query.dtype
+    E, V = _padded(e, query.itemsize), _padded(v, query.itemsize)
+    delta, channels = strength.size > 0, e if kept.ndim == 4 else 1
+    queries, keys, values, outs = query.reshape(-1), key.reshape(-1), value.reshape(-1), out.reshape(-1)
+    strengths, factors, changes = strength.reshape(-1), kept.reshape(-1), change.reshape(-1)
+    chunk_query, chunk_kept = np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype)
+    chunk_key, kept_key = np.zeros(CHUNK * E, dtype), np.zeros((CHUNK + 1) * E, dtype)
+    chunk_value, chunk_out = np.zeros(CHUNK * V, dtype), np.empty(CHUNK * V, dtype)
+    chunk_change, chunk_strength = np.empty(CHUNK * V, dtype), np.empty(CHUNK, dtype)
+    matrices = np.zeros((h, e * V), dtype)
+    for row in range(first // h, (final + h - 1) // h):
+        low, high = max(first - row * h, 0), min(final - row * h, h)
+        for head in range(low, high):
+            _pack(state[row, head].reshape(-1), 0, v, e, v, matrices[head], V)
+        # Chunk by chunk, not head by head: memory is read once, from front to back.
+        for number in range((t + CHUNK - 1) // CHUNK):
+            begin = number * CHUNK
+            count = min(CHUNK, t - begin)
+            for head in range(low, high):
+                turned = head >= h - backwards
+                place = (row * t + (t - 1 - begin if turned else begin)) * h + head
+                step = -h if turned else h
+                _pack(queries, place * e, step * e, count, e, chunk_query, E)
+                _pack(keys, place * e, step * e, count, e, chunk_key, E)
+                _pack(values, place * v, step * v, count, v, chunk_value, V)
+                _pack_kept(factors, place * channels, step * channels, count, e, channels, chunk_kept, E)
+                matrix = matrices[head]
+                if borders.size:
+                    _unpack(matrix, V, borders[row, number, head].reshape(-1), 0, v, e, v)
+                if delta:
+                    _pack(strengths, place, step, count, 1, chunk_strength, 1)
+                    for i in range(count * E):
+                        kept_key[i] = chunk_key[i] * chunk_kept[i]
+                    _overwrite(
+                        matrix,
+                        chunk_query,
+                        chunk_key,
+                        kept_key,
+                        chunk_kept,
+                        chunk_value,
+                        chunk_strength,
+                        chunk_out,
+                        chunk_change,
+                        count,
+                        e,
+                        E,
+                        V,
+                    )
+                    if changes.size:
+                        _unpack(chunk_change, V, changes, place * v, step * v, count, v)
+                else:
+                    _add(matrix, chunk_query, chunk_key, chunk_kept, chunk_value, chunk_out, count, e, E, V)
+                _unpack(chunk_out, V, outs, place * v, step * v, count, v)
+        for head in range(low, high):
+            _unpack(matrices[head], V, last[row, head].reshape(-1), 0, v, e, v)
+
+
+@compiled
+def _again(
+    border: np.ndarray,
+    key: np.ndarray,
+    kept: np.ndarray,
+    written: np.ndarray,
+    before: np.ndarray,
+    count: int,
+    begin: int,
+    end: int,
+    E: int,
+    V: int,
+) -> None:
+    """Fill `before` (count, COLUMNS, E) with the columns `begin` to `end` of S' at each position, from `border` (V, E).
+    """
+    lanes = BYTES // border.itemsize
+    for c in range(begin, end):
+        for i in range(0, E, lanes):
+            store(before, (c - begin) * E + i, load(kept, i) * load(border, c * E + i))
+    for n in range(1, count):
+        for c in range(begin, end):
+            row, new = ((n - 1) * COLUMNS + c - begin) * E, spread(written[(n - 1) * V + c])
+            for i in range(0, E, lanes):
+                after = load(before, row + i) + new * load(key, (n - 1) * E + i)
+                store(before, row + COLUMNS * E + i, load(kept, n * E + i) * after)
+
+
+@compiled
+def _return(
+    gradient: np.ndarray,
+    before: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    kept: np.ndarray,
+    change: np.ndarray,
+    written: np.ndarray,
+    strength: np.ndarray,
+    grad_out: np.ndarray,
+    to_query: np.ndarray,
+    to_key: np.ndarray,
+    to_value: np.ndarray,
+    to_strength: np.ndarray,
+    to_rates: np.ndarray,
+    taken: np.ndarray,
+    subtracts: float,
+    count: int,
+    begin: int,
+    end: int,
+    E: int,
+    V: int,
+) -> None:
+    """Go through a chunk from its end with the columns `begin` to `end` of D, `gradient` (V, E).
+
+    `to_value` is filled. The other gradients, and the gradient of `kept` times -1, are added up over columns.
+    """
+    lanes = BYTES // gradient.itemsize
+    for back in range(count):
+        n = count - 1 - back
+        to_beta, read = gradient.dtype.type(0), gradient.dtype.type(0)
+        for c in range(begin, end):
+            sums, upstream = spread(gradient.dtype.type(0)), spread(grad_out[n * V + c])
+            for i in range(0, E, lanes):
+                now = load(gradient, c * E + i) + upstream * load(query, n * E + i)
+                store(gradient, c * E + i, now)
+                sums = sums + load(key, n * E + i) * now
+            to_written = total(sums)
+            to_beta += to_written * change[n * V + c]
+            to_value[n * V + c] = strength[n] * to_written
+            taken[c] = -subtracts * strength[n] * to_written
+            read += written[n * V + c] * grad_out[n * V + c]
+        to_strength[n] += to_beta
+        for i in range(0, E, lanes):
+            here = n * E + i
+            own, left = load(key, here), load(kept, here)
+            query_sum, key_sum = load(to_query, here) + spread(read) * own, load(to_key, here)
+            rate_sum = load(to_rates, here)
+            for c in range(begin, end):
+                now, then = load(gradient, c * E + i), load(before, (n * COLUMNS + c - begin) * E + i)
+                query_sum = query_sum + spread(grad_out[n * V + c]) * then
+                key_sum = key_sum + spread(written[n * V + c]) * now + spread(taken[c]) * then
+                now = now + spread(taken[c]) * own
+                rate_sum = rate_sum + now * then
+                store(gradient, c * E + i, left * now)
+            store(to_query, here, query_sum)
+            store(to_key, here, key_sum)
+            store(to_rates, here, rate_sum)
+
+
+@compiled
+def _turn(source: np.ndarray, rows: int, columns: int, target: np.ndarray, padded: int) -> None:
+    """Copy a matrix (rows, columns) to its transpose, whose rows have `padded` numbers."""
+    for i in range(rows):
+        for c in range(columns):
+            target[c * padded + i] = source[i * columns + c]
+
+
+@compiled
+def _turn_back(source: np.ndarray, padded: int, rows: int, columns: int, target: np.ndarray) -> None:
+    for i in range(rows):
+        for c in range(columns):
+            target[i * columns + c] = source[c * padded + i]
+
+
+@compiled
+def _backward(
+    grad_out: np.ndarray,
+    grad_last: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    change: np.ndarray,
+    strength: np.ndarray,
+    kept: np.ndarray,
+    borders: np.ndarray,
+    to_query: np.ndarray,
+    to_key: np.ndarray,
+    to_value: np.ndarray,
+    to_strength: np.ndarray,
+    to_rates: np.ndarray,
+    to_state: np.ndarray,
+    backwards: int,
+    first: int,
+    final: int,
+) -> None:
+    b, t, h, e = query.shape
+    v, dtype = change.shape[3], query.dtype
+    E, V = _padded(e, query.itemsize), _padded(v, query.itemsize)
+    delta, channels = strength.size > 0, e if kept.ndim == 4 else 1
+    queries, keys, changes, upstream = query.reshape(-1), key.reshape(-1), change.reshape(-1), grad_out.reshape(-1)
+    strengths, factors = strength.reshape(-1), kept.reshape(-1)
+    to_queries, to_keys, to_values = to_query.reshape(-1), to_key.reshape(-1), to_value.reshape(-1)
+    to_strengths, to_factors = to_strength.reshape(-1), to_rates.reshape(-1)
+    chunk_query, chunk_key, chunk_kept = np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype)
+    chunk_change, chunk_upstream = np.zeros(CHUNK * V, dtype), np.zeros(CHUNK * V, dtype)
+    chunk_strength, written = np.ones(CHUNK, dtype), np.empty(CHUNK * V, dtype)
+    from_query, from_key, from_kept = np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype)
+    from_value, from_strength, taken = np.empty(CHUNK * V, dtype), np.empty(CHUNK, dtype), np.empty(V, dtype)
+    border, before = np.zeros(V * E, dtype), np.empty(CHUNK * COLUMNS * E, dtype)
+    gradients = np.zeros((h, V * E), dtype)
+    chunks = (t + CHUNK - 1) // CHUNK
+    for row in range(first // h, (final + h - 1) // h):
+        low, high = max(first - row * h, 0), min(final - row * h, h)
+        for head in range(low, high):
+            _turn(grad_last[row, head].reshape(-1), e, v, gradients[head], E)
+        for back in range(chunks):
+            number = chunks - 1 - back
+            begin = number * CHUNK
+            count = min(CHUNK, t - begin)
+            for head in range(low, high):
+                turned = head >= h - backwards
+                place = (row * t + (t - 1 - begin if turned else begin)) * h + head
+                step = -h if turned else h
+                _pack(queries, place * e, step * e, count, e, chunk_query, E)
+                _pack(keys, place * e, step * e, count, e, chunk_key, E)
+                _pack(changes, place * v, step * v, count, v, chunk_change, V)
+                _pack(upstream, place * v, step * v, count, v, chunk_upstream, V)
+                _pack_kept(factors, place * channels, step * channels, count, e, channels, chunk_kept, E)
+                if delta:
+                    _pack(strengths, place, step, count, 1, chunk_strength, 1)
+                for n in range(count):
+                    for c in range(V):
+                        written[n * V + c] = chunk_strength[n] * chunk_change[n * V + c]
+                from_query[:], from_key[:], from_kept[:], from_strength[:] = 0, 0, 0, 0
+                _turn(borders[row, number, head].reshape(-1), e, v, border, E)
+                for column in range(0, v, COLUMNS):
+                    end = min(column + COLUMNS, v)
+                    _again(border, chunk_key, chunk_kept, written, before, count, column, end, E, V)
+                    _return(
+                        gradients[head],
+                        before,
+                        chunk_query,
+                        chunk_key,
+                        chunk_kept,
+                        chunk_change,
+                        written,
+                        chunk_strength,
+                        chunk_upstream,
+                        from_query,
+                        from_key,
+                        from_value,
+                        from_strength,
+                        from_kept,
+                        taken,
+                        dtype.type(1 if delta else 0),
+                        count,
+                        column,
+                        end,
+                        E,
+                        V,
+                    )
+                _unpack(from_query, E, to_queries, place * e, step * e, count, e)
+                _unpack(from_key, E, to_keys, place * e, step * e, count, e)
+                _unpack(from_value, V, to_values, place * v, step * v, count, v)
+                if delta:
+                    _unpack(from_strength, 1, to_strengths, place, step, count, 1)
+                for n in range(count):
+                    here = (place + n * step) * channels
+                    if channels == 1:
+                        to_factors[here] = 0
+                    for c in range(e):
+                        if channels == 1:
+                            to_factors[here] -= from_kept[n * E + c]
+                        else:
+                            to_factors[here + c] = -from_kept[n * E + c]
+        for head in range(low, high):
+            _turn_back(gradients[head], E, e, v, to_state[row, head].reshape(-1))

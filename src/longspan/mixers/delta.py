@@ -4,8 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from longspan.mixers._fast_weights import FastWeights, Turn, naive_rows
-from longspan.ops.delta import CHUNK, gated_delta_rule
+from longspan.mixers._fast_weights import FastWeights, naive_rows
+from longspan.ops.delta import gated_delta_rule
+from longspan.ops.execution import on_cpu
+from longspan.ops.fast_weights.plain import CHUNK
 
 # In the length of queries and keys.
 EPSILON = 1e-6
@@ -51,15 +53,18 @@ class Delta(FastWeights):
     def values(self, x: Tensor) -> Tensor:
         return silu(self.split(self.value, x))
 
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key = (inward(silu(self.split(projection, x))) for projection in (self.query, self.key))
-        strength = inward(self.strength(x).sigmoid().transpose(1, 2))
-        return gated_delta_rule(_unit(query) / self.width**0.5, _unit(key), values, strength, rates, state)
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+        query, key = (_unit(silu(self.split(projection, x))) for projection in (self.query, self.key))
+        strength = self.strength(x).sigmoid().transpose(1, 2)
+        return gated_delta_rule(query / self.width**0.5, key, values, strength, rates, state, backwards)
 
     def operations(self, length: int) -> int:
-        chunk = min(CHUNK, length)
-        # The last chunk is padded. A triangular system takes half of what a product would.
-        sums = chunk * -(-length // chunk) * self.dim * (8 * chunk + 6 * self.width)
+        if on_cpu(self.scale):
+            sums = 6 * length * self.dim * self.width
+        else:
+            chunk = min(CHUNK, length)
+            # The last chunk is padded. A triangular system takes half of what a product would.
+            sums = chunk * -(-length // chunk) * self.dim * (8 * chunk + 6 * self.width)
         return 2 * length * self.dim * (5 * self.dim + self.heads) + sums + self.forgetting.operations(length)
 
 

@@ -34,19 +34,17 @@ def forward(
     state: np.ndarray,
     out: np.ndarray,
     last: np.ndarray,
-    change: np.ndarray,
     borders: np.ndarray,
     backwards: int,
     threads: int,
 ) -> None:
-    """Fill `out` (b, t, h, v) and `last` (b, h, e, v), and what `backward` needs: `change` and `borders`.
+    """Fill `out` (b, t, h, v), `last` (b, h, e, v) and `borders` (b, chunks, h, e, v), the matrices before each chunk.
 
     `query` and `key` are (b, t, h, e). `strength` is (b, t, h) for the delta rule, (b, 0, h) for gated linear
-    attention. `kept` is exp(-rates), (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. `change`
-    is (b, t, h, v), v_t minus what was held, and `borders` (b, chunks, h, e, v), the matrices before each chunk; either
-    may have no positions, and is not filled then.
+    attention. `kept` is exp(-rates), (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. With no
+    room for any, `borders` are not filled.
     """
-    arrays = (query, key, value, strength, kept, state, out, last, change, borders, backwards)
+    arrays = (query, key, value, strength, kept, state, out, last, borders, backwards)
     _share(_forward, arrays, query, value, threads)
 
 
@@ -55,7 +53,7 @@ def backward(
     grad_last: np.ndarray,
     query: np.ndarray,
     key: np.ndarray,
-    change: np.ndarray,
+    value: np.ndarray,
     strength: np.ndarray,
     kept: np.ndarray,
     borders: np.ndarray,
@@ -68,16 +66,16 @@ def backward(
     backwards: int,
     threads: int,
 ) -> None:
-    """Fill the gradients of `forward`, whose inputs and results these are; without a strength, `change` is the value.
+    """Fill the gradients of `forward`, whose inputs and results these are.
 
-    With D_t the gradient of S_t, S'_t = exp(-f_t) S_{t-1}, u_t the change and w_t = β_t u_t what is written, all in
+    With D_t the gradient of S_t, S'_t = exp(-f_t) S_{t-1}, u_t = v_t - S'_tᵀ k_t and w_t = β_t u_t what is written, all in
     reverse: D_t += q_t do_tᵀ, dw_t = D_tᵀ k_t, dv_t = β_t dw_t, dβ_t = dw_t·u_t, D'_t = D_t - k_t dv_tᵀ, dq_t = S_t
     do_t, dk_t = D_t w_t - S'_t dv_t, df_t = -Σ D'_t ⊙ S'_t, D_{t-1} = exp(-f_t) D'_t. Without a strength, β_t = 1 and
     what is held is not subtracted: D'_t = D_t, dk_t = D_t w_t.
     """
-    given = (grad_out, grad_last, query, key, change, strength, kept, borders)
+    given = (grad_out, grad_last, query, key, value, strength, kept, borders)
     made = (to_query, to_key, to_value, to_strength, to_rates, to_state)
-    _share(_backward, (*given, *made, backwards), query, change, threads)
+    _share(_backward, (*given, *made, backwards), query, value, threads)
 
 
 def _share(
@@ -128,7 +126,6 @@ def _overwrite(
     value: np.ndarray,
     strength: np.ndarray,
     out: np.ndarray,
-    change: np.ndarray,
     count: int,
     e: int,
     E: int,
@@ -143,9 +140,7 @@ def _overwrite(
         for i in range(e):
             held = held + spread(kept_key[i]) * load(matrix, i * V + column)
         for n in range(count):
-            new = load(value, n * V + column) - held
-            store(change, n * V + column, new)
-            new = spread(strength[n]) * new
+            new = spread(strength[n]) * (load(value, n * V + column) - held)
             held = spread(matrix.dtype.type(0))
             read = held
             for i in range(e):
@@ -192,7 +187,6 @@ def _forward(
     state: np.ndarray,
     out: np.ndarray,
     last: np.ndarray,
-    change: np.ndarray,
     borders: np.ndarray,
     backwards: int,
     first: int,
@@ -203,12 +197,11 @@ def _forward(
     E, V = _padded(e, query.itemsize), _padded(v, query.itemsize)
     delta, channels = strength.size > 0, e if kept.ndim == 4 else 1
     queries, keys, values, outs = query.reshape(-1), key.reshape(-1), value.reshape(-1), out.reshape(-1)
-    strengths, factors, changes = strength.reshape(-1), kept.reshape(-1), change.reshape(-1)
+    strengths, factors = strength.reshape(-1), kept.reshape(-1)
     chunk_query, chunk_kept = np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype)
     chunk_key, kept_key = np.zeros(CHUNK * E, dtype), np.zeros((CHUNK + 1) * E, dtype)
     chunk_value, chunk_out = np.zeros(CHUNK * V, dtype), np.empty(CHUNK * V, dtype)
-    chunk_change, chunk_strength = np.empty(CHUNK * V, dtype), np.empty(CHUNK, dtype)
-    matrices = np.zeros((h, e * V), dtype)
+    chunk_strength, matrices = np.empty(CHUNK, dtype), np.zeros((h, e * V), dtype)
     for row in range(first // h, (final + h - 1) // h):
         low, high = max(first - row * h, 0), min(final - row * h, h)
         for head in range(low, high):
@@ -241,14 +234,11 @@ def _forward(
                         chunk_value,
                         chunk_strength,
                         chunk_out,
-                        chunk_change,
                         count,
                         e,
                         E,
                         V,
                     )
-                    if changes.size:
-                        _unpack(chunk_change, V, changes, place * v, step * v, count, v)
                 else:
                     _add(matrix, chunk_query, chunk_key, chunk_kept, chunk_value, chunk_out, count, e, E, V)
                 _unpack(chunk_out, V, outs, place * v, step * v, count, v)
@@ -261,8 +251,11 @@ def _again(
     border: np.ndarray,
     key: np.ndarray,
     kept: np.ndarray,
+    change: np.ndarray,
+    strength: np.ndarray,
     written: np.ndarray,
     before: np.ndarray,
+    delta: bool,
     count: int,
     begin: int,
     end: int,
@@ -270,17 +263,22 @@ def _again(
     V: int,
 ) -> None:
     """Fill `before` (count, COLUMNS, E) with the columns `begin` to `end` of S' at each position, from `border` (V, E).
+
+    `change` is the value before and, by the delta rule, the value minus what was held after; `written` is filled.
     """
-    lanes = BYTES // border.itemsize
-    for c in range(begin, end):
-        for i in range(0, E, lanes):
-            store(before, (c - begin) * E + i, load(kept, i) * load(border, c * E + i))
-    for n in range(1, count):
+    for n in range(count):
+        previous = max(n - 1, 0)
         for c in range(begin, end):
-            row, new = ((n - 1) * COLUMNS + c - begin) * E, spread(written[(n - 1) * V + c])
-            for i in range(0, E, lanes):
-                after = load(before, row + i) + new * load(key, (n - 1) * E + i)
-                store(before, row + COLUMNS * E + i, load(kept, n * E + i) * after)
+            row, held = (n * COLUMNS + c - begin) * E, spread(border.dtype.type(0))
+            new = spread(written[previous * V + c] if n else border.dtype.type(0))
+            for i in range(0, E, BYTES // border.itemsize):
+                then = load(before, row - COLUMNS * E + i) if n else load(border, c * E + i)
+                now = load(kept, n * E + i) * (then + new * load(key, previous * E + i))
+                store(before, row + i, now)
+                held = held + load(key, n * E + i) * now
+            if delta:
+                change[n * V + c] -= total(held)
+            written[n * V + c] = strength[n] * change[n * V + c]
 
 
 @compiled
@@ -365,7 +363,7 @@ def _backward(
     grad_last: np.ndarray,
     query: np.ndarray,
     key: np.ndarray,
-    change: np.ndarray,
+    value: np.ndarray,
     strength: np.ndarray,
     kept: np.ndarray,
     borders: np.ndarray,
@@ -380,14 +378,18 @@ def _backward(
     final: int,
 ) -> None:
     b, t, h, e = query.shape
-    v, dtype = change.shape[3], query.dtype
+    v, dtype = value.shape[3], query.dtype
     E, V = _padded(e, query.itemsize), _padded(v, query.itemsize)
     delta, channels = strength.size > 0, e if kept.ndim == 4 else 1
-    queries, keys, changes, upstream = query.reshape(-1), key.reshape(-1), change.reshape(-1), grad_out.reshape(-1)
+    queries, keys, values, upstream = query.reshape(-1), key.reshape(-1), value.reshape(-1), grad_out.reshape(-1)
     strengths, factors = strength.reshape(-1), kept.reshape(-1)
     to_queries, to_keys, to_values = to_query.reshape(-1), to_key.reshape(-1), to_value.reshape(-1)
     to_strengths, to_factors = to_strength.reshape(-1), to_rates.reshape(-1)
-    chunk_query, chunk_key, chunk_kept = np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype)
+    chunk_query, chunk_key, chunk_kept = (
+        np.zeros(CHUNK * E, dtype),
+        np.zeros(CHUNK * E, dtype),
+        np.zeros(CHUNK * E, dtype),
+    )
     chunk_change, chunk_upstream = np.zeros(CHUNK * V, dtype), np.zeros(CHUNK * V, dtype)
     chunk_strength, written = np.ones(CHUNK, dtype), np.empty(CHUNK * V, dtype)
     from_query, from_key, from_kept = np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype)
@@ -409,19 +411,30 @@ def _backward(
                 step = -h if turned else h
                 _pack(queries, place * e, step * e, count, e, chunk_query, E)
                 _pack(keys, place * e, step * e, count, e, chunk_key, E)
-                _pack(changes, place * v, step * v, count, v, chunk_change, V)
+                _pack(values, place * v, step * v, count, v, chunk_change, V)
                 _pack(upstream, place * v, step * v, count, v, chunk_upstream, V)
                 _pack_kept(factors, place * channels, step * channels, count, e, channels, chunk_kept, E)
                 if delta:
                     _pack(strengths, place, step, count, 1, chunk_strength, 1)
-                for n in range(count):
-                    for c in range(V):
-                        written[n * V + c] = chunk_strength[n] * chunk_change[n * V + c]
                 from_query[:], from_key[:], from_kept[:], from_strength[:] = 0, 0, 0, 0
                 _turn(borders[row, number, head].reshape(-1), e, v, border, E)
                 for column in range(0, v, COLUMNS):
                     end = min(column + COLUMNS, v)
-                    _again(border, chunk_key, chunk_kept, written, before, count, column, end, E, V)
+                    _again(
+                        border,
+                        chunk_key,
+                        chunk_kept,
+                        chunk_change,
+                        chunk_strength,
+                        written,
+                        before,
+                        delta,
+                        count,
+                        column,
+                        end,
+                        E,
+                        V,
+                    )
                     _return(
                         gradients[head],
                         before,

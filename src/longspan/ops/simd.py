@@ -46,6 +46,16 @@ def _pointer(context: Any, builder: ir.IRBuilder, kind: types.Array, array: Any,
 
 
 @intrinsic
+def lanes(_: Any, array: types.Array) -> Any:
+    """Return how many numbers of an array a vector holds, known at compile time: loops with such a step are fast."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        return context.get_constant(types.intp, Vector(array.dtype).count)
+
+    return types.intp(array), generate
+
+
+@intrinsic
 def load(_: Any, array: types.Array, index: types.Integer) -> Any:
     """Return the vector that begins at `index` of a contiguous array (n,)."""
 
@@ -71,16 +81,31 @@ def store(_: Any, array: types.Array, index: types.Integer, vector: Vector) -> A
 
 
 @intrinsic
+def spread_from(_: Any, array: types.Array, index: types.Integer) -> Any:
+    """Return the vector that holds the number at `index` of a contiguous array (n,) everywhere."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+        return _spread(context, builder, signature, builder.load(builder.gep(data, [given[1]])))
+
+    return Vector(array.dtype)(array, types.intp), generate
+
+
+@intrinsic
 def spread(_: Any, number: types.Float) -> Any:
     """Return the vector that holds one number everywhere."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        kind = context.get_value_type(signature.return_type)
-        first = builder.insert_element(ir.Constant(kind, ir.Undefined), given[0], cgutils.int32_t(0))
-        mask = ir.Constant(ir.VectorType(cgutils.int32_t, kind.count), [0] * kind.count)
-        return builder.shuffle_vector(first, first, mask)
+        return _spread(context, builder, signature, given[0])
 
     return Vector(number)(number), generate
+
+
+def _spread(context: Any, builder: ir.IRBuilder, signature: Any, number: Any) -> Any:
+    kind = context.get_value_type(signature.return_type)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, cgutils.int32_t(0))
+    mask = ir.Constant(ir.VectorType(cgutils.int32_t, kind.count), [0] * kind.count)
+    return builder.shuffle_vector(first, first, mask)
 
 
 @intrinsic

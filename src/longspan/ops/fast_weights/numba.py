@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from longspan.ops.compiled import compiled
-from longspan.ops.simd import BYTES, load, spread, store, total
+from longspan.ops.simd import BYTES, lanes, load, spread, spread_from, store, total
 from longspan.ops.threads import in_slices
 
 # Positions per chunk. More take less memory between forward and backward pass, CHUNK-th of a matrix for each position
 # and head, and a larger buffer: CHUNK x COLUMNS x e numbers.
 CHUNK, COLUMNS = 64, 16
+# Positions that the forward pass reads at a time; CHUNK is a multiple.
+BLOCK = 16
 # Products with entries of a matrix for which handing a slice to another thread pays off.
 WORTH_SHARING = 1 << 20
 
@@ -92,28 +94,36 @@ def _padded(width: int, itemsize: int) -> int:
 
 
 @compiled
-def _pack(source: np.ndarray, at: int, step: int, count: int, width: int, target: np.ndarray, padded: int) -> None:
-    """Copy the `width` numbers of each of `count` positions, `step` apart, to rows of `padded` numbers."""
-    for n in range(count):
-        for c in range(width):
-            target[n * padded + c] = source[at + n * step + c]
-
-
-@compiled
-def _unpack(source: np.ndarray, padded: int, target: np.ndarray, at: int, step: int, count: int, width: int) -> None:
-    for n in range(count):
-        for c in range(width):
-            target[at + n * step + c] = source[n * padded + c]
-
-
-@compiled
-def _pack_kept(
-    kept: np.ndarray, at: int, step: int, count: int, width: int, channels: int, target: np.ndarray, padded: int
+def _copy(
+    source: np.ndarray,
+    start: int,
+    step: int,
+    target: np.ndarray,
+    begin: int,
+    stride: int,
+    count: int,
+    width: int,
 ) -> None:
-    """The same; a factor per head is that of each channel."""
+    """Copy `count` rows of `width` numbers, `step` apart from `start` on, to rows `stride` apart from `begin` on."""
+    whole = width // lanes(source) * lanes(source)
     for n in range(count):
-        for c in range(width):
-            target[n * padded + c] = kept[at + n * step + (c if channels > 1 else 0)]
+        for c in range(0, whole, lanes(source)):
+            store(target, begin + n * stride + c, load(source, start + n * step + c))
+        for c in range(whole, width):
+            target[begin + n * stride + c] = source[start + n * step + c]
+
+
+@compiled
+def _copy_kept(
+    kept: np.ndarray, start: int, step: int, target: np.ndarray, padded: int, count: int, channels: int
+) -> None:
+    """The same with what is kept; a factor per head is that of each channel."""
+    if channels > 1:
+        _copy(kept, start, step, target, 0, padded, count, channels)
+        return
+    for n in range(count):
+        for c in range(0, padded, lanes(kept)):
+            store(target, n * padded + c, spread_from(kept, start + n * step))
 
 
 @compiled
@@ -135,20 +145,20 @@ def _overwrite(
 
     The matrix is touched once for each position: what the next key holds is found while this one is written.
     """
-    for column in range(0, V, BYTES // matrix.itemsize):
+    for column in range(0, V, lanes(matrix)):
         held = spread(matrix.dtype.type(0))
         for i in range(e):
-            held = held + spread(kept_key[i]) * load(matrix, i * V + column)
+            held = held + spread_from(kept_key, i) * load(matrix, i * V + column)
         for n in range(count):
-            new = spread(strength[n]) * (load(value, n * V + column) - held)
+            new = spread_from(strength, n) * (load(value, n * V + column) - held)
             held = spread(matrix.dtype.type(0))
             read = held
             for i in range(e):
                 row, here = i * V + column, n * E + i
-                now = spread(kept[here]) * load(matrix, row) + spread(key[here]) * new
+                now = spread_from(kept, here) * load(matrix, row) + spread_from(key, here) * new
                 store(matrix, row, now)
-                read = read + spread(query[here]) * now
-                held = held + spread(kept_key[here + E]) * now
+                read = read + spread_from(query, here) * now
+                held = held + spread_from(kept_key, here + E) * now
             store(out, n * V + column, read)
 
 
@@ -166,14 +176,14 @@ def _add(
     V: int,
 ) -> None:
     """Read and write one matrix (e, V) at `count` positions of gated linear attention."""
-    for column in range(0, V, BYTES // matrix.itemsize):
+    for column in range(0, V, lanes(matrix)):
         for n in range(count):
             new, read = load(value, n * V + column), spread(matrix.dtype.type(0))
             for i in range(e):
                 row, here = i * V + column, n * E + i
-                now = spread(kept[here]) * load(matrix, row) + spread(key[here]) * new
+                now = spread_from(kept, here) * load(matrix, row) + spread_from(key, here) * new
                 store(matrix, row, now)
-                read = read + spread(query[here]) * now
+                read = read + spread_from(query, here) * now
             store(out, n * V + column, read)
 
 
@@ -198,31 +208,31 @@ def _forward(
     delta, channels = strength.size > 0, e if kept.ndim == 4 else 1
     queries, keys, values, outs = query.reshape(-1), key.reshape(-1), value.reshape(-1), out.reshape(-1)
     strengths, factors = strength.reshape(-1), kept.reshape(-1)
-    chunk_query, chunk_kept = np.zeros(CHUNK * E, dtype), np.zeros(CHUNK * E, dtype)
-    chunk_key, kept_key = np.zeros(CHUNK * E, dtype), np.zeros((CHUNK + 1) * E, dtype)
-    chunk_value, chunk_out = np.zeros(CHUNK * V, dtype), np.empty(CHUNK * V, dtype)
-    chunk_strength, matrices = np.empty(CHUNK, dtype), np.zeros((h, e * V), dtype)
+    chunk_query, chunk_kept = np.zeros(BLOCK * E, dtype), np.zeros(BLOCK * E, dtype)
+    chunk_key, kept_key = np.zeros(BLOCK * E, dtype), np.zeros((BLOCK + 1) * E, dtype)
+    chunk_value, chunk_out = np.zeros(BLOCK * V, dtype), np.empty(BLOCK * V, dtype)
+    chunk_strength, matrices = np.empty(BLOCK, dtype), np.zeros((h, e * V), dtype)
     for row in range(first // h, (final + h - 1) // h):
         low, high = max(first - row * h, 0), min(final - row * h, h)
         for head in range(low, high):
-            _pack(state[row, head].reshape(-1), 0, v, e, v, matrices[head], V)
+            _copy(state[row, head].reshape(-1), 0, v, matrices[head], 0, V, e, v)
         # Chunk by chunk, not head by head: memory is read once, from front to back.
-        for number in range((t + CHUNK - 1) // CHUNK):
-            begin = number * CHUNK
-            count = min(CHUNK, t - begin)
+        for number in range((t + BLOCK - 1) // BLOCK):
+            begin = number * BLOCK
+            count = min(BLOCK, t - begin)
             for head in range(low, high):
                 turned = head >= h - backwards
                 place = (row * t + (t - 1 - begin if turned else begin)) * h + head
                 step = -h if turned else h
-                _pack(queries, place * e, step * e, count, e, chunk_query, E)
-                _pack(keys, place * e, step * e, count, e, chunk_key, E)
-                _pack(values, place * v, step * v, count, v, chunk_value, V)
-                _pack_kept(factors, place * channels, step * channels, count, e, channels, chunk_kept, E)
+                _copy(queries, place * e, step * e, chunk_query, 0, E, count, e)
+                _copy(keys, place * e, step * e, chunk_key, 0, E, count, e)
+                _copy(values, place * v, step * v, chunk_value, 0, V, count, v)
+                _copy_kept(factors, place * channels, step * channels, chunk_kept, E, count, channels)
                 matrix = matrices[head]
-                if borders.size:
-                    _unpack(matrix, V, borders[row, number, head].reshape(-1), 0, v, e, v)
+                if borders.size and begin % CHUNK == 0:
+                    _copy(matrix, 0, V, borders[row, begin // CHUNK, head].reshape(-1), 0, v, e, v)
                 if delta:
-                    _pack(strengths, place, step, count, 1, chunk_strength, 1)
+                    _copy(strengths, place, step, chunk_strength, 0, 1, count, 1)
                     for i in range(count * E):
                         kept_key[i] = chunk_key[i] * chunk_kept[i]
                     _overwrite(
@@ -241,9 +251,9 @@ def _forward(
                     )
                 else:
                     _add(matrix, chunk_query, chunk_key, chunk_kept, chunk_value, chunk_out, count, e, E, V)
-                _unpack(chunk_out, V, outs, place * v, step * v, count, v)
+                _copy(chunk_out, 0, V, outs, place * v, step * v, count, v)
         for head in range(low, high):
-            _unpack(matrices[head], V, last[row, head].reshape(-1), 0, v, e, v)
+            _copy(matrices[head], 0, V, last[row, head].reshape(-1), 0, v, e, v)
 
 
 @compiled
@@ -271,7 +281,7 @@ def _again(
         for c in range(begin, end):
             row, held = (n * COLUMNS + c - begin) * E, spread(border.dtype.type(0))
             new = spread(written[previous * V + c] if n else border.dtype.type(0))
-            for i in range(0, E, BYTES // border.itemsize):
+            for i in range(0, E, lanes(border)):
                 then = load(before, row - COLUMNS * E + i) if n else load(border, c * E + i)
                 now = load(kept, n * E + i) * (then + new * load(key, previous * E + i))
                 store(before, row + i, now)
@@ -307,15 +317,14 @@ def _return(
 ) -> None:
     """Go through a chunk from its end with the columns `begin` to `end` of D, `gradient` (V, E).
 
-    `to_value` is filled. The other gradients, and the gradient of `kept` times -1, are added up over columns.
+    `to_value` is filled. The other gradients are added up over columns.
     """
-    lanes = BYTES // gradient.itemsize
     for back in range(count):
         n = count - 1 - back
         to_beta, read = gradient.dtype.type(0), gradient.dtype.type(0)
         for c in range(begin, end):
-            sums, upstream = spread(gradient.dtype.type(0)), spread(grad_out[n * V + c])
-            for i in range(0, E, lanes):
+            sums, upstream = spread(gradient.dtype.type(0)), spread_from(grad_out, n * V + c)
+            for i in range(0, E, lanes(gradient)):
                 now = load(gradient, c * E + i) + upstream * load(query, n * E + i)
                 store(gradient, c * E + i, now)
                 sums = sums + load(key, n * E + i) * now
@@ -325,21 +334,31 @@ def _return(
             taken[c] = -subtracts * strength[n] * to_written
             read += written[n * V + c] * grad_out[n * V + c]
         to_strength[n] += to_beta
-        for i in range(0, E, lanes):
+        for i in range(0, E, lanes(gradient)):
             here = n * E + i
             own, left = load(key, here), load(kept, here)
             query_sum, key_sum = load(to_query, here) + spread(read) * own, load(to_key, here)
             rate_sum = load(to_rates, here)
             for c in range(begin, end):
                 now, then = load(gradient, c * E + i), load(before, (n * COLUMNS + c - begin) * E + i)
-                query_sum = query_sum + spread(grad_out[n * V + c]) * then
-                key_sum = key_sum + spread(written[n * V + c]) * now + spread(taken[c]) * then
-                now = now + spread(taken[c]) * own
-                rate_sum = rate_sum + now * then
+                query_sum = query_sum + spread_from(grad_out, n * V + c) * then
+                key_sum = key_sum + spread_from(written, n * V + c) * now + spread_from(taken, c) * then
+                now = now + spread_from(taken, c) * own
+                rate_sum = rate_sum - now * then
                 store(gradient, c * E + i, left * now)
             store(to_query, here, query_sum)
             store(to_key, here, key_sum)
             store(to_rates, here, rate_sum)
+
+
+@compiled
+def _total(source: np.ndarray, padded: int, count: int, target: np.ndarray, at: int, step: int) -> None:
+    """Add up the numbers of each row."""
+    for n in range(count):
+        sums = spread(source.dtype.type(0))
+        for c in range(0, padded, lanes(source)):
+            sums = sums + load(source, n * padded + c)
+        target[at + n * step] = total(sums)
 
 
 @compiled
@@ -409,13 +428,13 @@ def _backward(
                 turned = head >= h - backwards
                 place = (row * t + (t - 1 - begin if turned else begin)) * h + head
                 step = -h if turned else h
-                _pack(queries, place * e, step * e, count, e, chunk_query, E)
-                _pack(keys, place * e, step * e, count, e, chunk_key, E)
-                _pack(values, place * v, step * v, count, v, chunk_change, V)
-                _pack(upstream, place * v, step * v, count, v, chunk_upstream, V)
-                _pack_kept(factors, place * channels, step * channels, count, e, channels, chunk_kept, E)
+                _copy(queries, place * e, step * e, chunk_query, 0, E, count, e)
+                _copy(keys, place * e, step * e, chunk_key, 0, E, count, e)
+                _copy(values, place * v, step * v, chunk_change, 0, V, count, v)
+                _copy(upstream, place * v, step * v, chunk_upstream, 0, V, count, v)
+                _copy_kept(factors, place * channels, step * channels, chunk_kept, E, count, channels)
                 if delta:
-                    _pack(strengths, place, step, count, 1, chunk_strength, 1)
+                    _copy(strengths, place, step, chunk_strength, 0, 1, count, 1)
                 from_query[:], from_key[:], from_kept[:], from_strength[:] = 0, 0, 0, 0
                 _turn(borders[row, number, head].reshape(-1), e, v, border, E)
                 for column in range(0, v, COLUMNS):
@@ -458,19 +477,14 @@ def _backward(
                         E,
                         V,
                     )
-                _unpack(from_query, E, to_queries, place * e, step * e, count, e)
-                _unpack(from_key, E, to_keys, place * e, step * e, count, e)
-                _unpack(from_value, V, to_values, place * v, step * v, count, v)
+                _copy(from_query, 0, E, to_queries, place * e, step * e, count, e)
+                _copy(from_key, 0, E, to_keys, place * e, step * e, count, e)
+                _copy(from_value, 0, V, to_values, place * v, step * v, count, v)
                 if delta:
-                    _unpack(from_strength, 1, to_strengths, place, step, count, 1)
-                for n in range(count):
-                    here = (place + n * step) * channels
-                    if channels == 1:
-                        to_factors[here] = 0
-                    for c in range(e):
-                        if channels == 1:
-                            to_factors[here] -= from_kept[n * E + c]
-                        else:
-                            to_factors[here + c] = -from_kept[n * E + c]
+                    _copy(from_strength, 0, 1, to_strengths, place, step, count, 1)
+                if channels == 1:
+                    _total(from_kept, E, count, to_factors, place, step)
+                else:
+                    _copy(from_kept, 0, E, to_factors, place * e, step * e, count, e)
         for head in range(low, high):
             _turn_back(gradients[head], E, e, v, to_state[row, head].reshape(-1))

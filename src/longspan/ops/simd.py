@@ -81,6 +81,18 @@ def store(_: Any, array: types.Array, index: types.Integer, vector: Vector) -> A
 
 
 @intrinsic
+def put(_: Any, array: types.Array, index: types.Integer, number: types.Float) -> Any:
+    """Write one number to a contiguous array (n,) at `index`, which is not negative."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+        builder.store(given[2], builder.gep(data, [given[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
 def spread_from(_: Any, array: types.Array, index: types.Integer) -> Any:
     """Return the vector that holds the number at `index` of a contiguous array (n,) everywhere."""
 

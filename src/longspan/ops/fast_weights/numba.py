@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from longspan.ops.compiled import compiled
-from longspan.ops.simd import BYTES, lanes, load, spread, spread_from, store, total
+from longspan.ops.simd import BYTES, lanes, load, put, spread, spread_from, store, total
 from longspan.ops.threads import in_slices
 
 # Positions per chunk. More take less memory between forward and backward pass, CHUNK-th of a matrix for each position
@@ -265,6 +265,7 @@ def _again(
     strength: np.ndarray,
     written: np.ndarray,
     before: np.ndarray,
+    held: np.ndarray,
     delta: bool,
     count: int,
     begin: int,
@@ -279,16 +280,20 @@ def _again(
     for n in range(count):
         previous = max(n - 1, 0)
         for c in range(begin, end):
-            row, held = (n * COLUMNS + c - begin) * E, spread(border.dtype.type(0))
-            new = spread(written[previous * V + c] if n else border.dtype.type(0))
+            row, sums = (n * COLUMNS + c - begin) * E, spread(border.dtype.type(0))
+            new = spread_from(written, previous * V + c) if n else sums
             for i in range(0, E, lanes(border)):
                 then = load(before, row - COLUMNS * E + i) if n else load(border, c * E + i)
                 now = load(kept, n * E + i) * (then + new * load(key, previous * E + i))
                 store(before, row + i, now)
-                held = held + load(key, n * E + i) * now
+                sums = sums + load(key, n * E + i) * now
             if delta:
-                change[n * V + c] -= total(held)
-            written[n * V + c] = strength[n] * change[n * V + c]
+                put(held, c, total(sums))
+        for c in range(begin, min(begin + COLUMNS, V), lanes(border)):
+            here = n * V + c
+            new = load(change, here) - load(held, c)
+            store(change, here, new)
+            store(written, here, spread_from(strength, n) * new)
 
 
 @compiled
@@ -321,23 +326,28 @@ def _return(
     """
     for back in range(count):
         n = count - 1 - back
-        to_beta, read = gradient.dtype.type(0), gradient.dtype.type(0)
+        zero = spread(gradient.dtype.type(0))
         for c in range(begin, end):
-            sums, upstream = spread(gradient.dtype.type(0)), spread_from(grad_out, n * V + c)
+            sums, upstream = zero, spread_from(grad_out, n * V + c)
             for i in range(0, E, lanes(gradient)):
                 now = load(gradient, c * E + i) + upstream * load(query, n * E + i)
                 store(gradient, c * E + i, now)
                 sums = sums + load(key, n * E + i) * now
-            to_written = total(sums)
-            to_beta += to_written * change[n * V + c]
-            to_value[n * V + c] = strength[n] * to_written
-            taken[c] = -subtracts * strength[n] * to_written
-            read += written[n * V + c] * grad_out[n * V + c]
-        to_strength[n] += to_beta
+            put(taken, c, total(sums))
+        beta_sum, read = zero, zero
+        for c in range(begin, min(begin + COLUMNS, V), lanes(gradient)):
+            here, to_written = n * V + c, load(taken, c)
+            beta_sum = beta_sum + to_written * load(change, here)
+            read = read + load(written, here) * load(grad_out, here)
+            to_new = spread_from(strength, n) * to_written
+            store(to_value, here, to_new)
+            store(taken, c, spread(subtracts) * to_new)
+        to_strength[n] += total(beta_sum)
+        written_read = spread(total(read))
         for i in range(0, E, lanes(gradient)):
             here = n * E + i
             own, left = load(key, here), load(kept, here)
-            query_sum, key_sum = load(to_query, here) + spread(read) * own, load(to_key, here)
+            query_sum, key_sum = load(to_query, here) + written_read * own, load(to_key, here)
             rate_sum = load(to_rates, here)
             for c in range(begin, end):
                 now, then = load(gradient, c * E + i), load(before, (n * COLUMNS + c - begin) * E + i)
@@ -412,7 +422,8 @@ def _backward(
     chunk_change, chunk_upstream = np.zeros(CHUNK * V, dtype), np.zeros(CHUNK * V, dtype)
     chunk_strength, written = np.ones(CHUNK, dtype), np.empty(CHUNK * V, dtype)
     from_query, from_key, from_kept = np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype), np.empty(CHUNK * E, dtype)
-    from_value, from_strength, taken = np.empty(CHUNK * V, dtype), np.empty(CHUNK, dtype), np.empty(V, dtype)
+    from_value, from_strength = np.empty(CHUNK * V, dtype), np.empty(CHUNK, dtype)
+    held, taken = np.zeros(V, dtype), np.zeros(V, dtype)
     border, before = np.zeros(V * E, dtype), np.empty(CHUNK * COLUMNS * E, dtype)
     gradients = np.zeros((h, V * E), dtype)
     chunks = (t + CHUNK - 1) // CHUNK
@@ -447,6 +458,7 @@ def _backward(
                         chunk_strength,
                         written,
                         before,
+                        held,
                         delta,
                         count,
                         column,
@@ -470,7 +482,7 @@ def _backward(
                         from_strength,
                         from_kept,
                         taken,
-                        dtype.type(1 if delta else 0),
+                        dtype.type(-1 if delta else 0),
                         count,
                         column,
                         end,

@@ -61,14 +61,14 @@ def op_candidates(mixer: str, length: int, dim: int, heads: int) -> dict[str, Ca
         tensors = [query, key, value, strength, rates, state]
         functions = {
             "ours": gated_delta_rule,
-            "plain": lambda *given: plain.fast_weights(*given, 0),
+            "plain": lambda *given: plain.fast_weights(*given, backwards=0),
             "transformers": qwen_op,
         }
     else:
         tensors = [query, key, value, rates, state]
         functions = {
             "ours": gated_linear_attention,
-            "plain": lambda query, key, value, *rest: plain.fast_weights(query, key, value, None, *rest, 0),
+            "plain": lambda query, key, value, *rest: plain.fast_weights(query, key, value, None, *rest, backwards=0),
         }
         per_channel = torch.rand(1, heads, length, width)
         tensors_per_channel = [x.clone().requires_grad_() for x in (query, key, value, per_channel, state)]
@@ -93,7 +93,7 @@ def layer_candidates(mixer: str, length: int, dim: int, heads: int) -> dict[str,
     if mixer == "delta":
 
         def with_theirs(x: Tensor) -> Tensor:
-            with mock.patch("longspan.mixers.delta.gated_delta_rule", lambda *given: qwen_op(*given[:6])):
+            with mock.patch("longspan.mixers.delta.gated_delta_rule", lambda *given, **_: qwen_op(*given)):
                 y: Tensor = ours(x)
             return y
 

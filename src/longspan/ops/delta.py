@@ -18,6 +18,7 @@ def gated_delta_rule(
     strength: Float[Tensor, "b h t"],
     rates: Float[Tensor, "b h t"],
     state: Float[Tensor, "b h e v"],
+    *,
     backwards: int = 0,
 ) -> tuple[Float[Tensor, "b h t v"], Float[Tensor, "b h e v"]]:
     """Return q_tᵀ S_t at each position, and the last S; `state` is S before the first.
@@ -27,7 +28,7 @@ def gated_delta_rule(
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
     other devices, 4·t·e·(32 + e) in chunks (`ops.fast_weights.plain`).
     """
-    return fast_weights(query, key, value, strength, rates, state, backwards)
+    return fast_weights(query, key, value, strength, rates, state, backwards=backwards)
 
 
 def gated_delta_rule_naive(

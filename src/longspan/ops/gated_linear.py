@@ -17,6 +17,7 @@ def gated_linear_attention(
     value: Float[Tensor, "b h t v"],
     rates: Float[Tensor, "b h t"] | Float[Tensor, "b h t e"],
     state: Float[Tensor, "b h e v"],
+    *,
     backwards: int = 0,
 ) -> tuple[Float[Tensor, "b h t v"], Float[Tensor, "b h e v"]]:
     """Return q_tᵀ S_t at each position, and the last S; `state` is S before the first.
@@ -26,7 +27,7 @@ def gated_linear_attention(
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
     other devices, 2·t·e·(32 + v) in chunks (`ops.fast_weights.plain`).
     """
-    return fast_weights(query, key, value, None, rates, state, backwards)
+    return fast_weights(query, key, value, None, rates, state, backwards=backwards)
 
 
 def gated_linear_attention_naive(

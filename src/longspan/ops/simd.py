@@ -1,8 +1,10 @@
-"""Vectors of 64 bytes for compiled loops: `load`, `store`, `spread`, `total`, and +, - and * between them.
+"""SIMD vectors for compiled loops: `load`, `store`, `spread`, `total`, and +, - and * between vectors.
 
 Numba leaves vectors to LLVM, which finds them in simple loops over arrays and in little else. These are LLVM's own
 vectors: sums over rows of a matrix stay in registers, whatever surrounds them. LLVM splits them into as many registers
 as the processor needs, so that the same code serves SSE, AVX2, AVX-512 and NEON.
+
+Unlike those of NumPy, indices are not checked, and none counts from the end.
 """
 
 import operator
@@ -17,7 +19,9 @@ from numba.core.typing import signature as nb_signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin
 
+# Of a vector: a register of AVX-512, two of AVX2. Two sums that do not wait for each other keep a processor busy.
 BYTES = 64
+# As `compiled` has them.
 FLAGS = ("reassoc", "contract", "nsz")
 
 
@@ -39,14 +43,14 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), kind.count))
 
 
-def _pointer(context: Any, builder: ir.IRBuilder, kind: types.Array, array: Any, index: Any) -> Any:
+def _pointer(context: Any, builder: ir.IRBuilder, kind: Any, array: Any, index: Any) -> Any:
     data = context.make_array(kind)(context, builder, array).data
     vector = context.get_value_type(Vector(kind.dtype))
     return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
 
 @intrinsic
-def lanes(_: Any, array: types.Array) -> Any:
+def lanes(_: Any, array: Any) -> Any:
     """Return how many numbers of an array a vector holds, known at compile time: loops with such a step are fast."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
@@ -56,7 +60,7 @@ def lanes(_: Any, array: types.Array) -> Any:
 
 
 @intrinsic
-def load(_: Any, array: types.Array, index: types.Integer) -> Any:
+def load(_: Any, array: Any, index: types.Integer) -> Any:
     """Return the vector that begins at `index` of a contiguous array (n,)."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
@@ -69,7 +73,7 @@ def load(_: Any, array: types.Array, index: types.Integer) -> Any:
 
 
 @intrinsic
-def store(_: Any, array: types.Array, index: types.Integer, vector: Vector) -> Any:
+def store(_: Any, array: Any, index: types.Integer, vector: Vector) -> Any:
     """Write a vector to a contiguous array (n,), beginning at `index`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
@@ -81,7 +85,7 @@ def store(_: Any, array: types.Array, index: types.Integer, vector: Vector) -> A
 
 
 @intrinsic
-def put(_: Any, array: types.Array, index: types.Integer, number: types.Float) -> Any:
+def put(_: Any, array: Any, index: types.Integer, number: types.Float) -> Any:
     """Write one number to a contiguous array (n,) at `index`, which is not negative."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
@@ -93,7 +97,7 @@ def put(_: Any, array: types.Array, index: types.Integer, number: types.Float) -
 
 
 @intrinsic
-def spread_from(_: Any, array: types.Array, index: types.Integer) -> Any:
+def spread_from(_: Any, array: Any, index: types.Integer) -> Any:
     """Return the vector that holds the number at `index` of a contiguous array (n,) everywhere."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
@@ -144,7 +148,7 @@ def _define(of: Callable[[Any, Any], Any], instruction: str) -> None:
     """Have an operator between two vectors be an instruction of LLVM."""
 
     @infer_global(of)
-    class _(AbstractTemplate):
+    class Template(AbstractTemplate):
         def generic(self, given: tuple[types.Type, ...], _: Any) -> Any:
             one, other = given
             return nb_signature(one, one, one) if isinstance(one, Vector) and one == other else None

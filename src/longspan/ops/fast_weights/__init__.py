@@ -13,7 +13,7 @@ from longspan.ops.scan import accumulation_dtype
 
 
 def fast_weights(
-    query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, backwards: int
+    query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
     """Return what `ops.delta.gated_delta_rule` does; without a strength, `ops.gated_linear.gated_linear_attention`."""
     t = value.shape[2]
@@ -24,5 +24,5 @@ def fast_weights(
     # For a step of a stream, loops would not pay off.
     plainly = exporting() or t == 1 or not on_cpu(query) or transformed()
     with torch.autocast(query.device.type, enabled=False):
-        out, state = (plain if plainly else operators).fast_weights(*tensors, backwards)
+        out, state = (plain if plainly else operators).fast_weights(*tensors, backwards=backwards)
     return out.to(value.dtype), state

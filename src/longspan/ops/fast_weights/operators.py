@@ -13,12 +13,13 @@ from longspan.ops.execution import differentiated_further, plain_gradients
 from longspan.ops.fast_weights import plain
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-# Positions of a head for which the forward pass saves one matrix.
+# Positions of a head for which the forward pass saves one matrix. More take less memory until the backward pass, which
+# computes the matrices of a chunk again, and a larger buffer in it.
 CHUNK = 64
 
 
 def fast_weights(
-    query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, backwards: int
+    query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
     """Return `ops.fast_weights.fast_weights` of tensors (b, h, t, ...) in one type."""
     strength = query.new_empty(query.shape[0], query.shape[1], 0) if strength is None else strength
@@ -128,7 +129,7 @@ def _gradients(ctx: Any, grad_out: Tensor, grad_last: Tensor, _: Tensor) -> tupl
             *sequences, state = tensors
             query, key, value, strength, rates = (x.transpose(1, 2) for x in sequences)
             given = strength if strength.shape[2] else None
-            out, last = plain.fast_weights(query, key, value, given, rates, state, ctx.backwards)
+            out, last = plain.fast_weights(query, key, value, given, rates, state, backwards=ctx.backwards)
             return out.transpose(1, 2), last
 
         return *plain_gradients(plainly, inputs, (grad_out, grad_last)), None, None

@@ -14,13 +14,7 @@ CHUNK, CHANNEL_CHUNK = 32, 8
 
 
 def fast_weights(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    strength: Tensor | None,
-    rates: Tensor,
-    state: Tensor,
-    backwards: int,
+    query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
     """Return `ops.fast_weights.fast_weights` of tensors (b, h, t, ...) in one type."""
     query, key, value, rates = (_turned(x, backwards) for x in (query, key, value, rates))

@@ -15,7 +15,8 @@ from longspan.mixers._looks import Look, there, time_constants
 from longspan.mixers._naive import rate_at
 from longspan.mixers._pairwise import Pairwise, taken_in
 from longspan.mixers.base import Capabilities
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, split_heads
+from longspan.ops.normalised import normalised
 from longspan.ops.scan import accumulation_dtype
 
 # In the norm of what is read.
@@ -120,21 +121,13 @@ class FastWeights(Pairwise):
         return self.read(x, values, self.rates(x, mask), matrix, 0 if self.causal else self.heads // 2)
 
     def _let_through(self, x: Tensor, found: Tensor) -> Tensor:
-        normed = self._normalised(found) * self.scale.to(found.dtype)
-        y: Tensor = self.output(merge_heads(normed).to(x.dtype) * silu(self.gate(x)))
+        found = normalised(found.transpose(1, 2), self.width**0.5, self.width * EPSILON)
+        y: Tensor = self.output((found * self.scale.to(found.dtype)).flatten(2).to(x.dtype) * silu(self.gate(x)))
         return y
 
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Return a projection of each position as (b, h, t, e)."""
         return split_heads(projection(x), self.heads)
-
-    @staticmethod
-    def _normalised(found: Tensor) -> Tensor:
-        """Return `found` divided by the root of its mean square, whose squares may be larger than any number."""
-        wide = found.to(accumulation_dtype(found.dtype))
-        size = wide.detach().abs().amax(-1, keepdim=True).clamp_min(1)
-        wide = wide / size
-        return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON / size.square())
 
 
 def naive_rows(

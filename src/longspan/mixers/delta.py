@@ -1,6 +1,5 @@
 """The gated delta rule: a matrix per head in which each new value replaces the one its key had."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -8,6 +7,7 @@ from longspan.mixers._fast_weights import FastWeights, naive_rows
 from longspan.ops.delta import gated_delta_rule
 from longspan.ops.execution import on_cpu
 from longspan.ops.fast_weights.plain import CHUNK
+from longspan.ops.normalised import normalised
 
 # In the length of queries and keys.
 EPSILON = 1e-6
@@ -56,9 +56,13 @@ class Delta(FastWeights):
         return silu(self.split(self.value, x))
 
     def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
-        query, key = (_unit(silu(self.split(projection, x))) for projection in (self.query, self.key))
+        query, key = self._unit(self.query, x, self.width**-0.5), self._unit(self.key, x, 1.0)
         strength = self.strength(x).sigmoid().transpose(1, 2)
-        return gated_delta_rule(query / self.width**0.5, key, values, strength, rates, state, backwards=backwards)
+        return gated_delta_rule(query, key, values, strength, rates, state, backwards=backwards)
+
+    def _unit(self, projection: nn.Module, x: Tensor, length: float) -> Tensor:
+        """Return a projection of each position as vectors of this length, (b, h, t, e)."""
+        return normalised(silu(projection(x)).unflatten(2, (self.heads, -1)), length, EPSILON).transpose(1, 2)
 
     def operations(self, length: int) -> int:
         if on_cpu(self.scale):
@@ -68,11 +72,6 @@ class Delta(FastWeights):
             # The last chunk is padded. A triangular system takes half of what a product would.
             sums = chunk * -(-length // chunk) * self.dim * (8 * chunk + 6 * self.width)
         return 2 * length * self.dim * (5 * self.dim + self.heads) + sums + self.forgetting.operations(length)
-
-
-def _unit(u: Tensor) -> Tensor:
-    wide = u.to(torch.promote_types(u.dtype, torch.float32))
-    return wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPSILON)
 
 
 def naive(mixer: Delta, x: Tensor, mask: Tensor | None = None) -> Tensor:

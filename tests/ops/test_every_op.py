@@ -22,6 +22,7 @@ from longspan.ops import (
     linear,
     linear_cross_entropy,
     lsh,
+    normalised,
     packing,
     pooling,
     relative,
@@ -160,6 +161,7 @@ OPS = {
     "gated_linear": Op(gated_linear.gated_linear_attention, lambda t: gated_inputs(t, False)),
     "gated_linear per channel": Op(gated_linear.gated_linear_attention, lambda t: gated_inputs(t, True)),
     "delta": Op(delta_rule, lambda t: gated_inputs(t, False)),
+    "normalised": Op(lambda x: normalised.normalised(x, 2.0, 1e-3), lambda t: [torch.randn(2, t, 4)]),
     "relative": Op(relative_op, relative_inputs),
     "window": Op(
         lambda q, k, v: window.window_attention(q, k, v, 2, real(2, k.shape[2]), causal=True), queries_keys_values

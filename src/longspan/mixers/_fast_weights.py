@@ -15,7 +15,8 @@ from longspan.mixers._looks import Look, there, time_constants
 from longspan.mixers._naive import rate_at
 from longspan.mixers._pairwise import Pairwise, taken_in
 from longspan.mixers.base import Capabilities
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, split_heads
+from longspan.ops.normalised import normalised
 from longspan.ops.scan import accumulation_dtype
 
 # In the norm of what is read.
@@ -72,12 +73,11 @@ class FastWeights(Pairwise):
         """Return what each position writes, (b, h, t, e)."""
 
     @abstractmethod
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: "Turn", state: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
         """Return what is read of values at each position, (b, h, t, e), and the matrices after the last.
 
-        `inward` turns tensors (b, h, t, ...) of all heads into the order in which each head reads; `rates`, (b, h, t)
-        or (b, h, t, e), and values are turned already. Where x is zero, as at padding, keys must be, so that nothing is
-        written.
+        The last `backwards` heads read from the end; `rates` are (b, h, t) or (b, h, t, e). Where x is zero, as at
+        padding, keys must be, so that nothing is written.
         """
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -118,39 +118,16 @@ class FastWeights(Pairwise):
 
     def _found(self, x: Tensor, mask: Tensor | None, values: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """Return what each position reads of values, (b, h, t, e), and the matrices after the last."""
-        turn = _unturned if self.causal else _turned
-        found, matrix = self.read(x, turn(values), turn(self.rates(x, mask)), turn, matrix)
-        return turn(found), matrix
+        return self.read(x, values, self.rates(x, mask), matrix, 0 if self.causal else self.heads // 2)
 
     def _let_through(self, x: Tensor, found: Tensor) -> Tensor:
-        normed = self._normalised(found) * self.scale.to(found.dtype)
-        y: Tensor = self.output(merge_heads(normed).to(x.dtype) * silu(self.gate(x)))
+        found = normalised(found.transpose(1, 2), self.width**0.5, self.width * EPSILON)
+        y: Tensor = self.output((found * self.scale.to(found.dtype)).flatten(2).to(x.dtype) * silu(self.gate(x)))
         return y
 
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Return a projection of each position as (b, h, t, e)."""
         return split_heads(projection(x), self.heads)
-
-    @staticmethod
-    def _normalised(found: Tensor) -> Tensor:
-        """Return `found` divided by the root of its mean square, whose squares may be larger than any number."""
-        wide = found.to(accumulation_dtype(found.dtype))
-        size = wide.detach().abs().amax(-1, keepdim=True).clamp_min(1)
-        wide = wide / size
-        return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON / size.square())
-
-
-Turn = Callable[[Tensor], Tensor]
-
-
-def _unturned(x: Tensor) -> Tensor:
-    return x
-
-
-def _turned(x: Tensor) -> Tensor:
-    """Return x (b, h, t, ...) with the positions of the second half of the heads in reverse order; twice, it is x."""
-    forward, backward = x.chunk(2, 1)
-    return torch.cat((forward, backward.flip(2)), 1)
 
 
 def naive_rows(

@@ -1,11 +1,13 @@
 """The gated delta rule: a matrix per head in which each new value replaces the one its key had."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from longspan.mixers._fast_weights import FastWeights, Turn, naive_rows
-from longspan.ops.delta import CHUNK, gated_delta_rule
+from longspan.mixers._fast_weights import FastWeights, naive_rows
+from longspan.ops.delta import gated_delta_rule
+from longspan.ops.execution import on_cpu
+from longspan.ops.fast_weights.plain import CHUNK
+from longspan.ops.normalised import normalised
 
 # In the length of queries and keys.
 EPSILON = 1e-6
@@ -21,16 +23,18 @@ class Delta(FastWeights):
         y_t = W_o concat_h(rmsnorm(o_t) ⊙ silu(W_g x_t))
         not causal: the second half of the heads reads from the end
 
-    Order of computation: in chunks of C positions. What a chunk writes solves a C x C triangular system, for all chunks
-    at once; from chunk to chunk, one after the other, S takes two products. No exponent is above zero.
+    Order of computation: on a CPU, a compiled loop over positions, whose S stays in the cache. Elsewhere in chunks of
+    C = 32 positions. What a chunk writes solves a C x C triangular system, for all chunks at once; from chunk to chunk,
+    one after the other, S takes two products. No exponent is above zero.
 
-    Cost: 5·t·dim² + t·dim·(5·C + 6·e) time, t / C steps one after the other, t·dim memory; dim·e state
+    Cost: 5·t·dim² + 3·t·dim·e time (in chunks t·dim·(5·C + 6·e), t / C steps one after the other), t·dim memory; dim·e
+        state
     Source: Yang et al. 2024, "Gated Delta Networks", https://arxiv.org/abs/2412.06464; decay="none" is the delta rule
         of Schlag et al. 2021, https://arxiv.org/abs/2102.11174
     Deviations: gates start spread over time constants from 2 to 4,096 positions, as those of all mixers that forget.
         Values are as wide as keys, not twice as wide, and convolutions belong to the model. Two directions are this
         project's.
-    Compile: PyTorch's compiler unrolls the loop over chunks, once for each number of them.
+    Compile: other devices than a CPU unroll the loop over chunks, once for each number of them.
 
     Args:
         dim: width of the input and the output.
@@ -51,21 +55,23 @@ class Delta(FastWeights):
     def values(self, x: Tensor) -> Tensor:
         return silu(self.split(self.value, x))
 
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key = (inward(silu(self.split(projection, x))) for projection in (self.query, self.key))
-        strength = inward(self.strength(x).sigmoid().transpose(1, 2))
-        return gated_delta_rule(_unit(query) / self.width**0.5, _unit(key), values, strength, rates, state)
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+        query, key = self._unit(self.query, x, self.width**-0.5), self._unit(self.key, x, 1.0)
+        strength = self.strength(x).sigmoid().transpose(1, 2)
+        return gated_delta_rule(query, key, values, strength, rates, state, backwards=backwards)
+
+    def _unit(self, projection: nn.Module, x: Tensor, length: float) -> Tensor:
+        """Return a projection of each position as vectors of this length, (b, h, t, e)."""
+        return normalised(silu(projection(x)).unflatten(2, (self.heads, -1)), length, EPSILON).transpose(1, 2)
 
     def operations(self, length: int) -> int:
-        chunk = min(CHUNK, length)
-        # The last chunk is padded. A triangular system takes half of what a product would.
-        sums = chunk * -(-length // chunk) * self.dim * (8 * chunk + 6 * self.width)
+        if on_cpu(self.scale):
+            sums = 6 * length * self.dim * self.width
+        else:
+            chunk = min(CHUNK, length)
+            # The last chunk is padded. A triangular system takes half of what a product would.
+            sums = chunk * -(-length // chunk) * self.dim * (8 * chunk + 6 * self.width)
         return 2 * length * self.dim * (5 * self.dim + self.heads) + sums + self.forgetting.operations(length)
-
-
-def _unit(u: Tensor) -> Tensor:
-    wide = u.to(torch.promote_types(u.dtype, torch.float32))
-    return wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPSILON)
 
 
 def naive(mixer: Delta, x: Tensor, mask: Tensor | None = None) -> Tensor:

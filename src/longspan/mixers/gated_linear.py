@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from longspan.errors import check_choice
-from longspan.mixers._fast_weights import FastWeights, Turn, naive_rows
+from longspan.mixers._fast_weights import FastWeights, naive_rows
 from longspan.mixers._looks import Look, kept
-from longspan.ops.gated_linear import CHANNEL_CHUNK, CHUNK, gated_linear_attention
+from longspan.ops.execution import on_cpu
+from longspan.ops.fast_weights.plain import CHANNEL_CHUNK, CHUNK
+from longspan.ops.gated_linear import gated_linear_attention
 
 GATES = ("head", "channel")
 # Of the gate's projection, with a gate per channel.
@@ -24,11 +26,11 @@ class GatedLinear(FastWeights):
         y_t = W_o concat_h(rmsnorm(o_t) ⊙ silu(W_g x_t))
         not causal: the second half of the heads reads from the end
 
-    Order of computation: in chunks of C positions (32, with a gate per channel 8). Within a chunk, a C x C product
-    whose entries decay by the positions between. Between chunks, a scan returns S before each chunk. No exponent is
-    above zero.
+    Order of computation: on a CPU, a compiled loop over positions, whose S stays in the cache. Elsewhere in chunks of C
+    positions (32, with a gate per channel 8). Within a chunk, a C x C product whose entries decay by the positions
+    between. Between chunks, a scan returns S before each chunk. No exponent is above zero.
 
-    Cost: 5·t·dim² + 2·t·dim·(C + e) time, t·dim memory; dim·e state
+    Cost: 5·t·dim² + 2·t·dim·e time (in chunks 2·t·dim·(C + e)), t·dim memory; dim·e state
     Source: Yang et al. 2024, "Gated Linear Attention Transformers", https://arxiv.org/abs/2312.06635 (gate="channel");
         with a gate per head Sun et al. 2023 (RetNet), https://arxiv.org/abs/2307.08621 (decay="fixed"), and Dao and Gu
         2024 (Mamba-2), https://arxiv.org/abs/2405.21060 (decay="input")
@@ -61,9 +63,9 @@ class GatedLinear(FastWeights):
     def values(self, x: Tensor) -> Tensor:
         return self.split(self.value, x)
 
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, inward: Turn, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key = (inward(self.split(projection, x)) for projection in (self.query, self.key))
-        return gated_linear_attention(query / self.width**0.5, key, values, rates, state)
+    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+        query, key = (self.split(projection, x) for projection in (self.query, self.key))
+        return gated_linear_attention(query / self.width**0.5, key, values, rates, state, backwards=backwards)
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """The same, and "kept": how much of what each position wrote is left, of heads or of all channels."""
@@ -79,10 +81,13 @@ class GatedLinear(FastWeights):
         return replace(look, weights={**look.weights, "kept": left})
 
     def operations(self, length: int) -> int:
-        per_channel = self.forgetting.channels > 1
-        chunk = min(CHANNEL_CHUNK if per_channel else CHUNK, length)
-        # The last chunk is padded; scores of channels are no matrix products.
-        sums = 2 * chunk * -(-length // chunk) * self.dim * (2 * self.width + (1 if per_channel else 2) * chunk)
+        if on_cpu(self.scale):
+            sums = 4 * length * self.dim * self.width
+        else:
+            per_channel = self.forgetting.channels > 1
+            chunk = min(CHANNEL_CHUNK if per_channel else CHUNK, length)
+            # The last chunk is padded; scores of channels are no matrix products.
+            sums = 2 * chunk * -(-length // chunk) * self.dim * (2 * self.width + (1 if per_channel else 2) * chunk)
         return 10 * length * self.dim**2 + sums + self.forgetting.operations(length)
 
 

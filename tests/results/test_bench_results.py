@@ -36,7 +36,8 @@ def test_a_crossing_is_interpolated_on_logarithmic_scales() -> None:
     # Linear and quadratic times, equal at 300.
     lengths = [100, 200, 400, 800]
     found = benchmark(linear=[300 * n for n in lengths], softmax=[n * n for n in lengths]).crossing("linear")
-    assert found.kind == "from" and found.length == pytest.approx(300)
+    assert found.kind == "from"
+    assert found.length == pytest.approx(300)
 
 
 def test_json_and_tables_say_what_was_left_out_and_what_is_not_finite() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from longspan.report import count, number, table
 from longspan.report.pictures import save
@@ -86,6 +86,8 @@ def bench_figure(result: Benchmark, path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel="length (positions)", ylabel=label)
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)

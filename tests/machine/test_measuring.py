@@ -11,7 +11,7 @@ def test_times_have_quartiles_and_few_times_have_their_extremes() -> None:
 
 def test_candidates_take_turns() -> None:
     called: list[str] = []
-    candidates = {name: lambda name=name: called.append(name) for name in "ab"}  # type: ignore[misc]
+    candidates = {name: lambda name=name: called.append(name) for name in "ab"}
     times = measuring.interleaved(candidates, repeats=3)
     assert called == ["a", "b"] * 3
     assert {name: one.repeats for name, one in times.items()} == {"a": 3, "b": 3}

@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "repeats": 1}
 def rates(monkeypatch: pytest.MonkeyPatch) -> Rates:
     """Rates of a made-up machine."""
     known = Rates(operations=1e9, bytes=1e9)
-    monkeypatch.setattr(verb, "measured_rates", lambda **_: known)
+    monkeypatch.setattr(verb, "measured_rates", lambda *_: known)
     return known
 
 
@@ -109,10 +109,11 @@ def test_slow_and_large_calls_are_foreseen_from_their_growth() -> None:
     # Noise: neither a fall nor a cubic growth is believed.
     assert verb._expected([(100, 4.0), (200, 4.0)], 400) == pytest.approx(8.0)
     assert verb._expected([(100, 1.0), (200, 8.0)], 400) == pytest.approx(32.0)
-    assert verb._reason("softmax", quadratic, 400, 17) is None
-    assert "takes about 16.0 s, more than the 15 s" in (verb._reason("softmax", quadratic, 400, 15) or "")
+    cpu = torch.device("cpu")
+    assert verb._reason(quadratic, 400, 17, cpu) is None
+    assert "takes about 16.0 s, more than the 15 s" in (verb._reason(quadratic, 400, 15, cpu) or "")
     large = [Measurement("softmax", 100, 100, 1e-9, peak_memory_bytes=1 << 50)]
-    assert "GiB of memory" in (verb._reason("softmax", large, 200, 15) or "")
+    assert "GiB of memory" in (verb._reason(large, 200, 15, cpu) or "")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_slow_and_large_calls_are_foreseen_from_their_growth() -> None:
         ({"mixers": ["additive+linear"]}, "set layers to 2 or more"),
         ({"lengths": [0, 16]}, "expected length to be above 0, got 0"),
         ({"dtype": "float3"}, "did you mean 'float32'"),
-        ({"device": "gpu"}, "known names are cpu, cuda"),
+        ({"device": "gpu"}, "did you mean 'cuda'"),
         ({"mixers": ["softmax"], "heads": 3}, "heads"),
         ({"layers": -1}, "at least 0"),
         ({"repeats": 0}, "expected repeats to be above 0"),
@@ -136,7 +137,7 @@ def test_slow_and_large_calls_are_foreseen_from_their_growth() -> None:
 def test_mistakes_are_told_before_anything_is_measured(
     changed: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verb, "measured_rates", lambda **_: pytest.fail("measured"))
+    monkeypatch.setattr(verb, "measured_rates", lambda *_: pytest.fail("measured"))
     with pytest.raises(UserError, match=message):
         bench(**{"mixers": ["additive"], "lengths": [16], **SMALL, **changed})
 

@@ -22,6 +22,7 @@ from longspan.results.bench import Benchmark, Measurement
 from longspan.results.outputs import write_json
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DEVICES = ("cpu", "cuda")
 MIXERS = ("additive", "linear", "delta", "softmax")
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 _SHARE_OF_MEMORY = 0.8
@@ -81,28 +82,28 @@ def bench(
     names, sizes, chosen = list(dict.fromkeys(mixers)), sorted(set(lengths)), options or {}
     numbers = {"dim": dim, "heads": heads, "batch size": batch_size, "repeats": repeats, "seconds": seconds}
     _check(names, sizes, numbers, layers, dtype, device)
-    where = {"device": torch.device(device), "dtype": DTYPES[dtype]}
+    place, kind = torch.device(device), DTYPES[dtype]
     shared = {"heads": heads, "causal": causal}
     with imports.allow(*allow_imports), _seeded():
-        modules = {name: _built(name, dim, layers, shared, chosen, sizes[-1]).to(**where) for name in names}
+        modules = {name: _built(name, dim, layers, shared, chosen, sizes[-1]).to(place, kind) for name in names}
         if unused := [name for name in chosen if name not in {part for name in names for part in name.split("+")}]:
             raise UserError(
                 f"there are options for {unused[0]!r}, which is not measured; {suggestion(unused[0], names)}"
             )
         for module in modules.values():
             # What a mixer refuses, it refuses before anything is measured.
-            module(torch.randn(1, 8, dim).to(**where))
+            module(torch.randn(1, min(8, sizes[0]), dim).to(place, kind))
         settings = {"mixers": names, "lengths": sizes, "dim": dim, "batch_size": batch_size, "layers": layers}
         settings |= shared | {"backward": backward, "dtype": dtype, "device": device, "seconds": seconds}
         settings |= {"options": {name: dict(values) for name, values in chosen.items()}}
         settings |= {"out": None if out is None else str(out)}
         print("measuring matrix products and copies", file=sys.stderr)
-        rates = measured_rates(**where)
+        rates = measured_rates(kind, place)
         rows: list[Measurement] = []
         result = Benchmark(settings, rates.operations, rates.bytes, environment(), rows)
         for length in sizes:
             print(f"measuring length {length:,}", file=sys.stderr)
-            x = torch.randn(batch_size, length, dim).to(**where)
+            x = torch.randn(batch_size, length, dim).to(place, kind)
             with _kept_at_interrupt(rows, out):
                 rows += _measured(modules, x, rows, rates, backward, repeats, seconds)
             if out is not None:
@@ -126,7 +127,8 @@ def _check(
     if layers < 0:
         raise UserError(f"expected layers to be at least 0, got {layers}; 0 measures mixers alone.")
     check_choice("dtype", dtype, DTYPES)
-    check_choice("device", device.partition(":")[0], ("cpu", "cuda"))
+    if (kind := device.partition(":")[0]) not in DEVICES:
+        raise UserError(f"there is no device {device!r}; {suggestion(kind, DEVICES, meant={'gpu': 'cuda'})}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("expected a GPU for the device 'cuda', got none; use 'cpu'.")
     for name in names:
@@ -196,7 +198,7 @@ def _measured(
     left_out: dict[str, str] = {}
     finite: dict[str, bool] = {}
     for name, module in modules.items():
-        reason = _reason(name, [one for one in before if one.mixer == name], x.shape[1], seconds)
+        reason = _reason([one for one in before if one.mixer == name], x.shape[1], seconds, x.device)
         if reason is None:
             call = _call(module, x, backward)
             try:
@@ -272,7 +274,7 @@ def _operations(module: nn.Module, length: int) -> int:
     return fed + sum(block.mixer.operations(length) for block in module.layers)
 
 
-def _reason(name: str, before: Sequence[Measurement], length: int, seconds: float) -> str | None:
+def _reason(before: Sequence[Measurement], length: int, seconds: float, device: torch.device) -> str | None:
     """Say why a mixer is left out at a length, by what it took at shorter ones; None if it is not."""
     if before and before[-1].left_out is not None:
         return "left out, as at the length before."
@@ -280,7 +282,7 @@ def _reason(name: str, before: Sequence[Measurement], length: int, seconds: floa
     if expected is not None and expected > seconds:
         return f"left out: a call takes about {expected:.1f} s, more than the {seconds:g} s of --seconds."
     memory = _expected([(one.length, float(one.peak_memory_bytes or 0)) for one in before], length)
-    there = available_memory()
+    there = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
     if memory is not None and there is not None and memory > _SHARE_OF_MEMORY * there:
         return f"left out: it needs about {memory / 2**30:.1f} GiB of memory, of {there / 2**30:.1f} GiB."
     return None

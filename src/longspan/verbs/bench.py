@@ -200,8 +200,8 @@ def _measured(
     for name, module in modules.items():
         reason = _reason([one for one in before if one.mixer == name], x.shape[1], seconds, x.device)
         if reason is None:
-            call = _call(module, x, backward)
             try:
+                call = _call(module, x, backward)
                 finite[name] = all(bool(torch.isfinite(one).all()) for one in call())
                 peaks[name] = peak_of(call, x.device)
                 calls[name] = call

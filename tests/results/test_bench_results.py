@@ -55,3 +55,11 @@ def test_json_and_tables_say_what_was_left_out_and_what_is_not_finite() -> None:
     assert found["measurements"][0]["distance_to_floor"] == 2.0
     assert found["measurements"][0]["tokens_per_second"] == 100.0
     assert found["faster_than_softmax"] == {"linear": {"kind": "always", "length": 100}}
+
+
+def test_a_row_of_the_table_is_one_line() -> None:
+    # Six digits of milliseconds and large rates.
+    row = Measurement("bounded_memory", 65536, 65536, 123.456, 120.123, 130.789, 7, 1 << 36, 10**14, 10**12, 5.0)
+    text = bench_summary(Benchmark({"dtype": "float32"}, 1e9, 1e9, {}, [row]))
+    assert text.count("bounded_memory") == 1
+    assert "123,456" in text

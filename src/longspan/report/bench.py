@@ -52,7 +52,7 @@ def crossings(result: Benchmark) -> str:
 def _row(one: Measurement) -> list[str]:
     if one.seconds is None:
         return [one.mixer, count(one.length), "left out", *["-"] * 6]
-    milliseconds = [number(1000 * (value or 0)) for value in (one.seconds, one.low, one.high)]
+    milliseconds = [_digits(1000 * (value or 0)) for value in (one.seconds, one.low, one.high)]
     return [
         one.mixer,
         count(one.length),
@@ -60,10 +60,15 @@ def _row(one: Measurement) -> list[str]:
         f"{milliseconds[1]} to {milliseconds[2]}",
         count(one.tokens_per_second),
         "-" if one.peak_memory_bytes is None else f"{one.peak_memory_bytes / 2**20:,.1f}",
-        number(one.operations / one.seconds / 1e9),
-        number(one.moved_bytes / one.seconds / 1e9),
+        _digits(one.operations / one.seconds / 1e9),
+        _digits(one.moved_bytes / one.seconds / 1e9),
         "-" if one.distance is None else f"{one.distance:.1f}",
     ]
+
+
+def _digits(value: float) -> str:
+    """Return three digits, so that a row fits on a line, or all of those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def bench_figure(result: Benchmark, path: Path) -> None:

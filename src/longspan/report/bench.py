@@ -9,7 +9,7 @@ from longspan.report import count, number, table
 from longspan.report.pictures import save
 from longspan.results.bench import Benchmark, Measurement
 
-_HEAD = ("mixer", "length", "ms", "spread", "tokens/s", "memory MiB", "GFLOP/s", "GB/s", "x floor")
+_HEAD = ("mixer", "length", "ms", "spread", "tokens/s", "MiB", "GFLOP/s", "GB/s", "x floor")
 
 
 def bench_summary(result: Benchmark, style: str = "simple") -> str:

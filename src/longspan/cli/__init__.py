@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, explaining, flags, reporting
+from longspan.cli import arena, benching, explaining, flags, reporting
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -213,6 +213,9 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     )
 
     arena.add(add("arena", arena.run, "compare mixers on tasks of the Long Range Arena, for the same time each"))
+
+    told = "measure time and memory of mixers over lengths, and how far they are from what this machine could do"
+    benching.add(add("bench", benching.run, told))
     return parser, verbs
 
 

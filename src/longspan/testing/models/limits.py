@@ -1,0 +1,3 @@
+"""What models say they cannot do, by model type and name of a check."""
+
+DOCUMENTED: dict[str, dict[str, str]] = {}

@@ -19,7 +19,7 @@ from longspan.testing.models.targets import resolve
 
 Check = Callable[[Subject], Iterator[tuple[str, float]]]
 
-LEAST_INFLUENCE = 0.01
+LEAST_INFLUENCE = 10 * TOLERANCE
 """What one token must change at other positions, relative to the largest output, for faults to be seen."""
 
 
@@ -55,6 +55,7 @@ CHECKS: dict[str, Check] = {
         rows.padding_on_the_right,
         rows.padding_on_the_left,
         rows.other_rows,
+        rows.earlier_inputs,
         causality.future_in_outputs,
         causality.future_in_gradients,
         caches.cached_steps,
@@ -72,6 +73,11 @@ CHECKS: dict[str, Check] = {
         programs.logits_to_keep,
         programs.compilation,
     )
+}
+#: What says why nothing claims that a check passes, for checks that few models claim to pass.
+LIMITS: dict[str, Callable[[Subject], str]] = {
+    "packing": packing.limit_of_packing,
+    "padding-on-the-left": rows.limit_on_the_left,
 }
 #: Checks that run only where they are asked for: they take minutes for some models.
 SLOW = ("compilation",)
@@ -121,17 +127,28 @@ def check_model(
     )
 
 
+def model_checks() -> dict[str, str]:
+    """Return the checks of `check_model` by name, in order: each with what it promises."""
+    return {name: _promise(check) for name, check in CHECKS.items()}
+
+
 def attentions(subject: Subject) -> Iterable[str | None]:
     """Return the implementations of attention to check; None where the class has only its own."""
     return ("eager", "sdpa") if subject.kind._supports_sdpa else (None,)
 
 
+def _promise(check: Check) -> str:
+    return " ".join((check.__doc__ or "").partition("\n\n")[0].split())
+
+
 def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
     check = CHECKS[name]
-    promise = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
+    promise = _promise(check)
     tolerance = None if name in ("influence", "float16", "bfloat16") else TOLERANCE
     found, reasons = list[tuple[float, str]](), list[str]()
-    for subject in subjects:
+    for one in subjects:
+        # A new model for each check: some change with what they read.
+        subject = dataclasses.replace(one)
         prefix = f"{subject.attention}, " if len(subjects) > 1 else ""
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -142,7 +159,7 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
             reasons.append(str(reason))
         except Exception as error:
             kind = "refused" if isinstance(error, (NotImplementedError, ValueError)) else "failed"
-            limit = DOCUMENTED.get(subject.config.model_type, {}).get(name)
+            limit = DOCUMENTED.get(one.config.model_type, {}).get(name)
             first = " ".join(str(error).split())[:300]
             told = first if isinstance(error, AssertionError) else f"{type(error).__name__}: {first}"
             if limit:
@@ -156,6 +173,6 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
     if size < float("inf") and (tolerance is None or size <= tolerance):
         return Checked(name, "passed", promise, size, tolerance, where)
     limit = DOCUMENTED.get(subjects[0].config.model_type, {}).get(name, "")
-    if name == "packing":
-        limit = limit or packing.packing_is_claimed(subjects[0])
+    if not limit and name in LIMITS:
+        limit = LIMITS[name](subjects[0])
     return Checked(name, "not claimed" if limit else "failed", promise, size, tolerance, where, limit)

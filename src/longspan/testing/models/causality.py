@@ -30,7 +30,8 @@ def future_in_gradients(subject: Subject) -> Iterator[tuple[str, float]]:
     def keep(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         leaf = output.detach().requires_grad_()
         kept.append(leaf)
-        return leaf
+        # Some models change it in place.
+        return leaf.clone()
 
     reader = subject.model.get_decoder() if subject.task == "seq2seq" else subject.model
     hook = reader.get_input_embeddings().register_forward_hook(keep)

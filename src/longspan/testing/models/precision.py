@@ -8,7 +8,7 @@ from longspan.testing.models.subject import LENGTHS, NotApplicable, Subject, dev
 
 
 #: Parts of what PyTorch says where an operation is missing for a type.
-_LACKING = ("not implemented for", "Expected mat_a to be")
+_LACKING = ("not implemented for", "Expected mat_a to be", "Unsupported dtype")
 
 
 def float16(subject: Subject) -> Iterator[tuple[str, float]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from longspan.testing.models.subject import LENGTHS, NotApplicable, Subject, deviation, padded, positions_of
 
@@ -15,8 +15,6 @@ def padding_on_the_right(subject: Subject) -> Iterator[tuple[str, float]]:
 
 def padding_on_the_left(subject: Subject) -> Iterator[tuple[str, float]]:
     """Padding on the left changes nothing at real positions, in a batch and in a single row."""
-    if not subject.counts_positions and (table := _positions(subject)):
-        raise NotApplicable(f"positions are absolute ({table}), and forward takes no position_ids")
     yield from _padding(subject, "left")
 
 
@@ -46,10 +44,13 @@ def _largest(subject: Subject, found: Tensor, mask: Tensor, whole: list[Tensor])
     return max(deviation(row, one[0]) for row, one in zip(real, whole, strict=True))
 
 
-def _positions(subject: Subject) -> str:
-    """Return the name of a table of absolute positions, if there is one."""
-    modules = subject.model.named_modules()
-    return next((name for name, one in modules if isinstance(one, nn.Embedding) and "position" in name), "")
+def limit_on_the_left(subject: Subject) -> str:
+    """Return why nothing claims that padding on the left changes nothing; "" where something does."""
+    names = (name for name, _ in subject.model.named_modules() if "position" in name.rpartition(".")[2])
+    table = next((name for name in names if "relative" not in name and "rotary" not in name), "")
+    if table and not subject.counts_positions:
+        return f"positions are absolute ({table}), and forward takes no position_ids"
+    return ""
 
 
 def other_rows(subject: Subject) -> Iterator[tuple[str, float]]:
@@ -65,3 +66,15 @@ def other_rows(subject: Subject) -> Iterator[tuple[str, float]]:
     if subject.accepts("attention_mask"):
         full = torch.ones_like(ids)
         yield "a mask of ones", deviation(subject.read_padded(ids, full), expected)
+
+
+def earlier_inputs(subject: Subject) -> Iterator[tuple[str, float]]:
+    """What was read before changes nothing: a model keeps no state outside its cache."""
+    ids, expected = subject.draw(2), subject.read_padded(subject.draw(2), None)
+    subject.read_padded(subject.draw(2, 3, seed=1), None)
+    yield "after shorter rows", deviation(subject.read_padded(ids, None), expected)
+    if subject.task == "causal" and subject.accepts("use_cache"):
+        subject.read(subject.draw(2, seed=1), use_cache=True)
+        yield "after a cached pass", deviation(subject.read(ids), expected)
+        subject.read(subject.draw(2, seed=1), use_cache=True)
+        yield "with a new cache", deviation(subject.read(ids, use_cache=True), expected)

@@ -5,6 +5,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from longspan.models import LongspanConfig
+
 LAYERS = 3
 """Layers of a tiny model, where its layers are all alike; a hybrid has more, so that each kind is there."""
 VOCABULARY = 40
@@ -44,6 +46,8 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("max_encoder_position_embeddings", "max_decoder_position_embeddings"), 128),
     "vocab_size": VOCABULARY,
     "type_vocab_size": 2,
+    "cls_token_id": 1,
+    **dict.fromkeys(("sep_token_id", "forced_eos_token_id"), 2),
     # Of the order of 1 / sqrt(width), so that every part of the model has an influence that can be measured.
     **dict.fromkeys(("initializer_range", "init_std"), 0.15),
 }
@@ -58,16 +62,33 @@ NOISE = ("dropout", "pdrop", "layerdrop", "jitter")
 OF_TYPES: dict[str, dict[str, Any]] = {
     "bailing_hybrid": {"num_key_value_heads": HEADS},
     "bamba": {"attn_layer_indices": [1]},
-    "big_bird": {"block_size": 4, "num_random_blocks": 1},
-    "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
+    # Rows of the checks are long enough for sparse attention.
+    "big_bird": {"block_size": 1, "num_random_blocks": 1},
+    "bigbird_pegasus": {"block_size": 1, "num_random_blocks": 1},
     "funnel": {"block_sizes": [1, 1], "block_repeats": None, "num_decoder_layers": 1},
-    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"]},
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
-    "kimi_linear": {"num_key_value_heads": HEADS},
-    "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8},
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_linear"), {"num_key_value_heads": HEADS}),
+    "mamba2": {"num_heads": 8},
+    "led": {"attention_window": 8},
+    "lfm2": {
+        "num_hidden_layers": 3,
+        "full_attn_idxs": [1],
+        "layer_types": ["conv", "full_attention", "conv"],
+        "block_multiple_of": 8,
+    },
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
-    "reformer": {"hash_seed": 0},
+    "longformer": {"attention_window": 8},
+    "reformer": {
+        "hash_seed": 0,
+        "axial_pos_shape": [8, 16],
+        "axial_pos_embds_dim": [16, 16],
+        "local_attn_chunk_length": 8,
+        "lsh_attn_chunk_length": 8,
+        "num_hidden_layers": 2,
+        "attn_layers": ["local", "lsh"],
+    },
     "rwkv": {"attention_hidden_size": WIDTH},
     # Its cache has room for widths that are multiples of 64.
     "xlstm": {"hidden_size": 128},
@@ -94,6 +115,8 @@ def tiny(config: PreTrainedConfig, causal: bool) -> PreTrainedConfig:
         causal: whether the model is to be a decoder, where the class can be either.
     """
     given = config.to_dict()
+    if isinstance(config, LongspanConfig):
+        return _tiny_longspan(config, causal)
     own = OF_TYPES.get(config.model_type, {})
     changes = {name: value for name, value in SIZES.items() if _is_number(given.get(name))}
     changes |= {name: 0.0 for name, value in given.items() if _is_number(value) and any(part in name for part in NOISE)}
@@ -103,6 +126,20 @@ def tiny(config: PreTrainedConfig, causal: bool) -> PreTrainedConfig:
         changes["is_decoder"] = True
     kept = {name: value for name, value in given.items() if name in _KEPT}
     return type(config)(**{**kept, **changes, **SPECIAL, **own})
+
+
+def _tiny_longspan(config: LongspanConfig, causal: bool) -> LongspanConfig:
+    """Return the same model, mixers and options included, with small sizes."""
+    given = config.to_dict()
+    depth = max(2, len(config.mixers or ()))
+    sizes = {"dim": WIDTH, "depth": depth, "heads": HEADS, "vocab_size": VOCABULARY, "embedding_dim": None}
+    rates = {name: 0.0 for name, value in given.items() if _is_number(value) and any(part in name for part in NOISE)}
+    embeddings = dict(given["embeddings"] or {})
+    if embeddings.get("ngrams"):
+        embeddings["ngram_buckets"] = 64
+    parts = {"embeddings": embeddings, "causal": causal or config.causal}
+    special = {name: value for name, value in SPECIAL.items() if given.get(name) is not None}
+    return LongspanConfig(**{**given, **sizes, **rates, **parts, **special})
 
 
 #: Settings that are not sizes, and that a tiny configuration takes over from the given one.

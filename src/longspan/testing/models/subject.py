@@ -63,8 +63,11 @@ class Subject:
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The arguments of `forward`."""
-        return inspect.signature(self.kind.forward).parameters
+        """The arguments of `forward`, with those that it passes on to the model without a head."""
+        own = dict(inspect.signature(self.kind.forward).parameters)
+        if any(one.kind is one.VAR_KEYWORD for one in own.values()):
+            own = {**inspect.signature(self.model.base_model.forward).parameters, **own}
+        return own
 
     def accepts(self, name: str) -> bool:
         """Say whether `forward` has an argument of that name."""

@@ -90,7 +90,9 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     adder = parser.add_subparsers(title="commands", metavar="COMMAND")
     verbs: dict[str, argparse.ArgumentParser] = {}
 
-    def add(name: str, function: Callable[[argparse.Namespace, TextIO], int | None], text: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, function: Callable[[argparse.Namespace, TextIO], int | None], text: str
+    ) -> argparse.ArgumentParser:
         verb = adder.add_parser(name, allow_abbrev=False, help=text, description=text[0].upper() + text[1:] + ".")
         verb.set_defaults(run_verb=function, allow_import=[], may_have_more=False)
         verb.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.errors import check_choice
-from longspan.results.check import Checked, ModelReport
+from longspan.results.check import Checked, ModelReport, Outcome
 from longspan.testing.models import caches, causality, packing, precision, programs, rows
 from longspan.testing.models.limits import DOCUMENTED
 from longspan.testing.models.subject import TOLERANCE, NotApplicable, Subject, deviation
@@ -158,7 +158,7 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
         except NotApplicable as reason:
             reasons.append(str(reason))
         except Exception as error:
-            kind = "refused" if isinstance(error, (NotImplementedError, ValueError)) else "failed"
+            kind: Outcome = "refused" if isinstance(error, (NotImplementedError, ValueError)) else "failed"
             limit = DOCUMENTED.get(one.config.model_type, {}).get(name)
             first = " ".join(str(error).split())[:300]
             told = first if isinstance(error, AssertionError) else f"{type(error).__name__}: {first}"

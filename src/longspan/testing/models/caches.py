@@ -62,20 +62,25 @@ def cached_padding(subject: Subject) -> Iterator[tuple[str, float]]:
 
 
 def beams(subject: Subject) -> Iterator[tuple[str, float]]:
-    """A cache follows its rows when they are reordered."""
+    """A cache follows its rows when they are reordered, and the scores of beam search are those of its texts."""
     _need_cache(subject)
     ids, order = subject.draw(3), torch.tensor([2, 0, 0])
     half = LENGTH // 2
-    _, cache = _stream(subject, ids[:, :half], [half])
-    (name, held) = next(iter(cache.items()))
-    if hasattr(held, "reorder_cache"):
-        held.reorder_cache(order)
-    elif hasattr(subject.kind, "_reorder_cache"):
-        held = subject.model._reorder_cache(held, order)
-    else:
-        raise NotApplicable(f"{name} has no reorder_cache, and the model no _reorder_cache")
-    found, _ = _stream(subject, ids[order], [half, 1], cache={name: held}, begin=half)
-    yield "token by token", deviation(found, subject.read(ids[order])[:, half:])
+    try:
+        _, cache = _stream(subject, ids[:, :half], [half])
+    except NotApplicable:
+        # A state that the model hides.
+        cache = {}
+    for name, held in cache.items():
+        if hasattr(held, "reorder_cache"):
+            held.reorder_cache(order)
+            found, _ = _stream(subject, ids[order], [half, 1], cache={name: held}, begin=half)
+            yield "reordered", deviation(found, subject.read(ids[order])[:, half:])
+    if subject.task == "causal" and subject.model.can_generate():
+        out = _generate(subject, ids[:, :half], None, num_beams=3, length_penalty=0.0, output_scores=True)
+        logits = subject.read(out.sequences)[:, half - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(2, out.sequences[:, half:].unsqueeze(-1))
+        yield "beam search", deviation(out.sequences_scores, chosen.sum((1, 2)))
 
 
 def generation(subject: Subject) -> Iterator[tuple[str, float]]:
@@ -89,22 +94,20 @@ def generation(subject: Subject) -> Iterator[tuple[str, float]]:
         raise NotApplicable("it has no generate")
     lengths = [length - 8 for length in LENGTHS]
     rows, mask = padded(subject.draw(len(lengths)), lengths, "left", 0, subject.config.pad_token_id or 0)
-    model = subject.model
-    settings = model.generation_config
-    settings.eos_token_id, settings.pad_token_id, settings.bos_token_id = None, subject.config.pad_token_id or 0, 1
     for where, size in (("in a batch", slice(None)), ("batch size 1", slice(1, 2))):
-        out = model.generate(
-            rows[size],
-            attention_mask=mask[size],
-            max_new_tokens=_NEW,
-            do_sample=False,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
+        out = _generate(subject, rows[size], mask[size], output_logits=True)
         logits = torch.stack(out.logits, 1)
         for row, tokens, length in zip(logits, out.sequences, mask[size].sum(1).tolist(), strict=True):
             whole = subject.read(tokens[-(length + _NEW) :].unsqueeze(0))[0]
             yield where, deviation(row, whole[length - 1 : -1])
+
+
+def _generate(subject: Subject, ids: Tensor, mask: Tensor | None, **options: Any) -> Any:
+    settings = subject.model.generation_config
+    settings.eos_token_id, settings.pad_token_id, settings.bos_token_id = None, subject.config.pad_token_id or 0, 1
+    if mask is not None:
+        options["attention_mask"] = mask
+    return subject.model.generate(ids, max_new_tokens=_NEW, do_sample=False, return_dict_in_generate=True, **options)
 
 
 def _need_cache(subject: Subject) -> None:

@@ -13,7 +13,10 @@ DOCUMENTED: dict[str, dict[str, str]] = {
         "padding-on-the-right": _GLOBAL,
         "training-mode": "blocks are drawn at random in training only",
     },
-    "reformer": {"padding-on-the-right": "padding, too, is sorted into the chunks of LSH attention"},
+    "reformer": {
+        "padding-on-the-right": "padding, too, is sorted into the chunks of LSH attention",
+        **dict.fromkeys(("float16", "bfloat16"), "gradients need training mode, and rows that fill their chunks"),
+    },
     "rwkv": dict.fromkeys(("padding-on-the-left", "cached-padding", "generation"), _NO_MASK),
     "xlnet": {"future-in-outputs": "attention is bidirectional without perm_mask"},
 }

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from longspan.testing.models.subject import LENGTHS, NotApplicable, Subject, deviation, padded, positions_of
-
 
 #: Parts of what PyTorch says where an operation is missing for a type.
 _LACKING = ("not implemented for", "Expected mat_a to be", "Unsupported dtype")
@@ -24,12 +24,12 @@ def bfloat16(subject: Subject) -> Iterator[tuple[str, float]]:
 def _finite(subject: Subject, dtype: torch.dtype) -> Iterator[tuple[str, float]]:
     model = subject.build(dtype)
     ids = subject.draw(len(LENGTHS))
-    cases = [("without padding", ids, None)]
+    cases: list[tuple[str, Tensor, Tensor | None]] = [("without padding", ids, None)]
     if subject.accepts("attention_mask") and subject.task != "seq2seq":
         sides = ("left", "right") if subject.task == "causal" else ("right",)
         cases += [(f"padding on the {side}", *padded(ids, LENGTHS, side, 2, 0)) for side in sides]
     for where, rows, mask in cases:
-        more = {}
+        more: dict[str, Tensor] = {}
         if mask is not None and subject.counts_positions:
             more["position_ids"] = positions_of(mask)
         try:

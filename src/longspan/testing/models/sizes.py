@@ -53,8 +53,10 @@ SIZES: dict[str, Any] = {
 }
 
 #: Names of the number of layers.
-DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_blocks")
-DEPTHS += ("num_decoder_layers",)
+DEPTHS = (
+    *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks", "encoder_layers", "decoder_layers"),
+    "num_decoder_layers",
+)
 #: Parts of the names of rates of dropout and of noise.
 NOISE = ("dropout", "pdrop", "layerdrop", "jitter")
 
@@ -66,11 +68,17 @@ OF_TYPES: dict[str, dict[str, Any]] = {
     "big_bird": {"block_size": 1, "num_random_blocks": 1},
     "bigbird_pegasus": {"block_size": 1, "num_random_blocks": 1},
     "funnel": {"block_sizes": [1, 1], "block_repeats": None, "num_decoder_layers": 1},
-    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"]},
+    "gpt_neo": {
+        "num_layers": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "attention_layers": ["global", "local"],
+    },
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_linear"), {"num_key_value_heads": HEADS}),
+    "deepseek_v2": {"num_key_value_heads": HEADS},
+    "deepseek_v3": {"num_key_value_heads": HEADS},
     "mamba2": {"num_heads": 8},
+    "kimi_linear": {"num_key_value_heads": HEADS},
     "led": {"attention_window": 8},
     "lfm2": {
         "num_hidden_layers": 3,

@@ -19,7 +19,7 @@ LENGTH = 21
 """Positions of a row: longer than windows and chunks, and no multiple of them."""
 LENGTHS = (21, 13, 17)
 """Real positions of padded rows."""
-#: Float32 rounds to 6e-8, and a few layers amplify that. Models without faults stay below a tenth of this.
+#: Float32 rounds to 6e-8, and a few layers amplify that. Models without faults stay below a fifth of this.
 TOLERANCE = 1e-4
 #: Fields of outputs that hold what a cached step continues from, and the names under which `forward` takes them.
 CACHES = ("past_key_values", "cache_params", "state", "past_buckets_states")
@@ -184,7 +184,7 @@ def cuts(sizes: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def without_dropout(model: nn.Module) -> nn.Module:
+def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
     """Set the rates of layers of dropout to 0."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -58,7 +58,9 @@ def resolve(model: str | Path | PreTrainedConfig | type[PreTrainedModel]) -> tup
 def _of_class(kind: type[PreTrainedModel]) -> Subject:
     task = _task(kind)
     if task is None or kind.config_class is None:
-        raise UserError(f"expected a class with logits for each token, got {kind.__name__}; name one such as GPT2LMHeadModel.")
+        raise UserError(
+            f"expected a class with logits for each token, got {kind.__name__}; name one such as GPT2LMHeadModel."
+        )
     return _small(kind, _configuration(kind.config_class.model_type, {}, kind.__name__, kind), task, kind.__name__)
 
 
@@ -82,7 +84,8 @@ def _of_folder(folder: Path) -> Subject:
     else:
         code = ", and its own code is not executed" if "auto_map" in values else ""
         raise UserError(
-            f"transformers knows no model type {name!r} of {str(path)!r}{code}; {suggestion(name, CONFIG_MAPPING.keys())}"
+            f"transformers knows no model type {name!r} of {str(path)!r}{code}; "
+            f"{suggestion(name, CONFIG_MAPPING.keys())}"
         )
     kind, task = _class_of(name, values.get("architectures"), str(folder))
     return _small(kind, config, task, str(folder))

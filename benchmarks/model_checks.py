@@ -45,7 +45,7 @@ GROUPS = {
         "logits-to-keep",
     ),
 }
-#: What was found to be wrong, by model type and check: what and where, and where it was reported; read in the code.
+# What is wrong and where, read in the code, and where it was reported.
 _CHUNKS = (
     "`MambaMixer` gives `mamba_selective_scan` no initial state: several tokens after a cache start from zeros "
     "(`mamba_chunks.py`)",
@@ -83,21 +83,24 @@ _YOSO = (
     "",
 )
 _POOLING = ("padding is in the means of pooled positions (`funnel_padding.py`)", "")
+_CACHED = ("cached-steps", "cached-chunks", "cached-padding", "generation", "beams")
+#: Faults by model type and check.
 FAULTS: dict[str, dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(("mamba", "falcon_mamba"), {"cached-chunks": _CHUNKS, "cached-padding": _MASK}),
-    **dict.fromkeys(("jamba", "zamba"), {"cached-chunks": _CHUNKS}),
+    "mamba": {"cached-chunks": _CHUNKS, "cached-padding": _MASK},
+    "falcon_mamba": {"cached-chunks": _CHUNKS, "cached-padding": _MASK},
+    "jamba": {"cached-chunks": _CHUNKS},
+    "zamba": {"cached-chunks": _CHUNKS},
     "rwkv": dict.fromkeys(("cached-steps", "cached-chunks"), _BATCH),
     "xlstm": dict.fromkeys(("float16", "bfloat16"), _MLSTM),
     "recurrent_gemma": dict.fromkeys(("padding-on-the-left", "generation"), _GRIFFIN),
-    **dict.fromkeys(
-        ("zamba2", "nemotron_h"),
-        dict.fromkeys(("cached-steps", "cached-chunks", "cached-padding", "generation", "beams"), _STEPS),
-    ),
+    "zamba2": dict.fromkeys(_CACHED, _STEPS),
+    "nemotron_h": dict.fromkeys(_CACHED, _STEPS),
     "bamba": dict.fromkeys(("cached-steps", "cached-chunks", "beams"), _POSITIONS),
     "minimax": {
         "beams": ("`MiniMaxCache` does not reorder its `linear_cache` (`minimax_beams.py`)", ""),
     },
-    **dict.fromkeys(("big_bird", "bigbird_pegasus"), {"earlier-inputs": _SHORT}),
+    "big_bird": {"earlier-inputs": _SHORT},
+    "bigbird_pegasus": {"earlier-inputs": _SHORT},
     "reformer": dict.fromkeys(("padding-on-the-left", "packing"), _REFORMER),
     "nystromformer": dict.fromkeys(("padding-on-the-right", "padding-on-the-left"), _CONVOLUTION),
     "yoso": dict.fromkeys(("padding-on-the-right", "padding-on-the-left"), _YOSO),
@@ -199,12 +202,13 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
             }
         ],
         "notes": [
-            f"Versions: {versions}. Without the packages `causal_conv1d`, `mamba_ssm` and `fla`, whose kernels some models use on GPUs.",
+            f"Versions: {versions}. Without `causal_conv1d`, `mamba_ssm` and `fla`, whose kernels some models use on "
+            "GPUs.",
             f"Tolerance {1e-4:.0e}. All {len(reports)} models took {seconds:.0f} s.",
             '"not claimed": it deviates, and the model does not claim otherwise. "refused": the model raises an error '
             'that says so. "-": nothing to check.',
-            "`benchmarks/model_faults` has a script of a few lines for each fault. `float64_padding.py` there is a fault that "
-            "no check covers: models with `eager_attention_forward` give NaN in float64 with padding on the left.",
+            "`benchmarks/model_faults` has a script of a few lines for each fault. No check covers that of "
+            "`float64_padding.py`: `eager_attention_forward` gives NaN in float64 with padding on the left.",
         ],
     }
 

@@ -1,7 +1,7 @@
 """yoso: padding is not masked, but multiplied by a large number.
 
-`YosoSelfAttention.forward` computes `1 + attention_mask / 10000`, which is 0 for a mask of -10000. The mask of padding is
-the smallest number of the type.
+`YosoSelfAttention.forward` computes `1 + attention_mask / 10000`, which is 0 for a mask of -10000. The mask of padding
+is the smallest number of the type.
 """
 
 import torch

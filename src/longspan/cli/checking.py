@@ -1,6 +1,7 @@
 """The verb `check`."""
 
 import argparse
+import os
 import sys
 from typing import TextIO
 
@@ -29,6 +30,8 @@ def run(args: argparse.Namespace, out: TextIO) -> int:
     """Run the verb. Returns the exit code, 1 where a check fails."""
     if not args.models and not args.list:
         raise UserError("expected a model to check, got none; name one, such as mamba.")
+    # Nothing is downloaded, kernels included. transformers reads this when it is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     from longspan.report.checks import checks_list, checks_summary
     from longspan.testing import check_model, model_checks
 

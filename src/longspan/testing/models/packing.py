@@ -1,5 +1,6 @@
 """Packed documents."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +31,7 @@ def packing(subject: Subject) -> Iterator[tuple[str, float]]:
         more |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), ends.int())
         more |= dict.fromkeys(("max_length_q", "max_length_k"), max(_LENGTHS))
     found = subject.read(ids, **more)
-    for number, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for number, (begin, end) in enumerate(itertools.pairwise(ends)):
         alone = subject.read(ids[:, begin:end])
         yield f"document {number + 1}", deviation(found[:, begin:end], alone)
 

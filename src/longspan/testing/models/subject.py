@@ -1,5 +1,6 @@
 """What is checked and with what: a class of models, a tiny configuration, inputs, and how outputs are compared."""
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -75,8 +76,12 @@ class Subject:
 
     @functools.cached_property
     def source(self) -> str:
-        """The code of the module in which the class is."""
-        return inspect.getsource(sys.modules[self.kind.__module__])
+        """The code of the modules in which the class and its model without a head are; "" where there is none."""
+        found = []
+        for kind in {self.kind, type(self.model.base_model)}:
+            with contextlib.suppress(OSError, TypeError):
+                found.append(inspect.getsource(sys.modules[kind.__module__]))
+        return "\n".join(found)
 
     @property
     def stateful(self) -> bool:
@@ -125,7 +130,7 @@ class Subject:
         masked = {} if mask is None else {"attention_mask": mask}
         return self.model(input_ids=ids, decoder_input_ids=target, use_cache=False, **masked).logits
 
-    @functools.cached_property
+    @property
     def counts_positions(self) -> bool:
         """Whether `forward` takes `position_ids`."""
         return self.accepts("position_ids")

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from longspan import models
 from longspan.errors import UserError, suggestion
+from longspan.machine.imports import named_in
 from longspan.models import LongspanConfig
 from longspan.testing.models.sizes import tiny
 from longspan.testing.models.subject import Subject, Task
@@ -38,7 +40,7 @@ def resolve(model: str | Path | PreTrainedConfig | type[PreTrainedModel]) -> tup
     """
     if isinstance(model, PreTrainedConfig):
         kind, task = _class_of(model.model_type, model.architectures, model.model_type)
-        return model.model_type, Subject(kind, model, task)
+        return model.model_type, _tried(Subject(kind, model, task), model.model_type)
     if isinstance(model, type):
         return model.__name__, _of_class(model)
     name = str(model)
@@ -77,18 +79,18 @@ def _of_folder(folder: Path) -> Subject:
         raise UserError(f"expected an object in {str(path)!r}, got {type(values).__name__}; restore it.")
     name = str(values.get("model_type"))
     if name == LongspanConfig.model_type:
-        config: PreTrainedConfig = read_config(folder)
-        values["architectures"] = config.architectures
-    elif name in CONFIG_MAPPING:
-        config = _configuration(name, values, str(folder))
-    else:
+        with named_in(path):
+            config: PreTrainedConfig = read_config(folder)
+            kind, task = _class_of(name, config.architectures, str(folder))
+            return _small(kind, config, task, str(folder))
+    if name not in CONFIG_MAPPING:
         code = ", and its own code is not executed" if "auto_map" in values else ""
         raise UserError(
             f"transformers knows no model type {name!r} of {str(path)!r}{code}; "
             f"{suggestion(name, CONFIG_MAPPING.keys())}"
         )
     kind, task = _class_of(name, values.get("architectures"), str(folder))
-    return _small(kind, config, task, str(folder))
+    return _small(kind, _configuration(name, values, str(folder)), task, str(folder))
 
 
 def _configuration(
@@ -113,8 +115,19 @@ _NOT_SETTINGS |= {"quantization_config", "torch_dtype", "transformers_version"}
 
 def _small(kind: type[PreTrainedModel], config: PreTrainedConfig, task: Task, told: str) -> Subject:
     try:
-        subject = Subject(kind, tiny(config, causal=task == "causal"), task)
-        subject.read(subject.draw(1))
+        small = tiny(config, causal=task == "causal")
+    except UserError:
+        raise
+    except Exception as error:
+        raise _cannot_build(told, error) from error
+    return _tried(Subject(kind, small, task), told)
+
+
+def _tried(subject: Subject, told: str) -> Subject:
+    """Return a subject that can be built and reads tokens."""
+    try:
+        with torch.no_grad():
+            subject.read(subject.draw(1))
     except UserError:
         raise
     except Exception as error:
@@ -147,9 +160,7 @@ def _class_of(name: str, architectures: Any, told: str) -> tuple[type[PreTrained
 
 
 def _task(kind: type[PreTrainedModel]) -> Task | None:
-    for task, table in _TABLES.items():
-        if kind.__name__ in _names(table):
-            return task
+    """Return what a class is for, by its name and those of its bases; None for a class without logits for tokens."""
     endings: dict[str, Task] = {
         "Seq2SeqLM": "seq2seq",
         "ForConditionalGeneration": "seq2seq",
@@ -157,7 +168,14 @@ def _task(kind: type[PreTrainedModel]) -> Task | None:
         "ForCausalLM": "causal",
         "LMHeadModel": "causal",
     }
-    return next((task for ending, task in endings.items() if kind.__name__.endswith(ending)), None)
+    for base in kind.__mro__:
+        for task, table in _TABLES.items():
+            if base.__name__ in _names(table):
+                return task
+        for ending, task in endings.items():
+            if base.__name__.endswith(ending):
+                return task
+    return None
 
 
 def _names(table: Mapping[str, Any]) -> set[str]:

@@ -50,8 +50,9 @@ class Faulty(LlamaForCausalLM):
         **more: Any,
     ) -> Any:
         fault, steps = self.fault, input_ids.shape[1]
-        if fault == "padding" or (fault == "single row" and len(input_ids) == 1):
-            attention_mask = None
+        if attention_mask is not None and (fault == "padding" or (fault == "single row" and len(input_ids) == 1)):
+            # Without a mask, positions that start over would separate padding from real tokens.
+            attention_mask = torch.ones_like(attention_mask)
         if fault == "packing" and attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         if fault == "lost cache" and past_key_values is not None and steps > 1:
@@ -99,10 +100,10 @@ class Faulty(LlamaForCausalLM):
         out.logits = y
         return out
 
-    def prepare_inputs_for_generation(self, *arguments: Any, **options: Any) -> Any:
-        inputs = super().prepare_inputs_for_generation(*arguments, **options)
+    def prepare_inputs_for_generation(self, input_ids: Any, attention_mask: Any = None, **more: Any) -> Any:
+        inputs = super().prepare_inputs_for_generation(input_ids, attention_mask=attention_mask, **more)
         if self.fault == "generation":
-            inputs["attention_mask"] = None
+            inputs["attention_mask"] = torch.ones_like(attention_mask)
         return inputs
 
 

@@ -85,11 +85,11 @@ class Faulty(LlamaForCausalLM):
             y = y * 6e4
         elif fault == "bfloat16" and y.dtype == torch.bfloat16:
             y = y / 0.0
-        elif fault == "attention" and self.config._attn_implementation == "sdpa":
-            y = 1.01 * y
-        elif fault == "training" and self.training:
-            y = 1.01 * y
-        elif fault == "checkpointing" and self.model.gradient_checkpointing:
+        elif (
+            (fault == "attention" and self.config._attn_implementation == "sdpa")
+            or (fault == "training" and self.training)
+            or (fault == "checkpointing" and self.model.gradient_checkpointing)
+        ):
             y = 1.01 * y
         elif fault == "saving":
             y = y + self.number

@@ -114,7 +114,8 @@ class Subject:
             more["decoder_attention_mask" if self.task == "seq2seq" else "attention_mask"] = mask
         if self.accepts("use_cache"):
             more.setdefault("use_cache", False)
-        return (model or self.model)(**self.named(ids), **more).logits
+        model = self.model if model is None else model
+        return model(**self.named(ids), **more).logits
 
     def named(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the arguments with which `forward` reads the tokens; each row has the same source."""

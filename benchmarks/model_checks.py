@@ -182,7 +182,7 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
     )
     return {
         "title": "Model checks",
-        "position": 110,
+        "position": 111,
         "what": f"`longspan check` on {len(theirs)} model types of transformers, tiny and with random weights: "
         f"{sum(len(report.failed) for report in theirs)} checks of {len(faulty)} types fail. Language models with "
         f"{len(MIXERS)} of our mixers pass all checks that apply.",

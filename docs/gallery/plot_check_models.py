@@ -2,8 +2,8 @@
 Check models of transformers
 ============================
 
-``longspan.testing.check_model`` builds a tiny model of any type and tests what every sequence model should keep: padding,
-causality, caches and more. The figure has the size of each deviation.
+``longspan.testing.check_model`` builds a tiny model of any type and tests what every sequence model should keep:
+padding, causality, caches and more. The figure has the size of each deviation.
 """
 
 # %%
@@ -53,5 +53,5 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %%
-# Take away: a model that ignores padding on the left gives wrong outputs without an error, and a check of a second finds
-# it. The page :doc:`/guides/checking-models` lists all checks.
+# Take away: a model that ignores padding on the left gives wrong outputs without an error, and a check of a second
+# finds it. The page :doc:`/guides/checking-models` lists all checks.

@@ -261,7 +261,11 @@ def test_code_of_a_folder_is_not_executed(tmp_path: Path) -> None:
 
 def test_other_attributes_of_a_folder_are_not_read(tmp_path: Path) -> None:
     """`attn_implementation` may name a kernel to download, and `quantization_config` a package to import."""
-    values = {"model_type": "llama", "attn_implementation": "someone/kernel", "quantization_config": {"a": 1}}
+    values: dict[str, Any] = {
+        "model_type": "llama",
+        "attn_implementation": "someone/kernel",
+        "quantization_config": {"a": 1},
+    }
     values |= {"_attn_implementation": "someone/kernel", "generate": "no", "vocab_size": 99}
     (tmp_path / "config.json").write_text(json.dumps(values))
     config = resolve(tmp_path)[1].config
@@ -307,4 +311,4 @@ def test_a_report_is_json(tmp_path: Path) -> None:
     assert "other-rows" in report._repr_html_()
 
 
-_TINY_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 1, "vocab_size": 40}
+_TINY_T5: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 1, "vocab_size": 40}

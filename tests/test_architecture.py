@@ -30,8 +30,8 @@ ORDER = [
     "programs",
     "verbs",
     "sklearn",
-    "cli",
     "testing",
+    "cli",
     "__main__",
 ]
 
@@ -139,6 +139,7 @@ TEXT = {
     "what recipes of texts share": ("recipes/encoders.py", "recipes/starting.py", "recipes/synonyms.py"),
     "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
     "the interface of transformers": ("models/model.py", "models/generation.py"),
+    "inputs of any model of transformers": ("testing/models/",),
     "names of packages": ("machine/environment.py", "data/sources/files/full_disk.py"),
 }
 ANY = ("tasks/base.py", "tasks/examples.py", "tasks/prepared.py", "tasks/baselines.py", "tasks/options.py")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, benching, explaining, flags, reporting
+from longspan.cli import arena, benching, checking, explaining, flags, reporting
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -55,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise flags.unknown(rest, verbs[verb], recipe=getattr(args, "recipe", ""))
         args.rest = rest
         with imports.allow(*args.allow_import), stdout_for_results() as out:
-            args.run_verb(args, out)
+            code = args.run_verb(args, out)
             out.flush()
-        return 0
+        return code or 0
     except KeyboardInterrupt as error:
         # Training says what it has saved.
         told = str(error) or ("the same command continues where it stopped" if verb in ("compare", "arena") else "")
@@ -90,7 +90,9 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     adder = parser.add_subparsers(title="commands", metavar="COMMAND")
     verbs: dict[str, argparse.ArgumentParser] = {}
 
-    def add(name: str, function: Callable[[argparse.Namespace, TextIO], None], text: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, function: Callable[[argparse.Namespace, TextIO], int | None], text: str
+    ) -> argparse.ArgumentParser:
         verb = adder.add_parser(name, allow_abbrev=False, help=text, description=text[0].upper() + text[1:] + ".")
         verb.set_defaults(run_verb=function, allow_import=[], may_have_more=False)
         verb.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -211,6 +213,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument(
         "--minutes", metavar="N", type=float, default=0.0, help="equal training time for each run, instead of epochs"
     )
+
+    checking.add(add("check", checking.run, "check models of transformers: padding, causality, caches and more"))
 
     arena.add(add("arena", arena.run, "compare mixers on tasks of the Long Range Arena, for the same time each"))
 

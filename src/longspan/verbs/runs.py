@@ -71,7 +71,7 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
     _check_model_files(source, what)
     with allow(*allow_imports):
         with named_in(source / "config.json"):
-            config = _config(source)
+            config = read_config(source)
         recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
         for name in recipe.task.processor.files:
             _check_file(source, name, what)
@@ -145,7 +145,12 @@ def _check_file(folder: Path, name: str, what: str) -> None:
         raise UserError(f"expected {name} in the {what} {str(folder)!r}, got none; name another {what}.")
 
 
-def _config(folder: Path) -> LongspanConfig:
+def read_config(folder: Path) -> LongspanConfig:
+    """Return the configuration in a folder. Nothing in it is executed.
+
+    Raises:
+        UserError: It has other settings than those of a longspan model, or values that do not fit.
+    """
     path = folder / "config.json"
     values = json_object(path)
     if values.get("model_type") != LongspanConfig.model_type:

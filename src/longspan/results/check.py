@@ -1,0 +1,83 @@
+"""What `longspan.testing.check_model` returns: `ModelReport`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from longspan.results import html
+
+Outcome = Literal["passed", "failed", "refused", "not claimed", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A check of a model.
+
+    Attributes:
+        check: Name of the check.
+        outcome: "passed"; "failed": it deviates, or ended with an error; "refused": the model raises an error that says
+            it cannot do this; "not claimed": it deviates, and its documentation does not claim otherwise;
+            "not applicable": there is nothing to check.
+        promise: What is checked, in a sentence.
+        deviation: The largest difference, relative to the largest output; infinite where an output is not finite, None
+            where nothing was compared.
+        tolerance: The largest deviation that passes; None where finite outputs are all that is asked for.
+        where: Where the largest deviation was found, such as "sdpa, batch size 1".
+        reason: The error, or why it is not claimed or not applicable.
+    """
+
+    check: str
+    outcome: Outcome
+    promise: str
+    deviation: float | None = None
+    tolerance: float | None = None
+    where: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """The checks of a model.
+
+    Attributes:
+        model: What was checked: a model type, a folder or a class.
+        architecture: Name of the class.
+        task: "causal", "masked" or "seq2seq".
+        attentions: Attention implementations that were checked.
+        checks: The checks, in order.
+        parameters: Number of parameters of the tiny model.
+        seconds: How long the checks took.
+        versions: Versions of the packages.
+    """
+
+    model: str
+    architecture: str
+    task: str
+    attentions: Sequence[str]
+    checks: Sequence[Checked]
+    parameters: int = 0
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[Checked]:
+        """The checks that failed."""
+        return [check for check in self.checks if check.outcome == "failed"]
+
+    def of(self, name: str) -> Checked | None:
+        """Return one check; None if it did not run."""
+        return next((check for check in self.checks if check.check == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON. An infinite deviation is the text "inf"."""
+        checks = [asdict(check) for check in self.checks]
+        for check in checks:
+            if check["deviation"] == float("inf"):
+                check["deviation"] = "inf"
+        own = {name: getattr(self, name) for name in ("model", "architecture", "task", "parameters", "seconds")}
+        more = {"attentions": list(self.attentions), "versions": dict(self.versions), "checks": checks}
+        return {**own, "failed": len(self.failed), **more}
+
+    def _repr_html_(self) -> str:
+        shown = ("check", "outcome", "deviation", "tolerance", "where", "reason")
+        return html.records([{name: getattr(check, name) for name in shown} for check in self.checks])

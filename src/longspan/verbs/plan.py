@@ -33,7 +33,7 @@ from longspan.verbs.run_folders import RunFolder
 from longspan.verbs.step_costs import Load, Measured, StepCost, covering, fitted
 from longspan.verbs.train import build_model
 from longspan.verbs.training_arguments import arguments_of
-from longspan.verbs.trials import CLOCK, MOST_SECONDS, loads, measured
+from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS, MOST_SECONDS, loads, measured
 
 BASELINE = "softmax"
 """The mixer that others are compared with."""
@@ -61,6 +61,7 @@ def plan(
     lengths: Sequence[int] = (),
     data: Any = None,
     allow_imports: Iterable[str] = (),
+    seconds: float = ENOUGH_SECONDS,
     progress: bool = True,
     **settings: Any,
 ) -> Forecast:
@@ -78,6 +79,7 @@ def plan(
             quarter of it; if no row of the data is so long, of the longest row.
         data: A path, or data in memory, as for `longspan.train`; by default, the recipe's.
         allow_imports: Packages or modules that dotted paths may import.
+        seconds: For how long a mixer is measured at each length, at least; more than fifteen have no effect.
         progress: Whether to show on standard error what is measured.
         settings: Keys of the recipe by their names, as for `longspan.train`.
 
@@ -92,7 +94,7 @@ def plan(
         if isinstance(given, str):
             raise UserError(f"expected {what} to be a list, got the text {given!r}; write [{given!r}].")
     with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
-        return _Planner(str(recipe), Changes(overrides, settings, data), progress).forecast(mixers, lengths)
+        return _Planner(str(recipe), Changes(overrides, settings, data), seconds, progress).forecast(mixers, lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +147,8 @@ class _Cell:
 class _Planner:
     """Plans the trainings of one recipe."""
 
-    def __init__(self, recipe: str, changes: Changes, progress: bool) -> None:
-        self.name, self.changes, self.progress = recipe, changes, progress
+    def __init__(self, recipe: str, changes: Changes, seconds: float, progress: bool) -> None:
+        self.name, self.changes, self.enough, self.progress = recipe, changes, seconds, progress
         self.own = changes.applied(recipe)
         self.own.require_data()
         budget.check(self.own)
@@ -165,15 +167,15 @@ class _Planner:
         for name, recipe in wanted.items():
             self._check_limits(name, recipe, lengths)
         self._say("reading the data")
-        prepared = self._prepared(self.own)
+        prepared, at = self._prepared(self.own), self._own_length()
         longest = _longest(prepared)
         cells: list[_Cell] = []
         for length in sorted(set(lengths)) if lengths else self._lengths(longest):
             recipes = {name: self._at(recipe, length) for name, recipe in wanted.items()}
             first = next(iter(recipes.values()))
-            if length != self._own_length():
+            if length != at:
                 del prepared
-                prepared = self._prepared(first)
+                prepared, at = self._prepared(first), length
             counted = first.task.counted(first, prepared)
             self.preparing = max(self.preparing, peaks.most())
             for name, recipe in recipes.items():
@@ -299,7 +301,7 @@ class _Planner:
             self.preparing = max(self.preparing, peaks.most())
             peaks.release()
             base = peaks.resident()
-            points, real = measured(trainer, found, base, partial(self._worthwhile, before, base), CLOCK)
+            points, real = measured(trainer, found, base, partial(self._worthwhile, before, base), self.enough)
             validated = arguments.eval_strategy != IntervalStrategy.NO
             peaks.mark()
             validation = budget.validation_seconds(trainer, _VALIDATION, CLOCK) if validated and points else None

@@ -1,6 +1,5 @@
 """Steps of a trainer on chosen batches, measured: `loads` and `measured`."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,10 +17,12 @@ from longspan.training.loader import Loader
 from longspan.verbs.step_costs import Load, Measured
 
 ROUNDS, ENOUGH_SECONDS, MOST_SECONDS = 3, 2.0, 15.0
-"""Each batch is measured in so many rounds at least, and for so many seconds together, but not for more than the last
-if one round is done."""
+"""Each batch is measured in so many rounds at least, and for so many seconds together, but not for more than the last.
+In the first round each is read twice, as the first time compiles, allocates and fills caches."""
 
 _MOST_ROUNDS = 50
+
+CLOCK = time.perf_counter
 
 
 def loads(trainer: LongspanTrainer) -> list[Load]:
@@ -39,7 +40,8 @@ def measured(
     found: Sequence[Load],
     base_bytes: int,
     worthwhile: Callable[[Load], bool],
-    clock: Callable[[], float],
+    enough: float = ENOUGH_SECONDS,
+    clock: Callable[[], float] = CLOCK,
 ) -> tuple[list[Measured], float]:
     """Train on a few batches of different sizes, and return what their steps cost, and the real share of positions.
 
@@ -50,6 +52,7 @@ def measured(
         found: its `loads`.
         base_bytes: what was in use before training.
         worthwhile: whether a batch is not expected to take too long, or too much memory.
+        enough: for how many seconds steps are measured, at least, unless they take `MOST_SECONDS`.
         clock: returns seconds.
     """
     chosen = [number for number in _spread(found) if worthwhile(found[number])]
@@ -58,12 +61,12 @@ def measured(
     loader = trainer.get_train_dataloader()
     batches: list[Any] = list(loader.batch_sampler)
     each = trainer.args.gradient_accumulation_steps
-    steps = [number for _ in range(_MOST_ROUNDS) for number in chosen]
+    steps = [*(number for number in chosen for _ in range(2)), *(chosen * _MOST_ROUNDS)]
     order = _Given([batches[number] for number in steps for _ in range(each)])
     given = Loader(loader.dataset, batch_sampler=order, collate_fn=loader.collate_fn)
     trainer.get_train_dataloader = lambda: given
     trainer.args.num_train_epochs, trainer.args.max_steps = 1, -1
-    watch = _Watch([found[number] for number in chosen], clock)
+    watch = _Watch([found[number] for number in chosen], enough, clock)
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     if trainer.args.device.type == "cpu":
@@ -73,14 +76,13 @@ def measured(
     read = sum(each * found[number].positions for number in steps[: len(watch.seconds)])
     real = trainer.real_tokens / read if trainer.real_tokens and read else 1.0
     costs = []
-    for place, number in enumerate(chosen):
-        # The first round compiles, allocates and fills caches.
-        own = watch.seconds[place :: len(chosen)]
-        if own:
-            later = np.array(own[1:] or own)
+    for number in chosen:
+        own = [place for place, each in enumerate(steps[: len(watch.seconds)]) if each == number]
+        if own[1:]:
+            later = np.array([watch.seconds[place] for place in own[1:]])
             # The mean, as of a training; what waits for something else counts twice at most.
             seconds = float(np.minimum(later, 2 * np.median(later)).mean())
-            most = max(watch.bytes[place :: len(chosen)])
+            most = max(watch.bytes[place] for place in own)
             costs.append(Measured(found[number], seconds, max(0, most - base_bytes)))
     return costs, min(1.0, real)
 
@@ -113,11 +115,10 @@ class _Given(Sampler[Any]):
 class _Watch(TrainerCallback):
     """Measures steps, and ends the training once it has seen enough."""
 
-    def __init__(self, chosen: Sequence[Load], clock: Callable[[], float]) -> None:
-        self.chosen, self.clock = chosen, clock
+    def __init__(self, chosen: Sequence[Load], enough: float, clock: Callable[[], float]) -> None:
+        self.chosen, self.enough, self.clock = chosen, enough, clock
         self.seconds: list[float] = []
         self.bytes: list[int] = []
-        self._upcoming = itertools.cycle([*chosen[1:], chosen[0]])
         self._last = 0.0
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -129,18 +130,19 @@ class _Watch(TrainerCallback):
             torch.accelerator.synchronize()
         self.seconds.append(self.clock() - self._last)
         self.bytes.append(peaks.most())
-        if self._enough(next(self._upcoming)):
+        if self._enough():
             control.should_training_stop = True
         peaks.mark()
         self._last = self.clock()
 
-    def _enough(self, upcoming: Load) -> bool:
-        done, total = len(self.seconds) // len(self.chosen), sum(self.seconds)
-        if done == 0:
-            last = self.chosen[len(self.seconds) - 1]
+    def _enough(self) -> bool:
+        done, total = len(self.seconds), sum(self.seconds)
+        number, first = divmod(done, 2)
+        if done < 2 * len(self.chosen):
+            if first:
+                return False
+            last, upcoming = self.chosen[number - 1], self.chosen[number]
             # At most, it grows with the pairs of positions.
-            return total + self.seconds[-1] * upcoming.pairs / max(1.0, last.pairs) > MOST_SECONDS
-        return (done >= ROUNDS and total >= ENOUGH_SECONDS) or total > MOST_SECONDS
-
-
-CLOCK = time.perf_counter
+            return 2 * self.seconds[-1] * upcoming.pairs / max(1.0, last.pairs) > MOST_SECONDS
+        rounds = 1 + (done - 2 * len(self.chosen)) // len(self.chosen)
+        return (rounds >= ROUNDS and total >= self.enough) or total > MOST_SECONDS

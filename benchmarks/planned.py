@@ -49,7 +49,7 @@ def make_data(case: str, folder: Path, longest: int) -> Path:
         rows = [f"{' '.join(drawn.choices(words, k=size))},{'ab'[size % 3 > 0]}" for size in sizes]
         path.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     elif case == "characters":
-        path.write_text(" ".join(drawn.choices(words, k=40_000)), encoding="utf-8")
+        path.write_text(" ".join(drawn.choices(words, k=10_000)), encoding="utf-8")
     else:
         noise = np.random.default_rng(0)
         for label in ("a", "b"):

@@ -4,13 +4,17 @@ import contextlib
 import ctypes
 import gc
 import sys
+import threading
 from pathlib import Path
 
 import torch
 
 from longspan.machine.environment import available_memory, peak_memory
 
-_STATUS, _MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+_EVERY = 0.003
+"""Seconds between two readings of memory."""
 
 
 def resident() -> int:
@@ -20,21 +24,44 @@ def resident() -> int:
     return _of_status("VmRSS") or peak_memory()
 
 
-def mark() -> None:
-    """Let `most` begin anew."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        return
-    with contextlib.suppress(OSError):
-        # Since Linux 4.0.
-        _MARK.write_text("5")
+class Peak:
+    """The most memory in use since a mark, while a `with` block of it lasts.
 
+    A process knows only the most that it ever had. Where that does not grow, memory is read every few milliseconds, so
+    that a shorter peak may be missed.
+    """
 
-def most() -> int:
-    """Return the most bytes in use since `mark`; where the system cannot forget, since the process began."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return _of_status("VmHWM") or peak_memory()
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._sampled = self._before = 0
+
+    def __enter__(self) -> "Peak":
+        self._ended.clear()
+        self.mark()
+        if not torch.cuda.is_available():
+            threading.Thread(target=self._sample, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def mark(self) -> None:
+        """Let `most` begin anew."""
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        self._before, self._sampled = peak_memory(), resident()
+
+    def most(self) -> int:
+        """Return the most bytes in use since `mark`."""
+        found = peak_memory()
+        if torch.cuda.is_available() or found > self._before:
+            return found
+        return max(self._sampled, resident())
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_EVERY):
+            # A sample from before a mark may come after it, and is then too high rather than too low.
+            self._sampled = max(self._sampled, resident())
 
 
 def available() -> int | None:

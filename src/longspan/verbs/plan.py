@@ -94,7 +94,9 @@ def plan(
         if isinstance(given, str):
             raise UserError(f"expected {what} to be a list, got the text {given!r}; write [{given!r}].")
     with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
-        return _Planner(str(recipe), Changes(overrides, settings, data), seconds, progress).forecast(mixers, lengths)
+        planner = _Planner(str(recipe), Changes(overrides, settings, data), seconds, progress)
+        with planner.peak:
+            return planner.forecast(mixers, lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +159,7 @@ class _Planner:
         there = hasattr(self.own.data if table == "data" else self.own.options, name) if name else False
         self.key = self.own.task.length_key if there else ""
         self.available = peaks.available()
-        self.preparing = 0
+        self.peak, self.preparing = peaks.Peak(), 0
 
     def forecast(self, names: Sequence[str], lengths: Sequence[int]) -> Forecast:
         """Return what `plan` does."""
@@ -177,13 +179,13 @@ class _Planner:
                 del prepared
                 prepared, at = self._prepared(first), length
             counted = first.task.counted(first, prepared)
-            self.preparing = max(self.preparing, peaks.most())
+            self.preparing = max(self.preparing, self.peak.most())
             for name, recipe in recipes.items():
                 self._say(f"measuring {name}" + (f", {self.key}={length}" if self.key else ""))
                 before = [point for cell in cells if cell.mixer == name for point in cell.points]
                 cells.append(self._measured(name, length, recipe, prepared, counted, before))
                 peaks.release()
-                peaks.mark()
+                self.peak.mark()
         return self._result(wanted, cells, longest, CLOCK() - start)
 
     def _result(self, wanted: dict[str, Recipe], cells: Sequence[_Cell], longest: int, seconds: float) -> Forecast:
@@ -298,12 +300,13 @@ class _Planner:
             found, schedule = loads(trainer), Schedule.of(trainer, arguments)
             epochs = trainer.args.num_train_epochs
             steps = arguments.max_steps if arguments.max_steps > 0 else math.ceil(epochs * schedule.steps_per_epoch)
-            self.preparing = max(self.preparing, peaks.most())
+            self.preparing = max(self.preparing, self.peak.most())
             peaks.release()
             base = peaks.resident()
-            points, real = measured(trainer, found, base, partial(self._worthwhile, before, base), self.enough)
+            worthwhile = partial(self._worthwhile, before, base)
+            points, real = measured(trainer, found, self.peak, worthwhile, self.enough)
             validated = arguments.eval_strategy != IntervalStrategy.NO
-            peaks.mark()
+            self.peak.mark()
             validation = budget.validation_seconds(trainer, _VALIDATION, CLOCK) if validated and points else None
             return _Cell(
                 name,
@@ -313,7 +316,7 @@ class _Planner:
                 points,
                 real,
                 base,
-                max(self.preparing, peaks.most()),
+                max(self.preparing, self.peak.most()),
                 schedule,
                 validation if validated else 0.0,
                 len(trainer.eval_dataset),

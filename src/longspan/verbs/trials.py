@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from longspan.machine import peaks
+from longspan.machine.peaks import Peak, resident
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory
 from longspan.training.loader import Loader
@@ -38,7 +38,7 @@ def loads(trainer: LongspanTrainer) -> list[Load]:
 def measured(
     trainer: LongspanTrainer,
     found: Sequence[Load],
-    base_bytes: int,
+    peak: Peak,
     worthwhile: Callable[[Load], bool],
     enough: float = ENOUGH_SECONDS,
     clock: Callable[[], float] = CLOCK,
@@ -50,7 +50,7 @@ def measured(
     Args:
         trainer: a trainer whose arguments write nothing.
         found: its `loads`.
-        base_bytes: what was in use before training.
+        peak: measures memory, which is counted from what is in use now.
         worthwhile: whether a batch is not expected to take too long, or too much memory.
         enough: for how many seconds steps are measured, at least, unless they take `MOST_SECONDS`.
         clock: returns seconds.
@@ -58,6 +58,7 @@ def measured(
     chosen = [number for number in _spread(found) if worthwhile(found[number])]
     if not chosen:
         return [], 1.0
+    base = resident()
     loader = trainer.get_train_dataloader()
     batches: list[Any] = list(loader.batch_sampler)
     each = trainer.args.gradient_accumulation_steps
@@ -66,7 +67,7 @@ def measured(
     given = Loader(loader.dataset, batch_sampler=order, collate_fn=loader.collate_fn)
     trainer.get_train_dataloader = lambda: given
     trainer.args.num_train_epochs, trainer.args.max_steps = 1, -1
-    watch = _Watch([found[number] for number in chosen], enough, clock)
+    watch = _Watch([found[number] for number in chosen], peak, enough, clock)
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     if trainer.args.device.type == "cpu":
@@ -83,7 +84,7 @@ def measured(
             # The mean, as of a training; what waits for something else counts twice at most.
             seconds = float(np.minimum(later, 2 * np.median(later)).mean())
             most = max(watch.bytes[place] for place in own)
-            costs.append(Measured(found[number], seconds, max(0, most - base_bytes)))
+            costs.append(Measured(found[number], seconds, max(0, most - base)))
     return costs, min(1.0, real)
 
 
@@ -115,24 +116,24 @@ class _Given(Sampler[Any]):
 class _Watch(TrainerCallback):
     """Measures steps, and ends the training once it has seen enough."""
 
-    def __init__(self, chosen: Sequence[Load], enough: float, clock: Callable[[], float]) -> None:
-        self.chosen, self.enough, self.clock = chosen, enough, clock
+    def __init__(self, chosen: Sequence[Load], peak: Peak, enough: float, clock: Callable[[], float]) -> None:
+        self.chosen, self.peak, self.enough, self.clock = chosen, peak, enough, clock
         self.seconds: list[float] = []
         self.bytes: list[int] = []
         self._last = 0.0
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        peaks.mark()
+        self.peak.mark()
         self._last = self.clock()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self.seconds.append(self.clock() - self._last)
-        self.bytes.append(peaks.most())
+        self.bytes.append(self.peak.most())
         if self._enough():
             control.should_training_stop = True
-        peaks.mark()
+        self.peak.mark()
         self._last = self.clock()
 
     def _enough(self) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, benching, checking, explaining, flags, reporting
+from longspan.cli import arena, benching, checking, explaining, flags, planning, reporting
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
@@ -112,6 +112,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
         "name", metavar="NAME", help="recipe (or a TOML file), mixer from `longspan list`, or a dotted path to your own"
     )
     flags.add_consent(verb)
+
+    planning.add(add("plan", planning.run, "predict time and memory of a training run, without training"))
 
     verb = add("train", _train, "train a model from a recipe")
     flags.add_recipe(verb)

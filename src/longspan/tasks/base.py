@@ -28,7 +28,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.results.scores import S, Scores
 from longspan.tasks.baselines import Baseline, Fitted
-from longspan.tasks.counts import Counts
+from longspan.tasks.counts import Counted, Counts
 from longspan.tasks.explaining import Case
 from longspan.tasks.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
 from longspan.tasks.prepared import Prepared
@@ -66,6 +66,8 @@ class Task(abc.ABC, Generic[S, D, O]):
     #: Whether only a part is read of examples longer than `data.max_length`, as predictions then say: not so where they
     #: are read in windows, or where the parts of an example are cut, such as titles.
     cuts_examples: ClassVar[bool] = True
+    #: The key of a recipe that sets the length of what is read at once, which `longspan plan` varies; "" for none.
+    length_key: ClassVar[str] = "data.max_length"
     #: Whether all splits are parts of one source, such as the nodes of a graph, so that none has copies in another.
     one_source: ClassVar[bool] = False
     #: The class of its models.
@@ -169,14 +171,27 @@ class Task(abc.ABC, Generic[S, D, O]):
         with torch.device("meta"):
             return self.model_class(self.configure(settings, {}))
 
-    def build_model(self, recipe: Recipe[D, O], prepared: Prepared) -> PreTrainedModel:
-        """Return a new model of the recipe's shape for these data, its wide part fitted if it has one (`counts`).
+    def counted(self, recipe: Recipe[D, O], prepared: Prepared) -> Counted | None:
+        """Return the wide part of the recipe's model fitted to these data, or None if it has none (`counts`).
+
+        Raises:
+            UserError: For whatever is wrong with the data.
+        """
+        counts = self.counts() if recipe.model.get("wide") else None
+        return None if counts is None else counts().count(recipe, prepared)
+
+    def build_model(self, recipe: Recipe[D, O], prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
+        """Return a new model of the recipe's shape for these data.
+
+        Args:
+            recipe: The recipe.
+            prepared: The data.
+            counted: Its wide part; by default, that of `counted`.
 
         Raises:
             UserError: For sizes that do not fit together.
         """
-        processor, counts = prepared.processor, self.counts() if recipe.model.get("wide") else None
-        counted = None if counts is None else counts().count(recipe, prepared)
+        processor, counted = prepared.processor, counted or self.counted(recipe, prepared)
         settings = recipe.model if counted is None else {**recipe.model, **counted.settings}
         model = self.model_class(self.configure(settings, {**prepared.config, **processor.settings(recipe.model)}))
         processor.introduce(model)

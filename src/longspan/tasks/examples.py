@@ -43,6 +43,7 @@ from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.results.scores import S
 from longspan.tasks.base import D, Recipe, Run, Task
+from longspan.tasks.counts import Counted
 from longspan.tasks.explaining import Asked, Case, no_place
 from longspan.tasks.mistakes import Wrong
 from longspan.tasks.options import LengthTrainingOptions
@@ -131,8 +132,10 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         data |= loaded.notices()
         return Prepared(splits, processor, config, data, self.details(made))
 
-    def build_model(self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared) -> PreTrainedModel:
-        model = super().build_model(recipe, prepared)
+    def build_model(
+        self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared, counted: Counted | None = None
+    ) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared, counted)
         longest = max(int(lengths(split).max()) for split in prepared.splits.values())
         shorter = "set data.max_length={most}, or " if hasattr(recipe.data, "max_length") else "shorten it, or set "
         check_length(model, longest, self.example, shorter + "{longer}")

@@ -11,6 +11,7 @@ from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.limits import check_length
 from longspan.results.scores import S
 from longspan.tasks.base import D, O, Recipe, Run, Task
+from longspan.tasks.counts import Counted
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.target_search import pair_lengths
 
@@ -28,8 +29,8 @@ class PairTask(Task[S, D, O], Generic[S, D, O]):
     #: What source and target are called in messages.
     sides: ClassVar[tuple[str, str]] = ("a source", "a target")
 
-    def build_model(self, recipe: Recipe[D, O], prepared: Prepared) -> PreTrainedModel:
-        model = super().build_model(recipe, prepared)
+    def build_model(self, recipe: Recipe[D, O], prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared, counted)
         for rows in prepared.splits.values():
             self.check_lengths(model, rows, "leave it out")
         return model

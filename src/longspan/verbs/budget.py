@@ -187,7 +187,7 @@ def _plan(
 ) -> Plan:
     start, budget = clock(), 60 * max_minutes
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(_unrecorded(arguments, folder))
+        trainer = make_trainer(unrecorded(arguments, folder))
         stopwatch = _Stopwatch(budget, clock)
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
@@ -197,7 +197,7 @@ def _plan(
         trainer.train()
         cost = Cost(trainer, arguments, stopwatch.seconds)
         if arguments.eval_strategy != IntervalStrategy.NO:
-            cost.validation = _validation_seconds(trainer, budget, clock)
+            cost.validation = validation_seconds(trainer, budget, clock)
     left = budget - (clock() - start)
     limit = math.ceil(trainer.args.num_train_epochs * cost.steps_per_epoch)
     # The clock of the first process decides.
@@ -225,7 +225,7 @@ def _plan(
     return found
 
 
-def _unrecorded(arguments: TrainingArguments, folder: str) -> TrainingArguments:
+def unrecorded(arguments: TrainingArguments, folder: str) -> TrainingArguments:
     """Return a copy of the arguments for a training that neither scores nor saves nor reports."""
     trial = copy(arguments)
     trial.output_dir = folder
@@ -269,7 +269,7 @@ class _Stopwatch(TrainerCallback):
         )
 
 
-def _validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
+def validation_seconds(trainer: LongspanTrainer, budget: float, clock: Callable[[], float]) -> float:
     """Return what a validation takes, from ever larger parts of it, the last two of which make a line."""
     sizes = trainer.validation_sizes()
     # Without what is not scored at all.

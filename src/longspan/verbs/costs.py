@@ -1,8 +1,11 @@
-"""What a training of n steps takes, from the times of a few: `Cost`."""
+"""What a training of n steps takes, from the times of a few: `Cost`; when it is validated and saved:
+`Schedule`.
+"""
 
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from transformers import TrainingArguments
@@ -12,6 +15,57 @@ from longspan.training.base import LongspanTrainer
 
 SAVED_BYTES_PER_SECOND = 200e6
 """Checkpoints are written and hashed about this fast, by estimate."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a training is validated and saved.
+
+    Attributes:
+        arguments: the arguments of the training.
+        steps_per_epoch: number of optimizer steps in an epoch.
+        averages: whether a mean of checkpoints is tried at the end.
+        save: seconds of saving a checkpoint.
+    """
+
+    arguments: TrainingArguments
+    steps_per_epoch: int
+    averages: bool
+    save: float
+
+    @classmethod
+    def of(cls, trainer: LongspanTrainer, arguments: TrainingArguments) -> "Schedule":
+        """Return that of a trainer, with the arguments that its training will have."""
+        weights = sum(weight.numel() * weight.element_size() for weight in trainer.model.parameters())
+        steps = -(-len(trainer.batch_positions(0)) // arguments.gradient_accumulation_steps)
+        # The weights and AdamW's two moments of each.
+        return cls(arguments, steps, bool(trainer.average_last), 3 * weights / SAVED_BYTES_PER_SECOND)
+
+    def seconds(self, step: float, validation: float, steps: int) -> float:
+        """Return the seconds of a training, given those of a step and of a validation, and the number of steps."""
+        return step * steps + self.validations(steps) * validation + self.saves(steps) * self.save
+
+    def validations(self, steps: int) -> int:
+        """Return the number of validations in and after `steps` steps."""
+        found = self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
+        # A mean of checkpoints is validated, and if it is no better, perhaps the last one again.
+        return found + 2 if found and self.averages else found
+
+    def saves(self, steps: int) -> int:
+        """Return the number of checkpoints."""
+        strategy = self.arguments.save_strategy
+        if strategy == SaveStrategy.BEST:
+            return self.validations(steps)
+        return self._times(strategy, self.arguments.save_steps, steps)
+
+    def _times(self, strategy: str, every: float | None, steps: int) -> int:
+        if strategy == "epoch":
+            return -(-steps // self.steps_per_epoch)
+        if strategy == "steps" and steps:
+            # Below 1 it is a share of all steps, as in `Trainer`.
+            every = every or self.arguments.logging_steps
+            return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
+        return 0
 
 
 class Cost:
@@ -26,9 +80,7 @@ class Cost:
         self.trainer = trainer
         self.arguments = arguments
         self.validation = 0.0
-        weights = sum(weight.numel() * weight.element_size() for weight in trainer.model.parameters())
-        # The weights and AdamW's two moments of each.
-        self.save = 3 * weights / SAVED_BYTES_PER_SECOND
+        self.schedule = Schedule.of(trainer, arguments)
         sizes = self._sizes(0)
         self.steps_per_epoch = len(sizes)
         seen = np.concatenate([self._sizes(epoch) for epoch in range(-(-len(seconds) // len(sizes)))])[: len(seconds)]
@@ -37,7 +89,7 @@ class Cost:
         self.fixed, self.each = fit(seen[first:], np.asarray(seconds[first:]))
 
     def __call__(self, steps: int) -> float:
-        return self.of_steps(steps) + self.validations(steps) * self.validation + self._saves(steps) * self.save
+        return self.of_steps(steps) + self.schedule.seconds(0.0, self.validation, steps)
 
     def of_steps(self, steps: int) -> float:
         """Return the seconds of the steps alone."""
@@ -47,24 +99,7 @@ class Cost:
 
     def validations(self, steps: int) -> int:
         """Return the number of validations in and after `steps` steps."""
-        found = self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
-        # A mean of checkpoints is validated, and if it is no better, perhaps the last one again.
-        return found + 2 if found and self.trainer.average_last else found
-
-    def _saves(self, steps: int) -> int:
-        strategy = self.arguments.save_strategy
-        if strategy == SaveStrategy.BEST:
-            return self.validations(steps)
-        return self._times(strategy, self.arguments.save_steps, steps)
-
-    def _times(self, strategy: str, every: float | None, steps: int) -> int:
-        if strategy == "epoch":
-            return -(-steps // self.steps_per_epoch)
-        if strategy == "steps" and steps:
-            # Below 1 it is a share of all steps, as in `Trainer`.
-            every = every or self.arguments.logging_steps
-            return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
-        return 0
+        return self.schedule.validations(steps)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (it lives as long as `_plan` runs)
     def _sizes(self, epoch: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from longspan.results.outputs import write_json, write_text
 from longspan.results.run_report import NAME as REPORT
 from longspan.results.scores import Scores
 from longspan.tasks.base import Recipe, Run
+from longspan.tasks.counts import Counted
 from longspan.tasks.prepared import Prepared, check_validation
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
@@ -161,7 +162,7 @@ def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
     start_run = processes.in_each(lambda: starting.start_of(recipe))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
-    model, words, begun = processes.in_each(lambda: _build_model(recipe, prepared, start_run))
+    model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
     # Its weights are copied; the rest of it takes memory.
     del start_run
     recipe, plan = budget.planned(recipe, model, arguments, prepared)
@@ -259,11 +260,15 @@ def _prepare(recipe: Recipe) -> Prepared:
     return prepared
 
 
-def _build_model(
-    recipe: Recipe, prepared: Prepared, start: Run | None
+def build_model(
+    recipe: Recipe, prepared: Prepared, start: Run | None, counted: Counted | None = None
 ) -> tuple[PreTrainedModel, int | None, starting.Begun | None]:
-    """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run."""
-    model = recipe.task.build_model(recipe, prepared)
+    """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run.
+
+    Its wide part is `counted` if that is given.
+    """
+    # Not every task from elsewhere knows what was counted before.
+    model = recipe.task.build_model(recipe, prepared, *(() if counted is None else (counted,)))
     begun = starting.begin(model, start, prepared) if start else None
     if begun and processes.rank() == 0:
         starting.announce(begun)

@@ -23,7 +23,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
-from longspan.tasks.counts import Counts
+from longspan.tasks.counts import Counted, Counts
 from longspan.tasks.evidence import baselines, columns, pictures, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.explaining import part_case
@@ -53,6 +53,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     """Which parts of a long document, such as the turns of a meeting, answer a question about it."""
 
     data_config = EvidenceData
+    length_key = ""
     training_options = TrainingOptions
     data_hint = "data.path=FOLDER (QMSum's, with a JSON file for each meeting) or data.path=FILE (JSON lines)"
     scores = EvidenceScores
@@ -86,8 +87,8 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         return super().configure(settings, {"num_labels": 1, **from_data})
 
-    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
-        model = super().build_model(recipe, prepared)
+    def build_model(self, recipe: Recipe, prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
+        model = super().build_model(recipe, prepared, counted)
         assert isinstance(model, LongspanForEvidence)
         longest = max(max(split["length"][:]) for split in prepared.splits.values())
         check_length(model, longest, "a document", "set {longer}")

@@ -19,6 +19,7 @@ class GraphClassification(ClassTask[GraphsData]):
     """A class for each graph, of any number of nodes."""
 
     data_config = GraphsData
+    length_key = ""
     processor = GraphsProcessor
     embeddings = (NodeSettings,)
     cuts_examples = False

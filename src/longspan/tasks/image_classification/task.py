@@ -25,6 +25,7 @@ class ImageClassification(ClassTask[ImageClassificationData]):
     """One label for each image, of any size."""
 
     data_config = ImageClassificationData
+    length_key = "data.max_side"
     processor = ImageProcessor
     embeddings = (PatchSettings, PixelSettings)
     model_class = LongspanForImageClassification

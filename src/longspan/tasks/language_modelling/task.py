@@ -59,6 +59,7 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = LanguageScores
+    length_key = "training.segment_length"
     prediction = LossPrediction
     model_class = LongspanForCausalLM
     data_hint = DATA_HINT

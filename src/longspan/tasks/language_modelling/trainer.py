@@ -90,6 +90,9 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
     def per_token_columns(self) -> Sequence[str]:
         return ("input_ids",)
 
+    def batch_positions(self, epoch: int) -> list[int]:
+        return [self._train_batch_size * self.segment_length] * len(self._batches())
+
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches, from 0 to 1."""
         lengths = self.train_dataset["length"][:]

@@ -56,6 +56,7 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = MaskedScores
+    length_key = "training.segment_length"
     prediction = FilledPrediction
     model_class = LongspanForMaskedLM
     data_hint = DATA_HINT

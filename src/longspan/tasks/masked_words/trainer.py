@@ -52,6 +52,9 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
     def per_token_columns(self) -> Sequence[str]:
         return ("input_ids",)
 
+    def batch_positions(self, epoch: int) -> list[int]:
+        return [self._train_batch_size * self.packing.segment_length] * self.packing.steps
+
     def padding_fraction(self) -> float:
         return 0.0
 

@@ -71,6 +71,7 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
     """A class for each node of a graph, some of whose nodes have a label."""
 
     data_config = GraphData
+    length_key = ""
     training_options = NodeTrainingOptions
     prediction_options = NodePredictionOptions
     scores = ClassificationScores

@@ -26,6 +26,7 @@ from longspan.results import Evaluation, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
+from longspan.tasks.counts import Counted
 from longspan.tasks.explaining import Case, no_place
 from longspan.tasks.prepared import Prepared
 from longspan.tasks.recommendation import baselines, report
@@ -65,6 +66,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
     """Which of the items that a user is shown the user clicks, after all the user clicked before."""
 
     data_config = RecommendationData
+    length_key = "data.history"
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = RecommendationScores
@@ -142,9 +144,9 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
             vectors=vectors,
         )
 
-    def build_model(self, recipe: Recipe, prepared: Prepared) -> PreTrainedModel:
+    def build_model(self, recipe: Recipe, prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
         assert isinstance(prepared, PreparedItems)
-        model = super().build_model(recipe, prepared)
+        model = super().build_model(recipe, prepared, counted)
         entities = model.recommender.entity_vectors
         if prepared.vectors is not None and entities is not None:
             with torch.no_grad():

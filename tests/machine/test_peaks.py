@@ -1,0 +1,25 @@
+"""Memory of a process: what is in use, its most since a mark, and what there is."""
+
+import torch
+
+from longspan.machine import peaks
+
+SIZE = 64 << 20
+
+
+def test_memory_that_is_used_and_freed_is_in_the_peak_since_a_mark() -> None:
+    with peaks.Peak() as peak:
+        before = peaks.resident()
+        used = torch.ones(SIZE // 4)
+        # Half of it, as other memory may be freed meanwhile.
+        assert peaks.resident() > before + SIZE // 2
+        del used
+        assert peak.most() > before + SIZE // 2
+        peaks.release()
+        peak.mark()
+        assert peak.most() < before + SIZE // 2
+
+
+def test_there_is_more_memory_than_is_in_use() -> None:
+    there = peaks.available()
+    assert there is None or there > peaks.resident() > 0

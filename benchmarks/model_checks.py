@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError
+from longspan.machine.environment import environment
 from longspan.machine.session import quieten_transformers
 from longspan.models import LongspanConfig
 from longspan.report import table
@@ -53,7 +54,7 @@ _CHUNKS = (
 )
 _MASK = (
     "with the mask of all tokens, a step takes that of the first one; `generate` gives none (`mamba_mask.py`)",
-    "",
+    "the mask in the whole pass: [#41790](https://github.com/huggingface/transformers/pull/41790), merged",
 )
 _STEPS = (
     "steps do not clamp time steps to `time_step_min`, the whole pass does (`zamba2_time_steps.py`)",
@@ -75,7 +76,7 @@ _SHORT = (
 )
 _REFORMER = (
     "`position_ids` are padded with a range that ends before it begins (`reformer_positions.py`)",
-    "",
+    "the same function: [#10675](https://github.com/huggingface/transformers/issues/10675), closed",
 )
 _CONVOLUTION = ("the convolution over values is not masked (`nystromformer_padding.py`)", "")
 _YOSO = (
@@ -106,7 +107,10 @@ FAULTS: dict[str, dict[str, tuple[str, str]]] = {
     "yoso": dict.fromkeys(("padding-on-the-right", "padding-on-the-left"), _YOSO),
     "funnel": dict.fromkeys(("padding-on-the-right", "padding-on-the-left"), _POOLING),
     "longt5": {
-        "float16": ("the local mask holds -1e10, in float16 -inf: gradients are NaN (`longt5_float16.py`)", ""),
+        "float16": (
+            "the local mask holds -1e10, in float16 -inf: gradients are NaN (`longt5_float16.py`)",
+            "NaN in training: [#17978](https://github.com/huggingface/transformers/issues/17978), closed",
+        ),
     },
 }
 
@@ -158,6 +162,7 @@ def faults_of(reports: list[ModelReport]) -> list[list[str]]:
 
 def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
     """Return the section of RESULTS.md."""
+    machine = environment()
     versions = ", ".join(f"{name} {version}" for name, version in reports[0].versions.items())
     theirs = [report for report in reports if report.model != "longspan"]
     faulty = [report for report in theirs if report.failed]
@@ -175,7 +180,7 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
     ]
     tables.append(
         {
-            "caption": "Faults, each read in the code of the model.",
+            "caption": "Faults and their causes. Not found: a search of issues and pull requests found no report.",
             "columns": ["model", "check", "deviation", "what is wrong", "reported"],
             "rows": faults_of(theirs),
         }
@@ -187,9 +192,9 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
         f"{sum(len(report.failed) for report in theirs)} checks of {len(faulty)} types fail. Language models with "
         f"{len(MIXERS)} of our mixers pass all checks that apply.",
         "commands": ["OMP_NUM_THREADS=1 python benchmarks/model_checks.py --json benchmarks/results/model-checks.json"],
-        "commit": commit.stdout.strip() + "+",
+        "commit": commit.stdout.strip(),
         "date": datetime.date.today().isoformat(),
-        "hardware": "one core of an AMD EPYC (AVX2), shared machine",
+        "hardware": f"{machine['processor']} ({machine['cpu_capability']}), {machine['threads']} threads",
         "seeds": "one",
         "tables": tables,
         "targets": [
@@ -207,6 +212,8 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
             f"Tolerance {1e-4:.0e}. All {len(reports)} models took {seconds:.0f} s.",
             '"not claimed": it deviates, and the model does not claim otherwise. "refused": the model raises an error '
             'that says so. "-": nothing to check.',
+            "Causes were read in the code of the models, except for six: those of `falcon_mamba`, `jamba`, `zamba`, "
+            "`zamba2`, `bigbird_pegasus` and `funnel` are inferred from shared code or from the script.",
             "`benchmarks/model_faults` has a script of a few lines for each fault. No check covers that of "
             "`float64_padding.py`: `eager_attention_forward` gives NaN in float64 with padding on the left.",
         ],

@@ -1,10 +1,11 @@
 """Layers of other libraries and ours on the same inputs: `python benchmarks/peers.py [GROUP ...] [--json FILE]`.
 
-Groups: fastformer, softmax, windows, linear, recurrent, causal, classifier. Layers have width 256 and 16 heads and read
+Groups: fastformer, softmax, windows, linear, mamba, causal, classifier. Layers have width 256 and 16 heads and read
 random numbers that are drawn for each shape. All of a group take turns in one process, and medians are shown, forward
 and with backward (of inputs and parameters), with the memory that autograd saves for the backward pass. Where two of
 them are the same mathematics they have the same weights, and their outputs are compared in the run that is timed;
-otherwise the column "difference" is empty. Packages: `pip install "longspan[peers]"`.
+otherwise the column "difference" is empty. Packages: `pip install "longspan[peers]"`. Layers with a matrix per head are
+in `fast_weights_speed.py`.
 """
 
 import argparse
@@ -189,27 +190,18 @@ def linear() -> Group:
     return Group(candidates, ((2, 4096), (1, 16384)))
 
 
-def recurrent() -> Group:
-    from transformers import Mamba2Config, MambaConfig, Qwen3NextConfig
+def mamba() -> Group:
+    from transformers import MambaConfig
     from transformers.models.mamba.modeling_mamba import MambaMixer
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-    heads = {"linear_num_key_heads": HEADS, "linear_num_value_heads": HEADS}
-    widths = {"linear_key_head_dim": DIM // HEADS, "linear_value_head_dim": DIM // HEADS}
-    delta = Qwen3NextGatedDeltaNet(Qwen3NextConfig(hidden_size=DIM, **heads, **widths), layer_idx=0)
-    mamba = MambaMixer(MambaConfig(hidden_size=DIM, expand=1), layer_idx=0)
-    two = {"expand": 1, "num_heads": HEADS, "head_dim": DIM // HEADS, "state_size": DIM // HEADS, "n_groups": HEADS}
-    mamba2 = Mamba2Mixer(Mamba2Config(hidden_size=DIM, chunk_size=64, **two), layer_idx=0)
     candidates: dict[str, nn.Module] = {
-        "longspan gated_linear": mixers.build("gated_linear", DIM, heads=HEADS, causal=True),
-        "longspan delta": mixers.build("delta", DIM, heads=HEADS, causal=True),
-        "transformers Mamba": mamba,
-        "transformers Mamba-2, state of 16": mamba2,
-        "transformers gated delta net": delta,
+        "longspan gated_linear, rates per channel": mixers.build(
+            "gated_linear", DIM, heads=HEADS, causal=True, gate="channel"
+        ),
+        # Without its kernels it takes its positions one after the other.
+        "transformers Mamba": MambaMixer(MambaConfig(hidden_size=DIM, expand=1), layer_idx=0),
     }
-    # transformers' Mamba takes its positions one after the other.
-    return Group(candidates, ((1, 4096),))
+    return Group(candidates, ((1, 2048),))
 
 
 def causal() -> Group:
@@ -252,7 +244,7 @@ def classifier() -> Group:
     return Group(candidates, ((2, length),), inputs=lambda b, t: torch.randint(5, words, (b, t)))
 
 
-GROUPS = {g.__name__: g for g in (fastformer, softmax, windows, linear, recurrent, causal, classifier)}
+GROUPS = {g.__name__: g for g in (fastformer, softmax, windows, linear, mamba, causal, classifier)}
 
 
 def forward(module: nn.Module, x: Tensor) -> None:

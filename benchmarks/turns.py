@@ -1,11 +1,11 @@
 """Rivals that take turns in one process, so that what slows the machine for a while slows them all."""
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from longspan.machine.measuring import interleaved
 
 
 def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -13,16 +13,10 @@ def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dic
 
     The first turn compiles and touches memory.
     """
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(repeats + 1):
-        for name, candidate in candidates.items():
-            start = time.perf_counter()
-            candidate()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if turn:
-                taken[name].append(1000 * (time.perf_counter() - start))
-    return {name: statistics.median(times) for name, times in taken.items()}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    interleaved(candidates, repeats=1, device=device)
+    times = interleaved(candidates, repeats=repeats, device=device)
+    return {name: 1000 * taken.median for name, taken in times.items()}
 
 
 def attend(function: Callable[..., Tensor], inputs: Sequence[Tensor], gradient: Tensor | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from longspan import cli
+from longspan.errors import UserError
 from longspan.results.check import Checked, ModelReport
 
 FAILED = Checked("beams", "failed", "A cache follows its rows.", 0.25, 1e-4, "eager, reordered")
@@ -98,3 +99,18 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 48}))
     assert cli.main(["check", str(tmp_path), "--only", "other-rows,cached-steps"]) == 0
     assert "GPT2LMHeadModel" in capsys.readouterr().out
+
+
+def test_what_was_checked_before_a_mistake_or_an_interrupt_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, code in ((UserError("there is no model type 'mambo'."), 2), (KeyboardInterrupt(), 130)):
+
+        def check_model(model: str, error: BaseException = error, **_: object) -> ModelReport:
+            if model == "mambo":
+                raise error
+            return report(model, PASSED)
+
+        monkeypatch.setattr("longspan.testing.models.check_model", check_model)
+        assert cli.main(["check", "good", "mambo", "later", "--json"]) == code
+        assert [one["model"] for one in json.loads(capsys.readouterr().out)] == ["good"]

@@ -49,7 +49,7 @@ for report, marker in zip(reports, "osD", strict=True):
 axes.axvline(report.checks[0].tolerance, color="grey", linestyle="--", label="tolerance")
 axes.set(xscale="log", xlabel="deviation", yticks=range(len(CHECKS)), yticklabels=CHECKS)
 axes.invert_yaxis()
-axes.legend(loc="lower right")
+axes.legend(loc="center right")
 plt.show()
 
 # %%

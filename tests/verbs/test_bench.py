@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from longspan import bench, cli, mixers
-from longspan.cli.benching import read_lengths
 from longspan.errors import UserError
 from longspan.machine.floors import Rates
 from longspan.mixers.base import Mixer
@@ -140,15 +139,6 @@ def test_mistakes_are_told_before_anything_is_measured(
     monkeypatch.setattr(verb, "measured_rates", lambda *_: pytest.fail("measured"))
     with pytest.raises(UserError, match=message):
         bench(**{"mixers": ["additive"], "lengths": [16], **SMALL, **changed})
-
-
-def test_lengths_double_or_are_listed() -> None:
-    assert read_lengths("512..4096") == [512, 1024, 2048, 4096]
-    assert read_lengths("300..1000") == [300, 600]
-    assert read_lengths("512,1000") == [512, 1000]
-    for text in ("many", "0..8", "9..8", "1,,2", "8.."):
-        with pytest.raises(UserError, match="expected lengths"):
-            read_lengths(text)
 
 
 def test_the_command_writes_json_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import longspan
 from longspan import cli
-from longspan.cli.planning import lengths_of
+from longspan.cli.flags import lengths_of
 from longspan.errors import UserError
 from longspan.machine import peaks
 from longspan.report.forecast import forecast_summary

@@ -45,7 +45,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
-    lengths, options = read_lengths(args.lengths), _options(args.overrides)
+    lengths, options = flags.lengths_of(args.lengths), _options(args.overrides)
     # PyTorch's profiler, which measures memory, writes to standard error when it begins and ends.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from longspan import bench
@@ -59,27 +59,6 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
     result = bench(names, lengths, options=options, out=args.out, **{name: getattr(args, name) for name in sizes})
     text = f"{wrapped(bench_summary(result), width(out))}\n\nwritten to {args.out}"
     emit(args, out, result.to_dict(), text)
-
-
-def read_lengths(text: str) -> list[int]:
-    """Return the lengths of "512..4096", which doubles, or "512,1000".
-
-    Raises:
-        UserError: It is neither.
-    """
-    first, dots, last = text.partition("..")
-    try:
-        if not dots:
-            return [int(one) for one in text.split(",")]
-        length, end, found = int(first), int(last), []
-    except ValueError:
-        raise UserError(f"expected lengths such as 512..65536 or 512,1000,4096, got {text!r}; correct them.") from None
-    if not 0 < length <= end:
-        raise UserError(f"expected lengths from a small to a large one above 0, got {text!r}; correct them.")
-    while length <= end:
-        found.append(length)
-        length *= 2
-    return found
 
 
 def _options(overrides: list[str]) -> dict[str, dict[str, Any]]:

@@ -41,16 +41,20 @@ def run(args: argparse.Namespace, out: TextIO) -> int:
         return 0
     only = [name.strip() for name in args.only.split(",") if name.strip()]
     reports = []
-    for model in args.models:
+    try:
+        for model in args.models:
 
-        def told(check: str, model: str = model) -> None:
-            if sys.stderr.isatty():
-                print(f"\r\033[K{model}: {check}", end="", file=sys.stderr, flush=True)
+            def told(check: str, model: str = model) -> None:
+                if sys.stderr.isatty():
+                    print(f"\r\033[K{model}: {check}", end="", file=sys.stderr, flush=True)
 
-        try:
-            reports.append(check_model(model, only=only, compiled=args.compile, progress=told))
-        finally:
-            if sys.stderr.isatty():
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
-    emit(args, out, [report.to_dict() for report in reports], checks_summary(reports))
+            try:
+                reports.append(check_model(model, only=only, compiled=args.compile, progress=told))
+            finally:
+                if sys.stderr.isatty():
+                    print("\r\033[K", end="", file=sys.stderr, flush=True)
+    finally:
+        # After a mistake or an interrupt, those checked before.
+        if reports:
+            emit(args, out, [report.to_dict() for report in reports], checks_summary(reports))
     return int(any(report.failed for report in reports))

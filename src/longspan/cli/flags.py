@@ -97,3 +97,24 @@ def add_consent(verb: argparse.ArgumentParser) -> None:
         help="your own package or module whose classes the recipe or run may import, installed or in the current "
         "directory; repeatable",
     )
+
+
+def lengths_of(text: str) -> list[int]:
+    """Return the lengths in a text such as "512,2048" or "512..16384". Raises UserError for anything else."""
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dots, last = part.partition("..")
+        try:
+            length, most = int(first), int(last if dots else first)
+        except ValueError:
+            raise UserError(
+                f"expected --lengths as numbers, such as 512,2048 or 512..16384, got {part!r}; correct it."
+            ) from None
+        if length < 1 or most < length:
+            raise UserError(
+                f"expected --lengths of at least 1, the smaller one first, got {part!r}; write for example 512..16384."
+            )
+        while length <= most:
+            found.append(length)
+            length *= 2
+    return found

@@ -5,7 +5,6 @@ from typing import TextIO
 
 from longspan.cli import flags
 from longspan.cli.output import emit, width
-from longspan.errors import UserError
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
 
 
@@ -23,7 +22,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
-    lengths = lengths_of(args.lengths)
+    lengths = flags.lengths_of(args.lengths)
     from longspan import plan
     from longspan.report.forecast import forecast_summary
     from longspan.report.wrapping import wrapped
@@ -33,24 +32,3 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
     mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
     found = plan(args.recipe, args.overrides, mixers=mixers, lengths=lengths)
     emit(args, out, found.to_dict(), wrapped(forecast_summary(found), width(out)))
-
-
-def lengths_of(text: str) -> list[int]:
-    """Return the lengths in a text such as "512,2048" or "512..16384". Raises UserError for anything else."""
-    found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        first, dots, last = part.partition("..")
-        try:
-            length, most = int(first), int(last if dots else first)
-        except ValueError:
-            raise UserError(
-                f"expected --lengths as numbers, such as 512,2048 or 512..16384, got {part!r}; correct it."
-            ) from None
-        if length < 1 or most < length:
-            raise UserError(
-                f"expected --lengths of at least 1, the smaller one first, got {part!r}; write for example 512..16384."
-            )
-        while length <= most:
-            found.append(length)
-            length *= 2
-    return found

@@ -86,10 +86,15 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    elif sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    else:
+        return_freed()
+
+
+def return_freed() -> None:
+    """Return freed memory to the system, where the C library would keep it (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _of_status(name: str) -> int | None:

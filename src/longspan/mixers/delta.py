@@ -27,8 +27,8 @@ class Delta(FastWeights):
     C = 32 positions. What a chunk writes solves a C x C triangular system, for all chunks at once; from chunk to chunk,
     one after the other, S takes two products. No exponent is above zero.
 
-    Cost: 5·t·dim² + 3·t·dim·e time (in chunks t·dim·(5·C + 6·e), t / C steps one after the other), t·dim memory; dim·e
-        state
+    Cost: 5·t·dim² + 3·t·dim·e time, t·dim memory; dim·e state. In chunks 5·t·dim² + t·dim·(5·C + 6·e) time, t / C steps
+        one after the other
     Source: Yang et al. 2024, "Gated Delta Networks", https://arxiv.org/abs/2412.06464; decay="none" is the delta rule
         of Schlag et al. 2021, https://arxiv.org/abs/2102.11174
     Deviations: gates start spread over time constants from 2 to 4,096 positions, as those of all mixers that forget.

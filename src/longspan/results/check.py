@@ -15,8 +15,8 @@ class Checked:
 
     Attributes:
         check: Name of the check.
-        outcome: "passed"; "failed": it deviates, or ended with an error; "refused": the model raises an error that says
-            it cannot do this; "not claimed": it deviates, and its documentation does not claim otherwise;
+        outcome: One of five. "passed". "failed": it deviates, or ended with an error. "refused": the model raises an
+            error that says it cannot do this. "not claimed": it deviates, and does not claim otherwise.
             "not applicable": there is nothing to check.
         promise: What is checked, in a sentence.
         deviation: The largest difference, relative to the largest output; infinite where an output is not finite, None

@@ -70,8 +70,8 @@ class Forecast:
         memory_bytes: Memory that there is; None if the system does not say.
         device: "cpu", or the name of the GPU.
         runs: A row for each mixer and length.
-        cheaper_from: For each mixer but softmax the length in positions from which on its steps take less time per
-            position than those of softmax in full batches; 0 at all lengths, None at none.
+        cheaper_from: For each mixer but softmax, the length in positions from which on it takes less time per position
+            than softmax. Batches are full. 0 means at all lengths, None at none.
         suggestions: Batch size and length that fit, for each mixer.
         seconds: How long reading and measuring took.
     """

@@ -1,6 +1,5 @@
 """Callbacks of a training run: progress, memory, signals."""
 
-import ctypes
 import signal
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from longspan.machine.peaks import return_freed
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.epoch_table import EpochTable
@@ -90,7 +90,7 @@ class Losses:
 
 
 class ReturnFreedMemory(TrainerCallback):
-    """Return freed memory to the system periodically, where the C library would keep it (glibc, on a CPU).
+    """Return freed memory to the system periodically (`machine.peaks.return_freed`), for training on a CPU.
 
     Batches of different shapes leave holes between blocks in use that later tensors do not fit, and the holes keep
     growing in number otherwise.
@@ -99,14 +99,12 @@ class ReturnFreedMemory(TrainerCallback):
     EVERY = 25
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(None) if sys.platform == "linux" else None
-        self.trim = getattr(library, "malloc_trim", None)
         self.steps = 0
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.steps += 1
-        if self.trim is not None and self.steps % self.EVERY == 0:
-            self.trim(0)
+        if self.steps % self.EVERY == 0:
+            return_freed()
 
     on_prediction_step = on_step_end
 

@@ -36,6 +36,7 @@ def cell(check: Checked | None) -> str:
     if check is None or check.outcome == "not applicable":
         return "-"
     size = "" if check.deviation is None else f"{check.deviation:.0e}" if check.deviation else "0"
+    size = "(not finite)" if size == "inf" else size
     if check.outcome == "passed":
         return size or "ok"
     if check.outcome == "failed":

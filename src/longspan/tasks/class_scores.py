@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics.functional import classification
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, check_finite, score
@@ -53,6 +52,9 @@ def classification_scores(
     Raises:
         UserError: There is nothing to score, or the logits are not finite, as after a training run that diverged.
     """
+    # It takes a second and a half to import, and predictions need no scores.
+    from torchmetrics.functional import classification
+
     logits, labels = torch.as_tensor(logits).float().cpu(), torch.as_tensor(labels).long().cpu()
     if logits.ndim != 2 or logits.shape != (len(labels), len(names)):
         raise ValueError(

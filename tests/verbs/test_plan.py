@@ -13,7 +13,8 @@ from longspan.cli.flags import lengths_of
 from longspan.errors import UserError
 from longspan.machine import peaks
 from longspan.report.forecast import forecast_summary
-from longspan.results.forecast import Forecast
+from longspan.report.wrapping import wrapped
+from longspan.results.forecast import Forecast, Suggestion
 from longspan.verbs import trials
 from longspan.verbs.step_costs import Load
 
@@ -100,6 +101,14 @@ def test_lengths_are_lists_and_doublings(text: str, lengths: list[int]) -> None:
 def test_other_lengths_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="expected --lengths"):
         lengths_of(text)
+
+
+def test_suggestions_stay_apart_where_lines_are_filled() -> None:
+    """Words to copy are those of one mixer."""
+    words = ["training.per_device_train_batch_size=512"]
+    found = Forecast("r", "t", "", 1, 1 << 34, "cpu", [], {}, [Suggestion(name, words, False) for name in "ab"], 1.0)
+    lines = wrapped(forecast_summary(found), 80).split("\n")
+    assert [line[0] for line in lines if " fits as it is" in line] == ["a", "b"]
 
 
 def test_the_command(animals: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,10 +26,10 @@ def forecast_summary(found: Forecast, style: str = "simple") -> str:
     if key and found.longest > 1:
         told.append(f"The longest training example has {count(found.longest)} positions.")
     told += [_crossing(name, at) for name, at in found.cheaper_from.items()]
-    told += [_suggestion(each) for each in found.suggestions]
     if any(not run.measured for run in found.runs):
         told.append("extrapolated: the longest batches were not measured, as they would take long or much memory.")
-    return "\n\n".join([table(headers, rows, style), "\n".join(told)])
+    # Each suggestion is a paragraph: words to copy are never filled up with those of the next.
+    return "\n\n".join([table(headers, rows, style), "\n".join(told), *map(_suggestion, found.suggestions)])
 
 
 def _notes(run: RunForecast) -> str:

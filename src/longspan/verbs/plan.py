@@ -1,10 +1,8 @@
 """What a training run would take, before it is started: `plan`."""
 
 import dataclasses
-import math
 import statistics
 import sys
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -13,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import set_seed
-from transformers.trainer_utils import IntervalStrategy
 
 from longspan.data.batches.encoding import lengths as lengths_of
 from longspan.errors import UserError
@@ -24,33 +20,20 @@ from longspan.mixers.base import Mixer
 from longspan.models.limits import limits
 from longspan.results.forecast import Forecast, RunForecast
 from longspan.tasks.base import Recipe
-from longspan.tasks.counts import Counted
 from longspan.tasks.prepared import Prepared, check_validation
-from longspan.verbs import budget, starting, suggestions
+from longspan.verbs import budget, suggestions
+from longspan.verbs.cells import Cell, Cells
 from longspan.verbs.compare import Changes, planned
-from longspan.verbs.costs import Schedule
-from longspan.verbs.run_folders import RunFolder
-from longspan.verbs.step_costs import Load, Measured, StepCost, covering, fitted
-from longspan.verbs.train import build_model
-from longspan.verbs.training_arguments import arguments_of
-from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS, MOST_SECONDS, loads, measured
+from longspan.verbs.step_costs import Load, StepCost, covering, fitted
+from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS
 
 BASELINE = "softmax"
 """The mixer that others are compared with."""
-
-MARGIN = 1.15
-"""Predicted memory is the measured one times this: between two returns of freed memory to the system (see
-`training.callbacks.ReturnFreedMemory`) batches of changing shapes leave holes."""
 
 _SHARES = (0.25, 0.5, 1.0)
 """Lengths that are planned by default, as shares of the recipe's."""
 
 _SHORTEST = 16
-_VALIDATION = 40.0
-"""A time budget of so many seconds has validations measured for a few tenths of a second."""
-
-_USABLE = 0.8
-"""Share of the memory that measuring may take."""
 
 
 def plan(
@@ -99,58 +82,11 @@ def plan(
             return planner.forecast(mixers, lengths)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Cell:
-    """A mixer at a length, and what was found out about it.
-
-    Attributes:
-        mixer: the mixer.
-        length: the value of the key for the length, if there is one.
-        recipe: the recipe of both.
-        loads: what the batches of an epoch read.
-        points: measured steps; none where they would take too long.
-        real_share: share of positions that are no padding.
-        base_bytes: memory in use before training.
-        other_bytes: the most memory in use before and after training.
-        schedule: when validations and checkpoints are made.
-        validation: seconds of a validation; None if it was not measured.
-        validation_rows: number of its rows.
-        steps: number of steps without a time budget.
-    """
-
-    mixer: str
-    length: int | None
-    recipe: Recipe
-    loads: list[Load]
-    points: list[Measured]
-    real_share: float
-    base_bytes: int
-    other_bytes: int
-    schedule: Schedule
-    validation: float | None
-    validation_rows: int
-    steps: int
-
-    @property
-    def accumulated(self) -> int:
-        """Batches in a step."""
-        return int(self.recipe.training.get("gradient_accumulation_steps", 1))
-
-    @property
-    def largest(self) -> Load:
-        """The most that a batch reads."""
-        return Load(max(load.positions for load in self.loads), max(load.pairs for load in self.loads))
-
-    def bytes(self, extra: StepCost, load: Load) -> float:
-        """Return the memory that training on batches like one takes, with the margin."""
-        return MARGIN * max(self.other_bytes, self.base_bytes + extra(load))
-
-
 class _Planner:
     """Plans the trainings of one recipe."""
 
     def __init__(self, recipe: str, changes: Changes, seconds: float, progress: bool) -> None:
-        self.name, self.changes, self.enough, self.progress = recipe, changes, seconds, progress
+        self.name, self.changes, self.progress = recipe, changes, progress
         self.own = changes.applied(recipe)
         self.own.require_data()
         budget.check(self.own)
@@ -159,7 +95,8 @@ class _Planner:
         there = hasattr(self.own.data if table == "data" else self.own.options, name) if name else False
         self.key = self.own.task.length_key if there else ""
         self.available = peaks.available()
-        self.peak, self.preparing = peaks.Peak(), 0
+        self.peak = peaks.Peak()
+        self.cells = Cells(self.available, self.peak, seconds)
 
     def forecast(self, names: Sequence[str], lengths: Sequence[int]) -> Forecast:
         """Return what `plan` does."""
@@ -171,7 +108,7 @@ class _Planner:
         self._say("reading the data")
         prepared, at = self._prepared(self.own), self._own_length()
         longest = _longest(prepared)
-        cells: list[_Cell] = []
+        cells: list[Cell] = []
         for length in sorted(set(lengths)) if lengths else self._lengths(longest):
             recipes = {name: self._at(recipe, length) for name, recipe in wanted.items()}
             first = next(iter(recipes.values()))
@@ -179,16 +116,14 @@ class _Planner:
                 del prepared
                 prepared, at = self._prepared(first), length
             counted = first.task.counted(first, prepared)
-            self.preparing = max(self.preparing, self.peak.most())
+            self.cells.count_preparing()
             for name, recipe in recipes.items():
                 self._say(f"measuring {name}" + (f", {self.key}={length}" if self.key else ""))
                 before = [point for cell in cells if cell.mixer == name for point in cell.points]
-                cells.append(self._measured(name, length, recipe, prepared, counted, before))
-                peaks.release()
-                self.peak.mark()
+                cells.append(self.cells.cell(name, length, recipe, prepared, counted, before))
         return self._result(wanted, cells, longest, CLOCK() - start)
 
-    def _result(self, wanted: dict[str, Recipe], cells: Sequence[_Cell], longest: int, seconds: float) -> Forecast:
+    def _result(self, wanted: dict[str, Recipe], cells: Sequence[Cell], longest: int, seconds: float) -> Forecast:
         last = {cell.mixer: cell for cell in cells}
         costs = {name: _costs([cell for cell in cells if cell.mixer == name]) for name in wanted}
         return Forecast(
@@ -281,60 +216,9 @@ class _Planner:
         check_validation(prepared.splits)
         return prepared
 
-    def _measured(
-        self,
-        name: str,
-        length: int | None,
-        recipe: Recipe,
-        prepared: Prepared,
-        counted: Counted | None,
-        before: Sequence[Measured],
-    ) -> _Cell:
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = arguments_of(recipe, RunFolder(Path(folder, "run"), "new"), False)
-            set_seed(arguments.seed)
-            model = build_model(recipe, prepared, starting.start_of(recipe), counted)[0]
-            trainer = recipe.task.make_trainer(recipe, model, budget.unrecorded(arguments, folder), prepared)
-            trainer.at_least(recipe.options.min_steps)
-            trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
-            found, schedule = loads(trainer), Schedule.of(trainer, arguments)
-            epochs = trainer.args.num_train_epochs
-            steps = arguments.max_steps if arguments.max_steps > 0 else math.ceil(epochs * schedule.steps_per_epoch)
-            self.preparing = max(self.preparing, self.peak.most())
-            peaks.release()
-            base = peaks.resident()
-            worthwhile = partial(self._worthwhile, before, base)
-            points, real = measured(trainer, found, self.peak, worthwhile, self.enough)
-            validated = arguments.eval_strategy != IntervalStrategy.NO
-            self.peak.mark()
-            validation = budget.validation_seconds(trainer, _VALIDATION, CLOCK) if validated and points else None
-            return _Cell(
-                name,
-                length,
-                recipe,
-                found,
-                points,
-                real,
-                base,
-                max(self.preparing, self.peak.most()),
-                schedule,
-                validation if validated else 0.0,
-                len(trainer.eval_dataset),
-                steps,
-            )
-
-    def _worthwhile(self, before: Sequence[Measured], base: int, load: Load) -> bool:
-        """Say whether a batch would take neither too long nor too much memory, by what was measured before."""
-        if not before:
-            return True
-        largest = max(before, key=lambda point: (point.load.pairs, point.load.positions))
-        ratio = max(1.0, load.pairs / max(1.0, largest.load.pairs))
-        fits = self.available is None or base + ratio * largest.extra_bytes < _USABLE * self.available
-        return fits and largest.seconds * ratio < MOST_SECONDS
-
     # What is predicted
 
-    def _run(self, cell: _Cell, seconds: StepCost, extra: StepCost) -> RunForecast:
+    def _run(self, cell: Cell, seconds: StepCost, extra: StepCost) -> RunForecast:
         if cell.points:
             # What was measured at this length counts more than the line through all lengths.
             ratios = [point.seconds / seconds(point.load.times(cell.accumulated)) for point in cell.points]
@@ -377,7 +261,7 @@ def _longest(prepared: Prepared) -> int:
     return int(np.max(lengths_of(training))) if "length" in training.column_names else 1
 
 
-def _costs(cells: Sequence[_Cell]) -> tuple[StepCost, StepCost]:
+def _costs(cells: Sequence[Cell]) -> tuple[StepCost, StepCost]:
     """Return the seconds of steps and the memory of batches of one mixer, by all that was measured."""
     points = [(cell, point) for cell in cells for point in cell.points]
     recipe = cells[0].recipe

@@ -1,5 +1,6 @@
 """What follows from the costs of steps: where a mixer is cheaper than another, and settings that fit into memory."""
 
+import dataclasses
 from collections.abc import Callable
 
 from longspan.results.forecast import Suggestion
@@ -78,6 +79,17 @@ def fitting(
         if bytes_of(Load(shorter, shorter**2)) <= memory:
             return Suggestion(mixer, [f"{key}={longest}", "training.per_device_train_batch_size=1"], needed=True)
     return Suggestion(mixer, [], needed=True)
+
+
+def smaller(recipe: Recipe) -> Recipe:
+    """Return a recipe whose batches are an eighth of another's."""
+    rows = max(1, recipe.training["per_device_train_batch_size"] // 8)
+    options, tokens = recipe.options, getattr(recipe.options, "batch_tokens", 0)
+    if tokens:
+        options = dataclasses.replace(options, batch_tokens=max(1, tokens // 8))
+    return dataclasses.replace(
+        recipe, training={**recipe.training, "per_device_train_batch_size": rows}, options=options
+    )
 
 
 def _rows(recipe: Recipe, length: int) -> int:

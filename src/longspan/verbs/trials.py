@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils.memory import should_reduce_batch_size
 from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -45,7 +46,8 @@ def measured(
 ) -> tuple[list[Measured], float]:
     """Train on a few batches of different sizes, and return what their steps cost, and the real share of positions.
 
-    The trainer is of no use afterwards. Nothing is measured if no batch is worth it.
+    The trainer is of no use afterwards. Nothing is measured if no batch is worth it, and nothing more once memory is
+    used up.
 
     Args:
         trainer: a trainer whose arguments write nothing.
@@ -73,7 +75,11 @@ def measured(
     if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
     trainer.add_callback(watch)
-    trainer.train()
+    try:
+        trainer.train()
+    except Exception as error:
+        if not (isinstance(error, MemoryError) or should_reduce_batch_size(error)):
+            raise
     read = sum(each * found[number].positions for number in steps[: len(watch.seconds)])
     real = trainer.real_tokens / read if trainer.real_tokens and read else 1.0
     costs = []

@@ -225,6 +225,20 @@ def test_what_a_model_refuses_is_not_a_fault(monkeypatch: pytest.MonkeyPatch) ->
     assert (check.outcome, check.reason) == ("refused", "NotImplementedError: no generation here")
 
 
+def test_an_operation_that_goes_wrong_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpack(*arguments: Any, **options: Any) -> None:
+        _, _ = torch.zeros(3)
+
+    def given(*arguments: Any, **options: Any) -> None:
+        torch.distributions.Normal(0.0, -1.0)
+
+    for wrong in (unpack, given):
+        monkeypatch.setattr(Faulty, "generate", wrong)
+        (check,) = check_model(Faulty, only=["generation"]).checks
+        assert check.outcome == "failed"
+        assert check.reason.startswith("ValueError: ")
+
+
 def test_models_are_tiny_and_keep_their_kinds_of_layers(tmp_path: Path) -> None:
     config = LlamaConfig(hidden_size=4096, num_hidden_layers=80, vocab_size=128_000, hidden_act="relu")
     config.architectures = ["LlamaForCausalLM"]

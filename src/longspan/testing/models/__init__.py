@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
@@ -141,6 +142,16 @@ def _promise(check: Check) -> str:
     return " ".join((check.__doc__ or "").partition("\n\n")[0].split())
 
 
+def _refusal(error: Exception) -> bool:
+    """Say whether a `raise` outside torch told what a model cannot do, rather than an operation that went wrong."""
+    if not isinstance(error, (NotImplementedError, ValueError)):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (last.line or "").startswith("raise ") and not Path(last.filename).is_relative_to(
+        Path(torch.__file__).parent
+    )
+
+
 def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
     check = CHECKS[name]
     promise = _promise(check)
@@ -158,7 +169,7 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
         except NotApplicable as reason:
             reasons.append(str(reason))
         except Exception as error:
-            kind: Outcome = "refused" if isinstance(error, (NotImplementedError, ValueError)) else "failed"
+            kind: Outcome = "refused" if _refusal(error) else "failed"
             limit = DOCUMENTED.get(one.config.model_type, {}).get(name)
             first = " ".join(str(error).split())[:300]
             told = first if isinstance(error, AssertionError) else f"{type(error).__name__}: {first}"

@@ -230,7 +230,7 @@ def test_an_operation_that_goes_wrong_is_no_refusal(monkeypatch: pytest.MonkeyPa
         _, _ = torch.zeros(3)
 
     def given(*arguments: Any, **options: Any) -> None:
-        torch.distributions.Normal(0.0, -1.0)
+        torch.optim.SGD([torch.zeros(1)], lr=-1.0)
 
     for wrong in (unpack, given):
         monkeypatch.setattr(Faulty, "generate", wrong)

@@ -99,6 +99,13 @@ def test_mixers_load_no_transformers_and_no_compiler() -> None:
     assert not loaded & {"transformers", "datasets", "torch._inductor.compile_fx"}
 
 
+def test_predictions_load_no_figures_and_no_metrics() -> None:
+    loaded = modules_after(
+        "from longspan.verbs import predict; from longspan import tasks; [tasks.load(name) for name in tasks.names()]"
+    )
+    assert not loaded & {"matplotlib", "torchmetrics"}
+
+
 def test_nothing_unpickles() -> None:
     for path in sources():
         text = path.read_text(encoding="utf-8")

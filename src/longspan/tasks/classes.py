@@ -13,8 +13,6 @@ from longspan.data.columns.kept import Carried, class_number
 from longspan.data.columns.kinds import Column, Label
 from longspan.data.columns.values import in_order
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.report.calibration import calibration
-from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base import D
 from longspan.tasks.class_report import evaluation_report
@@ -70,6 +68,9 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
     def draw(
         self, scores: ClassificationScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
+        from longspan.report.calibration import calibration
+        from longspan.report.confusion import confusion
+
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 

@@ -221,7 +221,10 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         return outputs(self.output), {}
 
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
-        """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none."""
+        """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none.
+
+        What draws is imported here, not above: Matplotlib takes long to import, and predictions draw nothing.
+        """
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         """Return which of the answers are wrong, as "mistakes", and perhaps which of the labels, as "label_issues".

@@ -21,7 +21,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Task
 from longspan.tasks.baselines import baselines_in
-from longspan.tasks.document_regression import baselines, pictures, report
+from longspan.tasks.document_regression import baselines, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.tasks.documents import DocumentTask
@@ -104,6 +104,8 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
         name = config.id2label[0]
+        from longspan.tasks.document_regression import pictures
+
         pictures.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:

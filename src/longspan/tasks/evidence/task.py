@@ -24,7 +24,7 @@ from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
 from longspan.tasks.counts import Counted, Counts
-from longspan.tasks.evidence import baselines, columns, pictures, report
+from longspan.tasks.evidence import baselines, columns, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.explaining import part_case
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
@@ -122,6 +122,8 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         logits = evidence_logits(run.model, tokens, _batches(run, lengths), streams=streams, progress=True)
         gold = truth(tokens)
         scores = evidence_scores(logits, gold, run.model.config.head.thresholds[0])
+        from longspan.tasks.evidence import pictures
+
         pictures.recall_curve(scores, folder / "recall.png")
         asked = [question for questions in examples["questions"][:] for question in questions]
         pictures.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")

@@ -23,7 +23,6 @@ from longspan.models import LongspanConfig, LongspanForAudioFrameClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.limits import check_length, too_long
 from longspan.report import count
-from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base import Baseline, Recipe, Run
 from longspan.tasks.baselines import baselines_in
@@ -157,6 +156,8 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
         scored = recordings(tokens, log_probabilities(logits), stride)
         right, (given,) = smoothed(scored, [penalty], stride)
         scores = frame_scores(right, given, labels(config))
+        from longspan.report.confusion import confusion
+
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         return scores, {
             **self.details(config),

@@ -24,7 +24,7 @@ from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text
 from longspan.tasks.counts import Counts
 from longspan.tasks.examples import windows
 from longspan.tasks.explaining import Case
-from longspan.tasks.language_modelling import baselines, generation, pictures, report
+from longspan.tasks.language_modelling import baselines, generation, report
 from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
 from longspan.tasks.language_modelling.explaining import next_token
@@ -133,6 +133,8 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
             losses = [row[:, 0] for row in of_parts]
             told = {"parts": parts_of(of_parts).to_dict()}
         by_position = loss_by_position(losses)
+        from longspan.tasks.language_modelling import pictures
+
         pictures.loss_by_position(by_position, folder / "loss_by_position.png")
         scores = language_scores(losses, counts["characters"], counts["bytes"])
         worst = report.passages(losses, tokens, tokenizer_of(run.processor))

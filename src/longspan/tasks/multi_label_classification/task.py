@@ -26,7 +26,7 @@ from longspan.tasks.documents import DocumentTask
 from longspan.tasks.examples import Facts
 from longspan.tasks.explaining import Asked, label_asked
 from longspan.tasks.mistakes import Wrong, flag_errors
-from longspan.tasks.multi_label_classification import baselines, pictures, report
+from longspan.tasks.multi_label_classification import baselines, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
 from longspan.tasks.multi_label_classification.trainer import ThresholdTrainer
@@ -124,6 +124,8 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
         path = folder / "precision_recall.png"
+        from longspan.tasks.multi_label_classification import pictures
+
         pictures.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:

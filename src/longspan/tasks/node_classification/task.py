@@ -23,9 +23,7 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import NodeSettings
-from longspan.report import calibration as pictures
 from longspan.report import count, table
-from longspan.report.confusion import confusion
 from longspan.results import Prediction
 from longspan.tasks.base import Baseline, Recipe, Run, Task
 from longspan.tasks.baselines import baselines_in
@@ -193,8 +191,11 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
         gold = gold.new_tensor([number[graph.classes[place]] for place in gold.tolist()])
         found = logits_of(run.model, _inputs(run, graph).batch())[examples.rows["node"][:]]
         scores = classification_scores(found, gold, labels(config))
+        from longspan.report.calibration import calibration
+        from longspan.report.confusion import confusion
+
         confusion(scores.confusion, labels(config), folder / "confusion.png")
-        pictures.calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+        calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
         return scores, {
             "nodes": len(gold),
             "labels": labels(config),

@@ -21,7 +21,6 @@ from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
 from longspan.report import count, table
 from longspan.report.card import CardParts
-from longspan.report.confusion import confusion
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base import Baseline, Recipe, Run, Task
@@ -147,6 +146,8 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
             sentences, compared = in_parts(run.model, tokens, words, _names(config), plain=plain)
             details = {"parts": compared().to_dict()}
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
+        from longspan.report.confusion import confusion
+
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
         worst = report.mistakes(sentences, rows)
         write_text(folder / "errors.txt", report.errors_text(worst))

@@ -28,7 +28,7 @@ from longspan.tasks.mistakes import Wrong
 from longspan.tasks.pairs import reader_of
 from longspan.tasks.target_search import Search
 from longspan.tasks.targets import TargetTask, answers, describe
-from longspan.tasks.translation import baselines, pictures, report
+from longspan.tasks.translation import baselines, report
 from longspan.tasks.translation.options import (
     EvaluationOptions,
     PredictionOptions,
@@ -110,6 +110,8 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         scores = self.score(found.rows, found.texts, found.loss, True)
         references = found.rows["target"][:]
         by_length = report.by_length(found.texts, references, found.rows["length"][:])
+        from longspan.tasks.translation import pictures
+
         pictures.by_length(by_length, folder / "bleu_by_length.png")
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {

@@ -140,7 +140,16 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are not None."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {name: value for name, value in _plain(self).items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with dictionaries in place of data classes: `dataclasses.asdict`, without copies of the rest."""
+    if dataclasses.is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 EDGE = 100

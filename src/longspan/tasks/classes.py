@@ -99,4 +99,6 @@ def balanced_weights(labels: Sequence[str]) -> list[float]:
 
 def labels(config: LongspanConfig) -> list[str]:
     """Return the class names, in the order of the model's outputs."""
-    return [config.id2label[number] for number in range(config.num_labels)]
+    # Attributes of a configuration are slow to read, and this is read for each document.
+    names = config.id2label
+    return [names[number] for number in range(len(names))]

@@ -15,7 +15,7 @@ and, where its `capabilities` say so,
     pool_context(weights, context)                  and the outputs of these weights            (weights)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
-    look_at(x, mask, at), pool_look                 how it reads a row (`mixers._looks`)        (looks)
+    look_at(x, mask, at, state), pool_look          how it reads a row (`mixers._looks`)        (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
@@ -391,6 +391,16 @@ class Mixer(Looks, nn.Module, ABC):
 
     def _check_streaming(self) -> None:
         _checks.check_streaming(self._name, self.capabilities.streaming, self.causal)
+
+    def _check_continued(self, x: Tensor, state: State) -> None:
+        """Raise UserError unless a look can be at rows that continue from a state."""
+        self._check_streaming()
+        _checks.check_state(self._name, x, state)
+        if isinstance(state, ContextState):
+            raise UserError(
+                f"{self._name} expected a state without a context to look at what it reads of x, got one with a "
+                "context; see context_weights."
+            )
 
     def _check_context(
         self, rows: int | torch.SymInt, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None

@@ -12,7 +12,7 @@ A mixer whose `capabilities` have `looks` implements
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,6 +53,8 @@ class Look:
         state: what the rows continue from; None where they begin. Weights in `SHARES` then add up to less than one: the
             rest is that of the positions before. Distances are those of the rows' own positions.
         carried: by name of weights, (b, n, e), what the state adds to the sums that these weights make.
+        edges: (n, heads), the weight of each edge of a graph in what its target reads, in the order in which they were
+            given; 0 for an edge that does not count.
     """
 
     at: Int[Tensor, " b"] | None
@@ -63,6 +65,17 @@ class Look:
     gates: Mapping[str, Tensor] = field(default_factory=dict)
     state: Any = None
     carried: Mapping[str, Tensor] = field(default_factory=dict)
+    edges: Tensor | None = None
+
+    def strongest(self, name: str, most: int = 10) -> list[list[tuple[int, float]]]:
+        """Return the positions with the largest weights of a name in each row, means over heads, largest first.
+
+        Positions without weight are none of them: of a graph's node, only its neighbours are.
+        """
+        mean = self.weights[name].mean(1)
+        best = mean.topk(min(most, mean.shape[1]), 1)
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [[(place, weight) for place, weight in zip(*row, strict=True) if weight > 0] for row in rows]
 
 
 class Looks:
@@ -100,6 +113,10 @@ class Looks:
             UserError: for a mixer that has nothing to show, a position outside the row, a state of a mixer that does
                 not stream or one with a context, and what `forward` refuses.
         """
+        return self._look(x, mask, at, state, self.look_at)
+
+    def _look(self, x: Tensor, mask: Tensor | None, at: int | None, state: Any, look_at: Callable[..., Look]) -> Look:
+        """Return what `look_at` shows, after all checks and without padding."""
         if not self.capabilities.looks:
             refuse_look(self._name, "which has none")
         _checks.check_rows(self._name, self.dim, x, mask)
@@ -116,7 +133,7 @@ class Looks:
             last = torch.arange(1, t + 1, device=x.device)
             places = (last.expand(b, t) if mask is None else last * mask).argmax(1)
         with without_autocast(x):
-            look = self.look_at(x, mask, places, **({} if state is None else {"state": state}))
+            look = look_at(x, mask, places, **({} if state is None else {"state": state}))
         look = replace(look, state=state)
         if mask is None or places is None:
             return look

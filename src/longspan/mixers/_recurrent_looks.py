@@ -41,15 +41,16 @@ def look_at_recurrent(
     mixer: Recurrent, x: Tensor, mask: Tensor | None, at: Tensor | None, state: RecurrentState | None = None
 ) -> Look:
     """Return "kept" of each unit: the product of its forget gates between each position and `at`."""
-    left, times, carried = [], [], {}
+    left, times, carried = list[Tensor](), list[Tensor](), dict[str, Tensor]()
     for way in _directions(mixer, x, mask, state):
         found = kept(way.rates.mT, way.real, None if at is None else _rank(way, at))
         if state is not None and at is not None:
             passed = (way.rates * way.real.unsqueeze(2)).cumsum(1)
             carried["kept"] = ((-there(passed, _rank(way, at))).exp() * way.before).unsqueeze(2)
         left.append(torch.zeros_like(found).scatter(2, way.order.unsqueeze(1).expand_as(found), found))
-        times.append(time_constants(way.rates * way.real.unsqueeze(2), way.real))
-    times = [time for time in times if time is not None]
+        decay = time_constants(way.rates * way.real.unsqueeze(2), way.real)
+        assert decay is not None
+        times.append(decay)
     return Look(at, {"kept": torch.cat(left, 1)}, time_constants=torch.cat(times), carried=carried)
 
 

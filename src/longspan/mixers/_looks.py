@@ -23,6 +23,7 @@ from torch import Tensor
 from longspan.errors import UserError
 from longspan.mixers import _checks
 from longspan.mixers._capabilities import Capabilities
+from longspan.mixers._context_state import ContextState
 from longspan.ops.execution import without_autocast
 from longspan.ops.packing import zero_padding
 from longspan.ops.pooling import PrefixMean, masked_logits
@@ -90,8 +91,6 @@ class Looks:
         @property
         def _name(self) -> str: ...
 
-        def _check_continued(self, x: Tensor, state: Any) -> None: ...
-
     def look(
         self,
         x: Float[Tensor, "b t d"],
@@ -140,6 +139,16 @@ class Looks:
         real = mask.gather(1, places.unsqueeze(1)).unsqueeze(2)
         weights, carried = ({name: found * real for name, found in own.items()} for own in (look.weights, look.carried))
         return replace(look, weights=weights, carried=carried)
+
+    def _check_continued(self, x: Tensor, state: Any) -> None:
+        """Raise UserError unless rows can continue from a state, and are all that is read."""
+        _checks.check_streaming(self._name, self.capabilities.streaming, self.causal)
+        _checks.check_state(self._name, x, state)
+        if isinstance(state, ContextState):
+            raise UserError(
+                f"{self._name} expected a state without a context to look at what it reads of x, got one with a "
+                "context; see context_weights."
+            )
 
     def reproduce(
         self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"] | None, look: Look

@@ -24,7 +24,7 @@ packing. `longspan.testing.check_mixer` checks a mixer against the whole contrac
 
 import re
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,25 +34,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from longspan.errors import UserError
 from longspan.mixers import _checks
 from longspan.mixers._capabilities import Capabilities as Capabilities
+from longspan.mixers._context_state import ContextState as ContextState
 from longspan.mixers._looks import Looks
 from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
 State = Any
-
-
-class ContextState(NamedTuple):
-    """The state of a mixer that attends to a context: tensors, the batch first in each.
-
-    Attributes:
-        context: what was read of the context. Steps do not change it.
-        prefix: what has been seen of x: no tensors where each output depends on one position of x alone.
-        served: (b,) bool, which rows have a real position in their context; the others give zeros.
-    """
-
-    context: Any
-    prefix: Any = ()
-    served: Any = ()
 
 
 # A length at which the fastest-growing term outweighs all others.
@@ -391,16 +378,6 @@ class Mixer(Looks, nn.Module, ABC):
 
     def _check_streaming(self) -> None:
         _checks.check_streaming(self._name, self.capabilities.streaming, self.causal)
-
-    def _check_continued(self, x: Tensor, state: State) -> None:
-        """Raise UserError unless a look can be at rows that continue from a state."""
-        self._check_streaming()
-        _checks.check_state(self._name, x, state)
-        if isinstance(state, ContextState):
-            raise UserError(
-                f"{self._name} expected a state without a context to look at what it reads of x, got one with a "
-                "context; see context_weights."
-            )
 
     def _check_context(
         self, rows: int | torch.SymInt, document_ids: Tensor | None, context: Tensor | None, context_mask: Tensor | None

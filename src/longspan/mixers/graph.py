@@ -165,7 +165,7 @@ class Graph(Mixer):
         return self._look(x, mask, at, state, partial(self._look_along, edges=edges, edge_features=edge_features))
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
-        return replace(self._look_along(x, mask, at, chain(*x.shape[:2], x.device)), edges=None)
+        return replace(self._look_along(x, mask, at, chain(x.shape[0], x.shape[1], x.device)), edges=None)
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
         values = self.value(x).unflatten(2, (self.heads, -1))

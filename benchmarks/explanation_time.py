@@ -4,7 +4,8 @@
 
 RUN is a trained run of documents with classes that reads texts of any length (data.max_length=0). Texts of DATA, one
 after the other, make a document of about as many tokens. Columns: a forward pass, removal scores alone, all of
-`explain`, and its page; medians of interleaved repetitions, after one that is not counted.
+`explain`, and its page, in seconds of processor time, which other work on the machine changes less; medians of
+interleaved repetitions, after one that is not counted.
 """
 
 import argparse
@@ -59,15 +60,16 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(given.repeat + 1):
         for name, step in work.items():
-            began = time.perf_counter()
+            began = time.process_time()
             step()
-            times[name].append(time.perf_counter() - began)
+            times[name].append(time.process_time() - began)
     medians = {name: statistics.median(found[1:]) for name, found in times.items()}
     found = {
         "tokens": len(explanation.scores),
         **{f"{name}, s": seconds for name, seconds in medians.items()},
         "removal, forward passes": medians["removal"] / medians["forward pass"],
         "explain, forward passes": medians["explain"] / medians["forward pass"],
+        "page, forward passes": medians["page"] / medians["forward pass"],
         "page, MB": len(explanation.page().encode()) / 1e6,
         "peak memory, GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20),
     }

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 #: Scripts in the order of their index; others follow.
 ORDER = [
-    *("classify_folder", "dataframe_errors", "class_weights", "long_documents", "label_words", "regression"),
+    *("classify_folder", "dataframe_errors", "class_weights", "report", "long_documents", "label_words", "regression"),
     *("question_answering", "evidence", "recommendation", "nodes", "language_model", "pretraining"),
     *("compare", "grid_search", "cost", "replace_attention", "own_mixer", "own_task"),
     *("streaming", "stream_predictions", "export_onnx"),

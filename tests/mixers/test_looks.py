@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan import mixers
 from longspan.mixers._looks import Look
@@ -45,6 +46,7 @@ PROMISES = (
     "looks_give_the_outputs[float64]",
     "looks_give_the_outputs[causal-float64]",
     "looks_at_whole_rows_are_means",
+    "looks_continue_a_state[causal-float64]",
 )
 
 
@@ -91,6 +93,30 @@ def test_an_lstm_keeps_what_its_forget_gates_leave() -> None:
         gates.append(sums[4:8].sigmoid())
     for j in range(7):
         torch.testing.assert_close(left[:, j], torch.stack([torch.ones(4).double(), *gates[j + 1 :]]).prod(0))
+
+
+def test_a_state_has_the_rest_of_the_weights() -> None:
+    """The sums of additive attention after six positions: what these weigh in the whole row, and their means."""
+    mixer = mixers.build("additive", 8, heads=2, causal=True, forget="fixed").double()
+    x = inputs(9)
+    _, state = mixer.step(x[:, :6], mixer.init_state(1))
+    found, whole = mixer.look(x[:, 6:], at=1, state=state), mixer.look(x, at=7)
+    for name in ("alpha", "beta"):
+        own, all_of_it = found.weights[name], whole.weights[name]
+        torch.testing.assert_close(own, all_of_it[:, :, 6:])
+        torch.testing.assert_close(1 - own.sum(2), all_of_it[:, :, :6].sum(2))
+    query = mixer.query(x).unflatten(2, (2, 4))
+    earlier = torch.einsum("bht,bthe->bhe", whole.weights["alpha"][:, :, :6], query[:, :6])
+    torch.testing.assert_close(found.carried["alpha"], earlier)
+
+
+def test_looks_leave_a_state_as_it_is() -> None:
+    mixer = mixers.build("softmax", 8, heads=2, causal=True, rotary=True).double()
+    _, state = mixer.step(inputs(4), mixer.init_state(1))
+    before = tree_map(torch.clone, state)
+    mixer.look(inputs(5), state=state)
+    for old, new in zip(tree_leaves(before), tree_leaves(state), strict=True):
+        torch.testing.assert_close(new, old, rtol=0, atol=0)
 
 
 def test_time_constants_are_those_that_were_built() -> None:
@@ -155,6 +181,47 @@ class Mean(Mixer):
         return (look.weights["attention"].to(x.dtype) @ x).squeeze(1)
 
 
+class Streams(Mean):
+    """The same with a state: how many positions there were, and their mean."""
+
+    capabilities = Capabilities(causal=True, streaming=True, looks=True)
+
+    def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        return torch.zeros(batch_size, 1, dtype=torch.double), torch.zeros(batch_size, self.dim, dtype=torch.double)
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: Any) -> tuple[Tensor, Any]:
+        number, mean = state
+        real = torch.ones_like(x[..., :1]) if mask is None else mask.unsqueeze(2).to(x.dtype)
+        numbers = number.unsqueeze(1) + real.cumsum(1)
+        y = ((number * mean).unsqueeze(1) + x.cumsum(1)) / numbers.clamp_min(1)
+        return y.to(x.dtype), (numbers[:, -1], y[:, -1])
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
+        look = super().look_at(x, mask, at)
+        if state is None or at is None:
+            return look
+        seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(x.dtype)
+        own = (seen * (torch.arange(x.shape[1]) <= at.unsqueeze(1))).sum(1, keepdim=True)
+        share = self.share(own / (own + state[0]).clamp_min(1)).unsqueeze(2)
+        carried = ((1 - share.squeeze(2)) * state[1]).unsqueeze(1)
+        weights = (look.weights["attention"] * share).to(look.weights["attention"].dtype)
+        return replace(look, weights={"attention": weights}, carried={"attention": carried})
+
+    def share(self, own: Tensor) -> Tensor:
+        return own
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        y = super().pool_look(x, mask, look, at)
+        return (y + look.carried["attention"].squeeze(1)).to(y.dtype) if look.carried else y
+
+
+class ForgetsItsState(Streams):
+    """Weights as if the row began here, and an output that is right all the same."""
+
+    def share(self, own: Tensor) -> Tensor:
+        return own.sqrt()
+
+
 def changed(change: Callable[[Tensor], Tensor]) -> type[Mean]:
     class Changed(Mean):
         def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
@@ -193,6 +260,8 @@ def told(kind: type[Mixer]) -> set[str]:
 
 def test_checks_find_mistakes() -> None:
     assert not told(Mean)
+    assert not told(Streams)
+    assert any("not close" in reason for reason in told(ForgetsItsState))
     assert any("of padding are not zero" in reason for reason in told(CountsPadding))
     assert any("not seen yet" in reason for reason in told(LooksAhead))
     assert any("negative" in reason for reason in told(changed(lambda weights: -weights)))

@@ -308,6 +308,9 @@ def test_shares_of_n_grams_add_up_to_the_logits(spelling, monkeypatch):
         found, logits = wide.ngrams(ids), wide(ids.unsqueeze(0))[0]
         assert len(found.begin)
         torch.testing.assert_close(found.logits.sum(0) + wide.bias, logits)
+        # The same n-grams have the same number, and others another one.
+        pairs = set(zip(found.hash.tolist(), found.number.tolist(), strict=True))
+        assert len(pairs) == len(set(found.hash.tolist())) == len(set(found.number.tolist()))
         size = found.end - found.begin
         assert ((size >= 1) & (size <= LONGEST)).all()
         shares = found.of_tokens(len(ids))

@@ -111,6 +111,15 @@ class Processor(ABC):
             "add it, or explain an example of another task."
         )
 
+    def placed(self, values: Mapping[str, Any], data: Any) -> tuple[Encoded, Places]:
+        """Return a row as streams, and what its positions are: by default, `encode`, then `places`.
+
+        Raises:
+            UserError: See `encode` and `places`.
+        """
+        (encoded,) = self.encode({column.name: [values.get(column.name)] for column in self.columns(data)}, data)
+        return encoded, self.places(values, encoded, data)
+
     def problem(self, values: Mapping[str, Any]) -> str:
         """Return why nothing can be said about the values of a row, in a few words; "" if there is no reason."""
         return ""

@@ -28,7 +28,9 @@ def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = 
     found: list[Look] = []
 
     def look(mixer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        found.append(mixer.look(*arguments[:2], at=at))
+        # Without a graph, its mixers read a chain.
+        along = {name: options[name] for name in ("edges", "edge_features") if options.get(name) is not None}
+        found.append(mixer.look(*arguments[:2], at=at, **along))
 
     # Layers that share weights have the same mixer, which is called for each.
     mixers: list[nn.Module] = list(dict.fromkeys(block.mixer for block in model.base_model.backbone.layers))

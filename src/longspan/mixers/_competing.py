@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
-from longspan.mixers._looks import pooled, weights_at
+from longspan.mixers._looks import pooled, weights_after, weights_at
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts, zero_padding
-from longspan.ops.pooling import masked_logits, prefix_softmax_mean
+from longspan.ops.pooling import PrefixMean, masked_logits, prefix_softmax_mean
 
 
 class CompetingQueries(Mixer):
@@ -79,13 +79,21 @@ class CompetingQueries(Mixer):
         """Return the score of each position and head, (b, t, h), far below all others where `mask` is False."""
         return masked_logits(self.score(x), mask)
 
-    def asked(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h)."""
+    def asked(
+        self, x: Tensor, mask: Tensor | None, at: Tensor | None, before: PrefixMean | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h).
+
+        `before` is the state of the query, if x continues from one.
+        """
         rates, logits = self.forgetting(x, mask), self.score(x)
-        shares = weights_at(logits, mask, at, rates, self.causal)
+        if before is None or at is None:
+            shares = weights_at(logits, mask, at, rates, self.causal)
+        else:
+            shares, _ = weights_after(before, logits, mask, at, rates)
         query, key = self.split(self.query(x)), self.split(self.key(x))
         if self.causal:
-            query = prefix_softmax_mean(query, logits, mask, rates=rates)[0]
+            query = prefix_softmax_mean(query, logits, mask, before, rates=rates)[0]
         else:
             query = pooled(shares, query).unsqueeze(1)
         return shares, (query.to(shares.dtype) * key).sum(-1)

@@ -91,22 +91,26 @@ class FastWeights(Pairwise):
         found, matrix = self._found(x, mask, self.values(x), state.matrix)
         return self._let_through(x, found), FastWeightsState(matrix)
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: FastWeightsState | None = None) -> Look:
         """ "adds" and "subtracts": the products of `at`'s query with keys, as far as they are kept; the mean "gate"."""
         times = time_constants(self.forgetting(x, mask), mask)
         if times is not None and self.forgetting.channels > 1:
             times = times.unflatten(0, (self.heads, -1))
         gate = silu(self.split(self.gate, x).to(accumulation_dtype(x.dtype))).mean(3)
-        return replace(super().look_at(x, mask, at), time_constants=times, gates={"gate": gate})
+        return replace(super().look_at(x, mask, at, state), time_constants=times, gates={"gate": gate})
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
-        state = self.empty_state(x.shape[0], x.dtype, x.device)
+        return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
+
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: FastWeightsState) -> Tensor:
         return self._found(x, mask, values, state.matrix)[0]
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
         taken = taken_in(look)
-        found = torch.einsum("bht,bhte->bhe", taken, self.values(x).to(taken.dtype)).unsqueeze(2)
-        return self._let_through(there(x, at).unsqueeze(1), found).squeeze(1)
+        found = torch.einsum("bht,bhte->bhe", taken, self.values(x).to(taken.dtype))
+        for own in look.carried.values():
+            found = found + own
+        return self._let_through(there(x, at).unsqueeze(1), found.unsqueeze(2)).squeeze(1)
 
     def rates(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the rates of each head, (b, h, t), or of its channels, (b, h, t, e)."""

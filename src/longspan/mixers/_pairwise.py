@@ -1,12 +1,14 @@
 """What mixers show that weigh pairs of positions: what is attended to, and how far away it is."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.mixers._looks import Look, distances_of
+from longspan.mixers._looks import Look, distances_of, pooled, there
 from longspan.mixers.base import Mixer
 from longspan.ops.alibi import key_numbers
 from longspan.ops.heads import weighted
@@ -36,27 +38,47 @@ class Pairwise(Mixer):
         """Return the sums (b, h, t, e) of other values than those of x (b, t, dim), which is zero at padding."""
         raise NotImplementedError(f"{self._name} declares that it shows looks, and must implement gather_values")
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Float[Tensor, "b h t e"], state: Any) -> Tensor:
+        """Return the same sums of rows that continue from a state, of whose positions the values are its own."""
+        raise NotImplementedError(
+            f"{self._name} declares that it shows looks and streams, and must implement gather_after"
+        )
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
         """ "attention": what `at` attends to. Of whole rows the mean over all queries; distances are those of some."""
         real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         numbers = key_numbers(x.shape[1], mask, x.device).expand_as(real)
         if at is not None:
             places = at.unsqueeze(1)
-            taken = self._taken(x, mask, _columns(places, x.shape[1]))
-            return Look(at, self._shown(taken[..., 0]), *_distances(taken, numbers, places, real.gather(1, places)))
+            taken = self._taken(x, mask, _columns(places, x.shape[1]), state)
+            distances = _distances(taken, numbers, places, real.gather(1, places))
+            look = Look(at, self._shown(taken[..., 0]), *distances)
+            if state is None:
+                return look
+            # What is gathered where all values of x are zero.
+            nothing = x.new_zeros(x.shape[0], self.heads, x.shape[1], self.dim // self.heads)
+            own = there(self.gather_after(x, mask, nothing, state).transpose(1, 2), at)
+            return replace(look, carried={next(iter(look.weights)): own.to(taken.dtype)})
         places, chosen = _spread(real)
         taken = self._taken(x, mask, torch.cat((real.unsqueeze(2), _columns(places, x.shape[1])), 2))
         mean = taken[..., 0] / real.sum(1).clamp_min(1).view(-1, 1, 1)
         return Look(at, self._shown(mean), *_distances(taken[..., 1:], numbers, places, chosen))
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        y: Tensor = self.output(weighted(taken_in(look).unsqueeze(2), self.value(x)))
+        if look.carried:
+            taken = taken_in(look)
+            found = pooled(taken, self.value(x).unflatten(2, (self.heads, -1))) + sum(look.carried.values())
+            y: Tensor = self.output(found.flatten(1).to(x.dtype))
+            return y
+        y = self.output(weighted(taken_in(look).unsqueeze(2), self.value(x)))
         return y.squeeze(1)
 
     def _shown(self, taken: Tensor) -> dict[str, Tensor]:
         return {"adds": taken.relu(), "subtracts": (-taken).relu()} if self.signed else {"attention": taken}
 
-    def _taken(self, x: Tensor, mask: Tensor | None, asked: Float[Tensor, "b t n"]) -> Float[Tensor, "b h t n"]:
+    def _taken(
+        self, x: Tensor, mask: Tensor | None, asked: Float[Tensor, "b t n"], state: Any = None
+    ) -> Float[Tensor, "b h t n"]:
         """Return the weights of all positions in n sums of the queries, times `asked`."""
         # Values of the usual width: fused kernels take no others. Each channel has the weights of another query.
         width = self.dim // self.heads
@@ -65,7 +87,10 @@ class Pairwise(Mixer):
             part = nn.functional.pad(part, (0, width - part.shape[2]))
             with torch.enable_grad():
                 values = x.new_zeros(x.shape[0], self.heads, x.shape[1], width, requires_grad=True)
-                gathered = self.gather_values(x.detach(), mask, values)
+                if state is None:
+                    gathered = self.gather_values(x.detach(), mask, values)
+                else:
+                    gathered = self.gather_after(x.detach(), mask, values, state)
                 found += torch.autograd.grad(gathered, values, part.unsqueeze(1).expand_as(gathered).to(gathered.dtype))
         taken = torch.cat(found, 3)[..., : asked.shape[2]].to(accumulation_dtype(x.dtype))
         return taken if mask is None else taken * mask[:, None, :, None]

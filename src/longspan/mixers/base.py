@@ -15,7 +15,7 @@ and, where its `capabilities` say so,
     pool_context(weights, context)                  and the outputs of these weights            (weights)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
-    look_at(x, mask, at), pool_look                 how it reads a row (`mixers._looks`)        (looks)
+    look_at(x, mask, at, state), pool_look          how it reads a row (`mixers._looks`)        (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
@@ -24,7 +24,7 @@ packing. `longspan.testing.check_mixer` checks a mixer against the whole contrac
 
 import re
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,25 +34,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from longspan.errors import UserError
 from longspan.mixers import _checks
 from longspan.mixers._capabilities import Capabilities as Capabilities
+from longspan.mixers._context_state import ContextState as ContextState
 from longspan.mixers._looks import Looks
 from longspan.ops.attention import served
 from longspan.ops.packing import by_document, zero_padding
 
 State = Any
-
-
-class ContextState(NamedTuple):
-    """The state of a mixer that attends to a context: tensors, the batch first in each.
-
-    Attributes:
-        context: what was read of the context. Steps do not change it.
-        prefix: what has been seen of x: no tensors where each output depends on one position of x alone.
-        served: (b,) bool, which rows have a real position in their context; the others give zeros.
-    """
-
-    context: Any
-    prefix: Any = ()
-    served: Any = ()
 
 
 # A length at which the fastest-growing term outweighs all others.

@@ -103,16 +103,19 @@ class BoundedMemory(Pairwise):
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         return self._read(x, self._filled(x, mask))
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
-        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: PrefixMean | None = None) -> Look:
+        times = time_constants(self.forgetting(x, mask), mask)
+        return replace(super().look_at(x, mask, at, state), time_constants=times)
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         if self.causal:
-            state = self.empty_state(x.shape[0], x.dtype, x.device)
-            return split_heads(self._through(x, mask, state, merge_heads(values))[0], self.heads)
+            return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
         gathering, slots = self._gathered(x, mask)
         query, key = split_heads(self.query(x), self.heads), split_heads(self.key(slots), self.heads)
         return attention(query, key, gathering.to(values.dtype).unsqueeze(1) @ values)
+
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: PrefixMean) -> Tensor:
+        return split_heads(self._through(x, mask, state, merge_heads(values))[0], self.heads)
 
     @property
     def takes_context(self) -> bool:

@@ -65,7 +65,7 @@ class Convolution(Mixer):
         y, _ = carried_through_blocks(self._continue, 1, LastInputs(first), rest)
         return y
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: LastInputs | None = None) -> Look:
         """Show distances alone: the norm of the kernel's weights there. Nothing depends on what is at the positions."""
         norms = self.kernel.weight.detach().to(accumulation_dtype(x.dtype)).flatten(0, 1).norm(dim=0)
         steps = (torch.arange(self.kernel_size, device=x.device) - self.before).abs()
@@ -73,7 +73,7 @@ class Convolution(Mixer):
         return Look(at, {}, *distances_of(mass / norms.sum()))
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        return there(self.mix(x, mask), at)
+        return there(self.mix(x, mask) if look.state is None else self.advance(x, mask, look.state)[0], at)
 
     def operations(self, length: int) -> int:
         return 2 * self.kernel_size * length * self.dim * (1 if self.depthwise else self.dim)

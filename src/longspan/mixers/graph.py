@@ -1,5 +1,7 @@
 """Softmax attention over the edges of a graph only."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,10 +10,19 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers._checks import check_counts, check_documents, check_rows
+from longspan.mixers._looks import Look, pooled
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.dropout import dropout
-from longspan.ops.edges import by_target, chain, chain_of_any_length, edge_attention, in_order, new_ones
+from longspan.ops.edges import (
+    by_target,
+    chain,
+    chain_of_any_length,
+    edge_attention,
+    edge_weights,
+    in_order,
+    new_ones,
+)
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import zero_padding
@@ -57,7 +68,7 @@ class Graph(Mixer):
             nodes that `x` lacks (not checked in compiled programs), or features that do not fit.
     """
 
-    capabilities = Capabilities(edges=True, counts=True)
+    capabilities = Capabilities(edges=True, counts=True, looks=True)
 
     def __init__(
         self,
@@ -118,17 +129,9 @@ class Graph(Mixer):
             raise TypeError(f"graph takes no {', '.join(others)} together with edges")
         x, mask = self._counted(zero_padding(x, mask), mask, counts)
         b, t, _ = x.shape
-        self._check_features(edges, edge_features)
-        if by_hand():
-            _check_edges(edges, b, t)
-        row, source, target = edges
-        source, target = row * t + source, row * t + target
-        keep = None
-        if not (by_hand() and in_order(source, target)):
-            order = by_target(source, target, b * t, b * t)
-            source, target = source[order], target[order]
-            keep = new_ones(source, target)
-            edge_features = None if edge_features is None else edge_features[order]
+        source, target, keep, order = self._ordered(b, t, edges, edge_features)
+        if edge_features is not None and order is not None:
+            edge_features = edge_features[order]
         if document_ids is not None:
             within = document_ids.flatten()[source] == document_ids.flatten()[target]
             keep = within if keep is None else keep & within
@@ -141,6 +144,33 @@ class Graph(Mixer):
             return self._along(x, mask, source, target, keep)
         row, source, target = chain(rows, length, x.device)
         return self._along(x, mask, row * length + source, row * length + target, None)
+
+    def look(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        *,
+        at: int | None = None,
+        state: Any = None,
+        edges: Int[Tensor, "3 n"] | None = None,
+        edge_features: Float[Tensor, "n f"] | None = None,
+    ) -> Look:
+        """Return how rows are read along `edges`, as `forward` takes them: also `Look.edges`, the weights of these.
+
+        "attention" is what the node `at` attends to; of whole rows the mean over all nodes. For everything else see
+        `Mixer.look`. Memory: that of `forward`, and a number for each edge and head.
+        """
+        if edges is None:
+            return super().look(x, mask, at=at, state=state)
+        return self._look(x, mask, at, state, partial(self._look_along, edges=edges, edge_features=edge_features))
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
+        return replace(self._look_along(x, mask, at, chain(x.shape[0], x.shape[1], x.device)), edges=None)
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        values = self.value(x).unflatten(2, (self.heads, -1))
+        y: Tensor = self.output(pooled(look.weights["attention"], values).flatten(1).to(x.dtype))
+        return y
 
     def operations(self, length: int) -> int:
         # Along edges everything is elementwise.
@@ -159,6 +189,25 @@ class Graph(Mixer):
         features: Tensor | None = None,
     ) -> Tensor:
         """Mix along the edges where `keep` is True, between positions that are numbered across all rows."""
+        query, key, value, keep, bias = self._scored(x, mask, source, target, keep, features)
+        factor = None
+        if self.training and self.attention_dropout:
+            factor = dropout(value.new_ones(source.shape[0], self.heads), self.attention_dropout)
+        mixed = edge_attention(query, key, value, source, target, keep, bias, factor)
+        y: Tensor = self.output(mixed.view_as(x))
+        return y
+
+    def _scored(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        source: Tensor,
+        target: Tensor,
+        keep: Tensor | None,
+        features: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return queries, keys, values, which edges count and what is added to their scores, as `edge_attention` takes
+        them."""
         if mask is not None:
             seen = present(mask).flatten()
             real = seen[source] & seen[target]
@@ -176,12 +225,45 @@ class Graph(Mixer):
             logs = torch.where(seen, log_counts(mask).flatten(), 0)[source].to(value.dtype)
             counted = logs.unsqueeze(-1).expand(-1, self.heads)
             bias = counted if bias is None else bias + counted
-        factor = None
-        if self.training and self.attention_dropout:
-            factor = dropout(value.new_ones(source.shape[0], self.heads), self.attention_dropout)
-        mixed = edge_attention(query, key, value, source, target, keep, bias, factor)
-        y: Tensor = self.output(mixed.view_as(x))
-        return y
+        return query, key, value, keep, bias
+
+    def _ordered(
+        self, b: int, t: int, edges: Tensor, features: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return sources and targets, numbered across all rows, which edges count, and their order if it changed."""
+        self._check_features(edges, features)
+        if by_hand():
+            _check_edges(edges, b, t)
+        row, source, target = edges
+        source, target = row * t + source, row * t + target
+        if by_hand() and in_order(source, target):
+            return source, target, None, None
+        order = by_target(source, target, b * t, b * t)
+        source, target = source[order], target[order]
+        return source, target, new_ones(source, target), order
+
+    def _look_along(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        at: Tensor | None,
+        edges: Tensor,
+        edge_features: Tensor | None = None,
+    ) -> Look:
+        b, t, _ = x.shape
+        source, target, keep, order = self._ordered(b, t, edges, edge_features)
+        order = torch.arange(len(source), device=x.device) if order is None else order
+        features = None if edge_features is None else edge_features[order]
+        query, key, _, keep, bias = self._scored(x, mask, source, target, keep, features)
+        weights = edge_weights(query, key, source, target, keep, bias)
+        into = weights.new_zeros(b * t, self.heads)
+        if at is None:
+            into = into.index_add(0, source, weights).view(b, t, -1)
+            into = into / (t if mask is None else mask.sum(1).clamp_min(1).view(b, 1, 1))
+        else:
+            chosen = target == (torch.arange(b, device=x.device) * t + at)[target // t]
+            into = into.index_add(0, source[chosen], weights[chosen]).view(b, t, -1)
+        return Look(at, {"attention": into.mT}, edges=torch.zeros_like(weights).index_copy(0, order, weights))
 
     def _heads(self, projected: Tensor) -> Tensor:
         return projected.flatten(0, 1).unflatten(1, (self.heads, -1))

@@ -1,6 +1,7 @@
 """Linear attention: softmax attention with the exponential replaced by a product of positive features."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -95,17 +96,20 @@ class Linear(Pairwise):
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
-        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
+    def look_at(
+        self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: LinearSums | Numbered | None = None
+    ) -> Look:
+        times = time_constants(self.forgetting(x, mask), mask)
+        return replace(super().look_at(x, mask, at, state), time_constants=times)
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+        if self.causal:
+            return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
-        numbers = real_numbers(x, mask) if self.rotary else None
-        if not self.causal:
-            return linear_attention(query, key, values, mask, numbers)
-        sums = empty_sums(x.shape[0], self.heads, self.width, x.dtype, x.device)
-        rates = self.forgetting(x, mask)
-        return causal_linear_attention(query, key, values, mask, sums, None if rates is None else rates.mT, numbers)[0]
+        return linear_attention(query, key, values, mask, real_numbers(x, mask) if self.rotary else None)
+
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: LinearSums | Numbered) -> Tensor:
+        return continued(partial(self._gather, values), x, mask, state)[0]
 
     @property
     def takes_context(self) -> bool:
@@ -152,11 +156,16 @@ class Linear(Pairwise):
     def _continue(
         self, x: Tensor, mask: Tensor | None, sums: LinearSums, numbers: Tensor | None
     ) -> tuple[Tensor, LinearSums]:
-        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
+        mixed, sums = self._gather(split_heads(self.value(x), self.heads), x, mask, sums, numbers)
+        return self.output(merge_heads(mixed)), sums
+
+    def _gather(
+        self, values: Tensor, x: Tensor, mask: Tensor | None, sums: LinearSums, numbers: Tensor | None
+    ) -> tuple[Tensor, LinearSums]:
+        query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
         rates = self.forgetting(x, mask)
         rates = None if rates is None else rates.transpose(1, 2)
-        mixed, sums = causal_linear_attention(query, key, value, mask, sums, rates, numbers)
-        return self.output(merge_heads(mixed)), sums
+        return causal_linear_attention(query, key, values, mask, sums, rates, numbers)
 
     def _sources(self, source: Tensor) -> tuple[Tensor, Tensor]:
         return split_heads(self.key(source), self.heads), split_heads(self.value(source), self.heads)

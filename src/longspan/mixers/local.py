@@ -1,5 +1,7 @@
 """Local attention: softmax attention to nearby positions only."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -89,6 +91,9 @@ class Local(Pairwise):
         query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)
         return window_attention(query, key, values, self.radius, mask, self.causal, alibi=self.alibi)
 
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: KeyValueCache | Numbered) -> Tensor:
+        return continued(partial(self._gather, values), x, mask, state)[0]
+
     def operations(self, length: int) -> int:
         seen = keys_in_a_window(length, self.radius, self.causal)
         return 8 * length * self.dim**2 + 4 * length * seen * self.dim
@@ -112,16 +117,21 @@ class Local(Pairwise):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        query, key = self._projected(x, numbers)
-        seen = joined(cache, key, split_heads(self.value(x), self.heads), mask)
-        visible = as_mask(seen.visible)
-        mixed = window_attention(query, seen.key, seen.value, self.radius, visible, True, alibi=self.alibi)
+        mixed, seen = self._gather(split_heads(self.value(x), self.heads), x, mask, cache, numbers)
         past = max(0, seen.key.shape[2] - self.radius)
         # Copies: a view would keep everything seen so far in memory.
         kept = KeyValueCache(
             seen.key[:, :, past:].clone(), seen.value[:, :, past:].clone(), seen.visible[:, past:].clone()
         )
         return self.output(merge_heads(mixed)), kept
+
+    def _gather(
+        self, values: Tensor, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
+    ) -> tuple[Tensor, KeyValueCache]:
+        query, key = self._projected(x, numbers)
+        seen = joined(cache, key, values, mask)
+        visible = as_mask(seen.visible)
+        return window_attention(query, seen.key, seen.value, self.radius, visible, True, alibi=self.alibi), seen
 
     def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))

@@ -122,6 +122,18 @@ class Relative(Pairwise):
 
         return left_aligned_values(gather, x, mask, values)
 
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: RelativeState) -> Tensor:
+        def gather(x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
+            memory = state.memory.to(x.dtype)
+            seen = torch.cat((memory, x), 1)
+            visible = as_mask(extended(state.visible, memory.shape[1], x.shape[1], mask))
+            values = torch.cat((split_heads(self.value(memory), self.heads), values), 2)
+            encoded, content, position = self._scoring(x, seen.shape[1])
+            key = split_heads(self.key(seen), self.heads)
+            return self._weighing(content, position, encoded, key, values, visible)
+
+        return left_aligned_values(gather, x, mask, values)
+
     def operations(self, length: int) -> int:
         products = 0
         for first in range(0, length, BLOCK):

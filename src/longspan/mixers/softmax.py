@@ -1,5 +1,7 @@
 """Standard multi-head softmax attention."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -99,6 +101,9 @@ class Softmax(Pairwise):
         y: Tensor = self.output(weighted(weights, self.value(context)))
         return y
 
+    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: KeyValueCache | Numbered) -> Tensor:
+        return continued(partial(self._gather, values), x, mask, state)[0]
+
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
         return 2 * projections * length * self.dim**2 + 4 * length**2 * self.dim
@@ -126,10 +131,15 @@ class Softmax(Pairwise):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        query, key = self._projected(x, numbers)
-        cache = joined(cache, key, split_heads(self.value(x), self.heads), mask)
-        mixed = self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True)
+        mixed, cache = self._gather(split_heads(self.value(x), self.heads), x, mask, cache, numbers)
         return self.output(merge_heads(mixed)), cache
+
+    def _gather(
+        self, values: Tensor, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
+    ) -> tuple[Tensor, KeyValueCache]:
+        query, key = self._projected(x, numbers)
+        cache = joined(cache, key, values, mask)
+        return self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True), cache
 
     def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))

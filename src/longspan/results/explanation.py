@@ -5,6 +5,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +88,11 @@ class Explanation:
     def pieces(self) -> list[Piece]:
         """Return the parts of the example that were read, in order: words of a text, and otherwise positions."""
         if self.places == "characters":
-            words, owners = self._words()
+            words, owners = self._words
             totals = _summed(self.scores, owners, len(words)).tolist()
             return [
                 Piece(self.text[start:end], start, end, total)
-                for (start, end), total in zip(words, totals, strict=True)
+                for start, end, total in zip(*words.T.tolist(), totals, strict=True)
             ]
         return [
             Piece(self._called(number), number, number + 1, float(score)) for number, score in enumerate(self.scores)
@@ -100,7 +102,7 @@ class Explanation:
         """Return the scores of each part of the model, (pieces,): the sum of a word's tokens, as in `pieces`."""
         if self.places != "characters":
             return {name: np.asarray(values, np.float64) for name, values in self.parts.items()}
-        words, owners = self._words()
+        words, owners = self._words
         return {name: _summed(values, owners, len(words)) for name, values in self.parts.items()}
 
     @property
@@ -117,15 +119,17 @@ class Explanation:
         name = f" ({self.names[number]})" if self.names else ""
         return f"{self.places.removesuffix('s')} {span[0]:.0f}{name}"
 
-    def _words(self) -> tuple[list[tuple[int, int]], np.ndarray]:
-        """Return where the words are that were read, and for each position the number of its word, or else -1."""
+    @cached_property
+    def _words(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the words are that were read, (n, 2), and for each position the number of its word, or else -1."""
         spans = np.asarray(self.spans).reshape(-1, 2)
-        found = np.array([match.span() for match in _WORD.finditer(self.text)]).reshape(-1, 2)
+        bounds = chain.from_iterable(match.span() for match in _WORD.finditer(self.text))
+        found = np.fromiter(bounds, np.int64).reshape(-1, 2)
         # A token may begin with the space before a word.
         owners = np.searchsorted(found[:, 0], spans[:, 1] - 1, "right") - 1
         owners[spans[:, 1] <= spans[:, 0]] = -1
         read, owners = np.unique(np.append(owners, -1), return_inverse=True)
-        return [(start, end) for start, end in found[read[1:]].tolist()], owners[:-1] - 1
+        return found[read[1:]], owners[:-1] - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON."""
@@ -158,7 +162,9 @@ class Explanation:
     def _repr_html_(self) -> str:
         from longspan.results.explanation_page import excerpt
 
-        return html.paragraph(f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}") + excerpt(self)
+        return html.paragraph(f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}") + excerpt(
+            self, self.pieces()
+        )
 
 
 def _summed(scores: Sequence[float], owners: np.ndarray, count: int) -> np.ndarray:

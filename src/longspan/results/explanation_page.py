@@ -50,7 +50,7 @@ def page(explanation: Explanation) -> str:
         strip=strip(words, explanation.length),
         supporting=[_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
         opposing=[_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
-        excerpt=excerpt(explanation) if explanation.text else "",
+        excerpt=excerpt(explanation, words) if explanation.text else "",
         grid=_grid(explanation),
         what=what,
         data=data,
@@ -61,9 +61,8 @@ def page(explanation: Explanation) -> str:
     )
 
 
-def excerpt(explanation: Explanation) -> str:
-    """Return the text around the strongest word as HTML, with words marked by how much they speak for it."""
-    words = explanation.pieces()
+def excerpt(explanation: Explanation, words: Sequence[Piece]) -> str:
+    """Return the text around the strongest of the words as HTML, marked by how much they speak for it."""
     if not words:
         return html.paragraph("(nothing was read)")
     if not explanation.text:

@@ -253,15 +253,13 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
     def case(self, run: Run[D, LengthTrainingOptions], row: Row, of: str, at: float | None) -> Case:
         no_place(at)
         processor, data, model = run.processor, run.recipe.data, run.model
-        names = [column.name for column in processor.columns(data)]
         problem = row.problem or processor.problem(row.values)
         if not problem:
-            (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
+            encoded, places = processor.placed(row.values, data)
             longest = max(len(encoded.streams[name]) for name in measured(processor.streams))
             problem = too_long(model, longest)
         if problem:
             raise UserError(f"{row.where}: expected {self.example} to explain, got {problem}; choose another row.")
-        places = processor.places(row.values, encoded, data)
         batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
         with torch.no_grad():
             logits = model(**batch)[self.output].float().cpu()

@@ -271,14 +271,14 @@ def _ngrams(
     at = logits.clone().requires_grad_()
     (slope,) = torch.autograd.grad(value(at).sum(), at)
     adds = (found.logits.cpu() @ slope[0]) * float(model.wide.scales[0])
-    shares = NgramShares(found.begin.cpu(), found.end.cpu(), found.hash.cpu(), adds.unsqueeze(1))
-    different, group = np.unique(shares.hash.numpy(), return_inverse=True)
-    totals, named = np.bincount(group, adds.numpy(), len(different)), []
-    for number in np.argsort(-np.abs(totals))[:_NGRAMS].tolist():
-        begins, first = np.unique(shares.begin.numpy()[group == number], return_index=True)
-        last = int(shares.end.numpy()[group == number][first[0]])
+    begin, end, hashes, number = (each.cpu() for each in found[:4])
+    shares, group = NgramShares(begin, end, hashes, number, adds.unsqueeze(1)), number.numpy()
+    totals, known, named = np.bincount(group, adds.numpy()), np.flatnonzero(np.bincount(group)), []
+    for which in known[np.argsort(-np.abs(totals[known]))][:_NGRAMS].tolist():
+        begins, first = np.unique(begin.numpy()[group == which], return_index=True)
+        last = int(end.numpy()[group == which][first[0]])
         start, stop = int(places.spans[begins[0]][0]), int(places.spans[last - 1][1])
         name = places.text[start:stop].strip() if 0 <= start < stop else ""
         if name:
-            named.append({"text": name, "score": float(totals[number]), "times": len(begins)})
+            named.append({"text": name, "score": float(totals[which]), "times": len(begins)})
     return shares.of_tokens(len(ids))[:, 0], named

@@ -50,12 +50,11 @@ class Read(NamedTuple):
 def read_rows(run: Run, rows: Iterable[Row]) -> Iterator[Read]:
     """Yield the documents of rows that can be read, with phrases as they are in their texts."""
     processor, data = run.processor, run.recipe.data
-    names, unknown = [column.name for column in processor.columns(data)], tokenizer_of(processor).unk_token_id
+    unknown = tokenizer_of(processor).unk_token_id
     for row in rows:
         if row.problem or processor.problem(row.values):
             continue
-        (encoded,) = processor.encode({name: [row.values.get(name)] for name in names}, data)
-        places = processor.places(row.values, encoded, data)
+        encoded, places = processor.placed(row.values, data)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))])
         yield Read(row.where, ids, partial(_in_text, places.text, places.spans), unknown)
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from longspan.data.graphs.networks import is_networkx
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.explanations.methods import METHODS
@@ -74,8 +75,9 @@ def explain_given(
     Raises:
         UserError: See `explain`.
     """
-    # Tables of pandas and datasets have columns.
-    several = isinstance(given, list | Iterator) or hasattr(given, "columns") or hasattr(given, "column_names")
+    # Tables of pandas and datasets have columns, and a graph of networkx has nodes.
+    several = isinstance(given, list | Iterator) or any(hasattr(given, own) for own in ("columns", "column_names"))
+    several = several or is_networkx(given)
     given = given if several else [given]
     return _explained(run, partial(rows_in_memory, run, given, run.recipe.data), row, of, at, method, check)
 

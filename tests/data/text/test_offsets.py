@@ -1,13 +1,19 @@
 """Tokens with their characters: the same ids as without, and all characters but those that tokens leave out."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
+from longspan.data.processor import Encoded
 from longspan.data.text.offsets import tokens_with_offsets
+from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, token_ids
+from longspan.errors import UserError
 
 TEXTS = [
     "The cat's paw, in Zürich: 3.5 km\naway… \U0001f600 end",
@@ -33,3 +39,34 @@ def test_tokens_stand_for_all_characters_but_spaces(tokens: str, lowercase: bool
         for start, end in offsets.tolist():
             left_out -= set(range(start, end))
         assert not "".join(text[at] for at in sorted(left_out)).strip(), tokens
+
+
+class Reversed(TextProcessor):
+    """Encodes in its own way, and says nothing else about its positions."""
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        return [Encoded({"input_ids": one.streams["input_ids"][::-1]}, 7) for one in super().encode(rows, data)]
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("tokens", TRAINED_TOKENS)
+def test_a_text_read_once_is_what_it_is_read_twice(tokens: str, keep: str) -> None:
+    data = DataConfig(tokens=tokens, vocab_size=400, max_length=9, keep=keep)
+    processor = TextProcessor(build_tokenizer(data, TEXTS, end=True))
+    for text in TEXTS:
+        (encoded,) = processor.encode({"text": [text]}, data)
+        once, places = processor.placed({"text": text}, data)
+        np.testing.assert_array_equal(once.streams["input_ids"], encoded.streams["input_ids"])
+        assert once.removed == encoded.removed
+        np.testing.assert_array_equal(places.spans, processor.places({"text": text}, encoded, data).spans)
+    palindrome = {"text": "x"}
+    assert Reversed(processor.tokenizer).placed(palindrome, data)[0].removed == 7
+
+
+def test_no_room_next_to_special_tokens_is_refused() -> None:
+    data = DataConfig(tokens="bytes")
+    processor = TextProcessor(build_tokenizer(data, TEXTS, end=True))
+    backend = processor.tokenizer.backend_tokenizer
+    backend.post_processor = TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 2)])
+    with pytest.raises(UserError, match=r"data\.max_length must be at least 2"):
+        processor.placed({"text": "x"}, replace(data, max_length=1))

@@ -6,14 +6,15 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, pre_tokenizers
+from tokenizers import AddedToken, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.config import DataConfig
 from longspan.data.text import tokenization
+from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.threads import backend_ids
 from longspan.data.text.tokenization import backend_of, build_tokenizer, token_ids
-from longspan.data.text.word_lookup import lookup_for
+from longspan.data.text.word_lookup import keeps_offsets, lookup_for
 
 TEXT = (
     "It's the café's DON'T: naïve été Ελληνικά ΟΔΥΣΣΕΥΣ 你好，世界 1234 x==y\n\n    def f(self):\n\treturn 'x'\r\n" * 3
@@ -48,6 +49,28 @@ def test_words_have_the_tokens_of_the_whole(tokenizer: PreTrainedTokenizerBase, 
     for _ in range(2):
         found = lookup(texts, lowercase, lambda words: backend_ids(backend, words))
         assert [ids.tolist() for ids in found] == backend_ids(backend, texts)
+
+
+@KINDS
+@given(texts=st.lists(st.one_of(st.text(alphabet, max_size=40), st.just(TEXT)), max_size=4))
+def test_tokens_of_words_have_the_characters_of_the_whole(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
+    for _ in range(2):
+        for text, (ids, offsets) in zip(texts, tokens_with_offsets(tokenizer, texts), strict=True):
+            expected = backend_of(tokenizer).encode(text, add_special_tokens=False)
+            assert ids.tolist() == expected.ids
+            assert list(map(tuple, offsets.tolist())) == expected.offsets
+
+
+def test_a_backend_that_cuts_off_spaces_reads_whole_texts() -> None:
+    """RoBERTa's post-processor leaves the space before a word out of its token, but not at the start of a text."""
+    cutting = learned()
+    backend = cutting.backend_tokenizer
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    assert not keeps_offsets(backend)
+    assert keeps_offsets(backend_of(PLAIN))
+    ((ids, offsets),) = tokens_with_offsets(cutting, [" x == y"])
+    expected = backend.encode(" x == y", add_special_tokens=False)
+    assert (ids.tolist(), list(map(tuple, offsets.tolist()))) == (expected.ids, expected.offsets)
 
 
 def test_every_character_splits_words_as_in_the_library() -> None:

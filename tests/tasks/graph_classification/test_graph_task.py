@@ -107,4 +107,5 @@ def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
     strongest = sorted(pieces, key=lambda one: -one.score)[:3]
     assert {one.start for one in strongest} == {4, 5, 6}
     assert found.checks is not None
+    assert "weight" in found.checks
     assert found.checks["removal"]["comprehensiveness"] > found.checks["random"]["comprehensiveness"]

@@ -72,6 +72,12 @@ def test_trains_on_a_graph_in_memory(folder: Path) -> None:
     assert [one.node for one in some] == ["59", "3"]
     with pytest.raises(UserError, match="names of nodes, got 'nobody'"):
         list(predict(folder / "run", ring_file(folder), nodes="nobody"))
+    weighed = run.explain(graph, row=31, method="weight")
+    read = {place for place, score in enumerate(weighed.scores) if score}
+    # A node reads itself and its neighbours, with all of its weight.
+    assert read == {29, 30, 31}
+    assert sum(weighed.scores) == pytest.approx(1)
+    assert list(weighed.parts) == [f"layer {layer}, head {head}, attention" for layer in (1, 2) for head in (1, 2)]
     model = LongspanForNodeClassification.from_pretrained(folder / "run")
     assert model.config.head.kind() == "node_classification"
     saved = json.loads((folder / "run" / "processor.json").read_text())

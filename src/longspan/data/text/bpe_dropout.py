@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.text.tokenization import backend_of, token_ids
+from longspan.data.text.tokenization import backend_of, lowers, token_ids
 from longspan.data.text.word_lookup import lookup_for
 from longspan.errors import UserError
 
@@ -53,7 +53,7 @@ class BpeDropout:
         }
         backend = backend_of(tokenizer)
         self._lookup = lookup_for(backend)
-        self._lowercase = backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a"
+        self._lowercase = lowers(backend)
         # Spelled out in a text, special tokens are ordinary words, unless the tokenizer recognises them.
         added = backend.get_added_tokens_decoder().values()
         self._added = [one.content for one in added if not (one.special and backend.encode_special_tokens)]

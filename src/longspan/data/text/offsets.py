@@ -1,14 +1,16 @@
 """Tokens with the characters that each of them stands for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.text.threads import no_rust_threads
-from longspan.data.text.tokenization import backend_of, shares, special_tokens
+from longspan.data.text.tokenization import backend_of, kept_lookup, lowers, room_for, shares, special_tokens
+from longspan.data.text.word_lookup import keeps_offsets
 from longspan.errors import UserError
 from longspan.machine.environment import cores
 
@@ -29,6 +31,15 @@ def tokens_with_offsets(
             "no fast form; use another."
         )
     backend = backend_of(tokenizer)
+    lookup = kept_lookup(tokenizer, len(texts)) if keeps_offsets(backend) else None
+    if lookup is not None:
+
+        def encode(words: Sequence[str]) -> Iterator[tuple[list[int], list[int]]]:
+            with no_rust_threads():
+                encodings: list[Encoding] = backend.encode_batch(words, add_special_tokens=False)
+            return ((one.ids, list(chain.from_iterable(one.offsets))) for one in encodings)
+
+        return lookup.placed(texts, lowers(backend), encode)
 
     def work(text: str) -> tuple[np.ndarray, np.ndarray]:
         found: Encoding = backend.encode(text, add_special_tokens=False)
@@ -38,37 +49,40 @@ def tokens_with_offsets(
         return list(threads.map(work, texts))
 
 
-def spans(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, keep: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of a text as a model reads it, see `encode`, and (t, 2) the characters of each token.
+def spans(
+    tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, keep: str
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the ids of a text as a model reads it, see `encode`, (t, 2) the characters of each token, and how many
+    tokens were left out.
 
     Special tokens stand for no characters: both numbers are -1.
 
     Raises:
-        UserError: The tokenizer keeps no offsets.
+        UserError: See `spans_together`.
     """
-    ids, (characters,) = spans_together(tokenizer, [text], max_length, keep)
-    return ids, characters
+    ids, (characters,), removed = spans_together(tokenizer, [text], max_length, keep)
+    return ids, characters, removed
 
 
 def spans_together(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int, keep: str
-) -> tuple[np.ndarray, list[np.ndarray]]:
+) -> tuple[np.ndarray, list[np.ndarray], int]:
     """Return the same of one text or two that are read one after the other, with (t, 2) for each.
 
     Special tokens belong to the text before them.
 
     Raises:
-        UserError: The tokenizer keeps no offsets.
+        UserError: The tokenizer keeps no offsets, or `max_length` leaves no room next to the special tokens.
     """
     special = special_tokens(tokenizer, len(texts))
     read = tokens_with_offsets(tokenizer, texts)
     kept = lengths = [len(ids) for ids, _ in read]
     if max_length:
-        kept = shares(lengths, max_length - sum(map(len, special)))
+        kept = shares(lengths, room_for(special, max_length))
     none = np.full((1, 2), -1, np.int32)
     pieces, found = [special[0]], [[none.repeat(len(special[0]), 0)], *([] for _ in texts[1:])]
     for own, (ids, characters), size, after in zip(found, read, kept, special[1:], strict=True):
         part = slice(0, size) if keep == "first" else slice(len(ids) - size, None)
         pieces += [ids[part], after]
         own += [characters[part], none.repeat(len(after), 0)]
-    return np.concatenate(pieces), [np.concatenate(own) for own in found]
+    return np.concatenate(pieces), [np.concatenate(own) for own in found], sum(lengths) - sum(kept)

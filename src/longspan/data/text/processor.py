@@ -54,9 +54,18 @@ class TextProcessor(Processor):
 
     def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
         text = values["text"]
-        ids, found = spans(self.tokenizer, text, data.max_length, data.keep)
+        ids, found, _ = spans(self.tokenizer, text, data.max_length, data.keep)
         assert np.array_equal(ids, np.asarray(encoded.streams["input_ids"])), "offsets are of other tokens"
         return Places("characters", found, text)
+
+    def placed(self, values: Mapping[str, Any], data: Any) -> tuple[Encoded, Places]:
+        own = type(self)
+        if own.encode is not TextProcessor.encode or own.places is not TextProcessor.places:
+            return super().placed(values, data)
+        # Once: with offsets, the tokens are the same.
+        text = values["text"]
+        ids, found, removed = spans(self.tokenizer, text, data.max_length, data.keep)
+        return Encoded({"input_ids": ids}, removed), Places("characters", found, text)
 
     def problem(self, values: Mapping[str, Any]) -> str:
         return "" if (values.get("text") or "").strip() else "empty document"

@@ -155,14 +155,7 @@ def _encode(
 ) -> list[tuple[np.ndarray, int]]:
     """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
     special = special_tokens(tokenizer, len(parts))
-    count = sum(map(len, special))
-    room = max_length - count
-    if max_length and room < len(parts):
-        raise UserError(
-            f"data.max_length must be at least {count + len(parts)}, as the tokenizer adds {count} special tokens to "
-            "each "
-            f"document, got {max_length}; raise it."
-        )
+    room = room_for(special, max_length)
     result = []
     for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
         lengths = [len(content) for content in contents]
@@ -172,6 +165,21 @@ def _encode(
             pieces += [content[:size] if keep == "first" else content[len(content) - size :], after]
         result.append((np.concatenate(pieces), sum(lengths) - sum(kept)))
     return result
+
+
+def room_for(special: Sequence[np.ndarray], max_length: int) -> int:
+    """Return how many tokens of one text or two fit into `max_length` next to these special ones.
+
+    Raises:
+        UserError: Too few, where `max_length` is not 0.
+    """
+    count, texts = sum(map(len, special)), len(special) - 1
+    if max_length and max_length - count < texts:
+        raise UserError(
+            f"data.max_length must be at least {count + texts}, as the tokenizer adds {count} special tokens to each "
+            f"document, got {max_length}; raise it."
+        )
+    return max_length - count
 
 
 def shares(lengths: list[int], room: int) -> list[int]:
@@ -198,13 +206,22 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     if not tokenizer.is_fast:
         return [_ids(tokenizer.encode(text, add_special_tokens=False, verbose=False)) for text in texts]
     backend = backend_of(tokenizer)
-    # With many cores, the Rust library's threads overtake looking up words, which takes one.
-    fresh = lookup_for(backend) if cores() < _MANY_CORES else None
-    if fresh is not None:
-        lookup = _LOOKUPS.setdefault(tokenizer, fresh)
-        lowercase = backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a"
-        return lookup(texts, lowercase, lambda words: backend_ids(backend, words))
+    lookup = kept_lookup(tokenizer, len(texts))
+    if lookup is not None:
+        return lookup(texts, lowers(backend), lambda words: backend_ids(backend, words))
     return list(map(_ids, backend_ids(backend, texts)))
+
+
+def kept_lookup(tokenizer: PreTrainedTokenizerBase, texts: int) -> WordLookup | None:
+    """Return what remembers a fast tokenizer's words, for so many texts; None where it may not be used or is slower."""
+    # With many cores, the Rust library's threads overtake looking up words, which takes one.
+    fresh = lookup_for(backend_of(tokenizer)) if cores() < _MANY_CORES or texts == 1 else None
+    return None if fresh is None else _LOOKUPS.setdefault(tokenizer, fresh)
+
+
+def lowers(backend: Tokenizer) -> bool:
+    """Return whether a backend encodes texts in lower case."""
+    return backend.normalizer is not None and str(backend.normalizer.normalize_str("A")) == "a"
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from jaxtyping import Int
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 _MOST_WORDS = 500_000
 """Number of words to remember before starting again."""
@@ -46,6 +47,7 @@ class WordLookup:
         self._ascii_words = ascii_words
         self._parts = parts
         self._ids: dict[str, list[int]] = {}
+        self._placed: dict[str, tuple[list[int], list[int]]] = {}
 
     def __call__(
         self, texts: Sequence[str], lowercase: bool, encode: Callable[[Sequence[str]], Iterable[list[int]]]
@@ -68,12 +70,48 @@ class WordLookup:
         find = ids.__getitem__
         return [np.fromiter(chain.from_iterable(map(find, words)), np.int32) for words in split]
 
+    def placed(
+        self,
+        texts: Sequence[str],
+        lowercase: bool,
+        encode: Callable[[Sequence[str]], Iterable[tuple[list[int], list[int]]]],
+    ) -> list[tuple[Int[np.ndarray, " t"], Int[np.ndarray, "t 2"]]]:
+        """Return the token ids of each text, and the characters that each token stands for, both int32.
+
+        Args:
+            texts: the texts.
+            lowercase: whether the backend encodes them in lower case.
+            encode: returns of each of several words the ids, and where each token begins and ends, in turns.
+        """
+        if len(self._placed) > _MOST_WORDS:
+            self._placed = {}
+        # Another thread may start again.
+        placed, found = self._placed, []
+        split = [self._split(text, lowercase) for text in texts]
+        words = [pattern.findall(text) for pattern, text in split]
+        new = sorted(set().union(*words) - placed.keys())
+        if new:
+            placed.update(zip(new, encode(new), strict=True))
+        for (pattern, text), own in zip(split, words, strict=True):
+            each = [placed[word] for word in own]
+            sizes = np.fromiter((len(ids) for ids, _ in each), np.int32, len(each))
+            begins = np.fromiter((word.start() for word in pattern.finditer(text)), np.int32, len(each))
+            ids = np.fromiter(chain.from_iterable(ids for ids, _ in each), np.int32)
+            inside = np.fromiter(chain.from_iterable(ends for _, ends in each), np.int32)
+            found.append((ids, inside.reshape(-1, 2) + begins.repeat(sizes)[:, np.newaxis]))
+        return found
+
     def words(self, text: str, lowercase: bool) -> list[str]:
         """Return the words of a text, which may be encoded alone."""
+        pattern, text = self._split(text, lowercase)
+        return pattern.findall(text)
+
+    def _split(self, text: str, lowercase: bool) -> tuple[re.Pattern[str], str]:
+        """Return what a word of a text is, and the text in which it is."""
         if text.isascii():
             # First, as contractions are recognised in lower case alone.
-            return self._ascii_words.findall(text.lower() if lowercase else text)
-        return self._parts.findall(text)
+            return self._ascii_words, text.lower() if lowercase else text
+        return self._parts, text
 
 
 def lookup_for(backend: Tokenizer) -> WordLookup | None:
@@ -92,3 +130,10 @@ def lookup_for(backend: Tokenizer) -> WordLookup | None:
     if alone and isinstance(splitter, pre_tokenizers.ByteLevel) and isinstance(model, models.BPE):
         return WordLookup(_ASCII_WORDS, _PARTS) if splitter.use_regex and not splitter.add_prefix_space else None
     return None
+
+
+def keeps_offsets(backend: Tokenizer) -> bool:
+    """Return whether the characters of a word's tokens are the same in a text: nothing cuts off the space before it."""
+    return backend.post_processor is None or isinstance(
+        backend.post_processor, processors.TemplateProcessing | processors.BertProcessing
+    )

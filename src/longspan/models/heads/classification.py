@@ -133,12 +133,14 @@ def _largest(x: Tensor, mask: Tensor | None) -> Tensor:
         return x.max(1).values
     hidden = ~present(mask).unsqueeze(-1)
     x = x.masked_fill(hidden, -math.inf)
-    largest, at = x.max(1)
     if counting(mask) and x.shape[1] > 1:
         # The largest is there as far as it counts, and else the next one: exact for a count of 0, too.
-        share = mask.gather(1, at).clamp_max(1).to(x.dtype)
-        following = x.topk(2, 1).values[:, 1]
+        values, places = x.topk(2, 1)
+        largest, following = values.unbind(1)
+        share = mask.gather(1, places[:, 0]).clamp_max(1).to(x.dtype)
         largest = torch.where(following > -math.inf, following + share * (largest - following), largest)
+    else:
+        largest = x.max(1).values
     return largest.masked_fill(hidden.all(1), 0)
 
 

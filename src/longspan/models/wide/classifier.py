@@ -100,11 +100,13 @@ def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, fo
 
 class NgramShares(NamedTuple):
     """What n-grams of a document add to the logits: of n occurrences each, the tokens from `begin` (n,) to before `end`
-    (n,), their `hash` (n,), equal for the same tokens, and `logits` (n, c). Parts of a token have the hash of it."""
+    (n,), their `hash` (n,), equal for the same tokens, `number` (n,), the same within the document and small, and
+    `logits` (n, c). Parts of a token have the hash and the number of it."""
 
     begin: Tensor
     end: Tensor
     hash: Tensor
+    number: Tensor
     logits: Tensor
 
     def of_tokens(self, length: int) -> Float[Tensor, "t c"]:
@@ -215,9 +217,9 @@ class Wide(WidePart):
         # What occurs twice adds no more than once, to which each occurrence gives a half.
         adds = adds / times.unsqueeze(1)
         end, kind = known[number].nonzero().unbind(1)
-        begin = end - torch.where(kind < LONGEST, kind, 0)
-        whole = hashes[0, end, torch.where(kind < LONGEST, kind, 0)]
-        return NgramShares(begin, end + 1, whole, adds[number[end, kind]])
+        longer = torch.where(kind < LONGEST, kind, 0)
+        whole = number[end, longer]
+        return NgramShares(end - longer, end + 1, different[whole], whole, adds[number[end, kind]])
 
     def evidence(self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t e"]:
         """Return the log-count ratios of the n-grams that end at each position, e = LONGEST * classes.

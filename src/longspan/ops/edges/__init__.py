@@ -94,6 +94,26 @@ def edge_attention(
     return attend(query, key, wide, source, target, keep, bias, factor)[0].to(value.dtype)
 
 
+def edge_weights(
+    query: Float[Tensor, "n h e"],
+    key: Float[Tensor, "m h e"],
+    source: Int[Tensor, " k"],
+    target: Int[Tensor, " k"],
+    keep: Bool[Tensor, " k"] | None = None,
+    bias: Float[Tensor, "k h"] | None = None,
+) -> Float[Tensor, "k h"]:
+    """Return the weights of the edges in `edge_attention`, in at least float32; 0 where `keep` is False.
+
+    Cost: k·h·e time and memory.
+    """
+    exact = accumulation_dtype(key.dtype)
+    nothing = key.new_empty(*key.shape[:2], 0, dtype=exact)
+    keep = source.new_empty(0, dtype=torch.bool) if keep is None else keep
+    bias = nothing.new_empty(0, key.shape[1]) if bias is None else bias.to(exact)
+    factor = nothing.new_empty(0, key.shape[1])
+    return plain.edge_attention(query.to(exact), key.to(exact), nothing, source, target, keep, bias, factor)[1]
+
+
 def edge_attention_naive(
     query: Tensor,
     key: Tensor,

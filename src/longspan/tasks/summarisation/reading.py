@@ -62,7 +62,7 @@ class SummaryProcessor(PairProcessor):
         """Return the same with the characters of its tokens: of the question, and of the parts of the document."""
         ids, lost = self.source(document, question, data)
         texts = [*([question] if question else []), selected(document, question, data.select_words)]
-        _, characters = spans_together(self.tokenizer, texts, data.max_length, data.keep)
+        _, characters, _ = spans_together(self.tokenizer, texts, data.max_length, data.keep)
         return SourceText(ids, texts_as_one(texts, characters), lost)
 
     @classmethod

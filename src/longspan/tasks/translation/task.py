@@ -143,9 +143,8 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         if problem := row.problem or processor.problem(row.values):
             raise UserError(f"{row.where}: expected a text to translate, got {problem}; choose another row.")
         text: str = row.values["source"]
-        ((ids, lost),) = encode_counted(processor.tokenizer, [text], data)
-        _, characters = spans(processor.tokenizer, text, data.max_length, data.keep)
-        source = SourceText(ids, Places("characters", characters, text), lost)
+        ids, characters, lost = spans(processor.tokenizer, text, data.max_length, data.keep)
+        source = SourceText(ids.tolist(), Places("characters", characters, text), lost)
         how = self.search(run.recipe, EvaluationOptions())
         return written(run, row.where, source, how, "translation", of, at)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from longspan.errors import UserError
 from longspan.mixers._looks import SHARES, Look
-from longspan.testing.mixers.subject import NARROW, Subject, close, need, refused
+from longspan.testing.mixers.subject import NARROW, TOLERANCE, Subject, close, need, random_cuts, refused
 
 
 def looks_give_the_outputs(subject: Subject, dtype: torch.dtype) -> None:
@@ -26,6 +26,31 @@ def looks_give_the_outputs(subject: Subject, dtype: torch.dtype) -> None:
             # In the type of x, so that its rounding is that of outputs.
             close(mixer.reproduce(hidden, mask, look), y[:, at])
             close(mixer.reproduce(x, None, mixer.look(x, at=at)), whole[:, at])
+
+
+def looks_continue_a_state(subject: Subject, dtype: torch.dtype) -> None:
+    """The output at any position of a row that continues a stream follows from what it shows there.
+
+    Weights are those that the positions have in the whole row; where they are shares, they add up to one at most.
+    """
+    mixer = subject.build(dtype, **NARROW)
+    for number, mask in enumerate(subject.masks(rounds=2)):
+        b, t = mask.shape
+        x = subject.inputs(b, t, dtype)
+        start, length = mixer.init_state(b), mixer.exact_length
+        for cut in {0, random_cuts(t, number)[0] - 1}:
+            _, state = mixer.step(x[:, :cut], start, mask[:, :cut])
+            rest, real = x[:, cut:], mask[:, cut:]
+            hidden = rest.masked_fill(~real.unsqueeze(-1), float("nan"))
+            y, _ = mixer.step(rest, state, real)
+            for at in sorted({0, (t - cut) // 2, t - cut - 1}):
+                look = mixer.look(hidden, real, at=at, state=state)
+                _are_weights(look, real, real[:, at], at, dtype)
+                close(mixer.reproduce(hidden, real, look), y[:, at])
+                if length is None or t <= length:
+                    whole = mixer.look(x, mask, at=cut + at).weights
+                    for name, weights in look.weights.items():
+                        close(weights, whole[name][:, :, cut:], dtype)
 
 
 def looks_at_whole_rows_are_means(subject: Subject) -> None:
@@ -60,6 +85,11 @@ def looks_are_refused(subject: Subject) -> None:
     if not subject.kind.capabilities.looks:
         refused(UserError, "looked at", lambda: mixer.look(x))
         return
+    if not (subject.causal and subject.kind.capabilities.streaming):
+        refused(UserError, "state", lambda: mixer.look(x, state=()))
+    elif subject.takes_context:
+        state = mixer.init_state(2, context=x)
+        refused(UserError, "without a context", lambda: mixer.look(x, state=state))
     refused(UserError, "position", lambda: mixer.look(x, at=5))
     refused(UserError, "position", lambda: mixer.look(x, at=-1))
     refused(UserError, "position", lambda: mixer.look(x[:, :0]))
@@ -85,5 +115,7 @@ def _are_weights(look: Look, mask: Tensor, reads: Tensor, last: int, dtype: torc
         need(found.dtype.itemsize >= 4, f"{name} are {found.dtype}")
         need((found >= 0).all(), f"{name} are negative")
         need((found[:, :, last + 1 :] == 0).all(), f"{name} are not zero at positions that are not seen yet")
-        if name in SHARES:
+        if name in SHARES and look.state is not None:
+            need((found.sum(2) <= 1 + TOLERANCE[dtype]).all(), f"{name} add up to more than one")
+        elif name in SHARES:
             close(found.sum(2), reads.to(found.dtype).unsqueeze(1).expand(found.shape[:2]), dtype)

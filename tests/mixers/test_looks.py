@@ -105,7 +105,8 @@ def test_a_state_has_the_rest_of_the_weights() -> None:
         own, all_of_it = found.weights[name], whole.weights[name]
         torch.testing.assert_close(own, all_of_it[:, :, 6:])
         torch.testing.assert_close(1 - own.sum(2), all_of_it[:, :, :6].sum(2))
-    query = mixer.query(x).unflatten(2, (2, 4))
+    project: Any = mixer.query
+    query = project(x).unflatten(2, (2, 4))
     earlier = torch.einsum("bht,bthe->bhe", whole.weights["alpha"][:, :, :6], query[:, :6])
     torch.testing.assert_close(found.carried["alpha"], earlier)
 
@@ -170,7 +171,7 @@ class Mean(Mixer):
     def operations(self, length: int) -> int:
         return 0
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
         seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(x.dtype)
         if at is not None and self.causal:
             seen = seen * (torch.arange(x.shape[1]) <= at.unsqueeze(1))
@@ -224,7 +225,7 @@ class ForgetsItsState(Streams):
 
 def changed(change: Callable[[Tensor], Tensor]) -> type[Mean]:
     class Changed(Mean):
-        def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
             look = super().look_at(x, mask, at)
             return replace(look, weights={"attention": change(look.weights["attention"])})
 
@@ -234,14 +235,14 @@ def changed(change: Callable[[Tensor], Tensor]) -> type[Mean]:
 class CountsPadding(Mean):
     """Padding in the normaliser, and with a weight."""
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
         return super().look_at(x, None, at)
 
 
 class LooksAhead(Mean):
     """Weights of the future, which pool to the right output."""
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
         look = super().look_at(x, mask, at)
         return replace(look, weights={"attention": look.weights["attention"] + (0.0 if at is None else 1e-3)})
 

@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 # Positions, and channels of the values, of a block.
-T, D = 64, 64
+T, D = 32, 32
 # Programs that are enough to keep a GPU busy, and blocks of positions below which dividing them further costs more.
-ENOUGH, FEWEST = 512, 4
+ENOUGH, FEWEST = 512, 8
 
 
 @triton.jit

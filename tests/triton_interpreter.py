@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -16,12 +16,13 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed: it has packages for Linux only."
 )
 # All but its library, of which a process has one.
-_OURS = re.compile(r"triton(?!\._C\b)(\..*)?|longspan\.ops\.\w+\.triton")
+_OURS = re.compile(r"triton(?!\._C\b)(\..*)?|longspan\.ops\.(\w+\.triton\w*|tiles)")
 _copies: dict[str, ModuleType] = {}
 
 
@@ -70,3 +71,10 @@ def kernels_on_cpu(*operators: Any) -> Iterator[None]:
             for each in operators:
                 library.impl(each._name, each._backend_fns["cuda"], "CPU", allow_override=True)
         yield
+
+
+def second_derivatives(function: Callable[..., Tensor], tensors: list[Tensor]) -> list[Tensor]:
+    """Return derivatives of the squares of a function's gradients."""
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    first = torch.autograd.grad(function(*leaves).sin().sum(), leaves, create_graph=True)
+    return list(torch.autograd.grad(torch.stack([x.square().sum() for x in first]).sum(), leaves))

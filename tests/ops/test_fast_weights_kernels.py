@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from triton_interpreter import kernels_on_cpu, needs_triton
+from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
 from longspan.ops.delta import gated_delta_rule_naive
 from longspan.ops.fast_weights import fast_weights, operators, plain
@@ -48,10 +48,11 @@ def naive(*given: Any) -> tuple[Tensor, Tensor]:
 
 
 @every_kind
-@pytest.mark.parametrize(("t", "e", "v"), [(2, 1, 1), (15, 3, 5), (33, 5, 3), (70, 17, 33)])
-@pytest.mark.parametrize("rate", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("t", "e", "v", "rate"), [(2, 1, 1, 1.0), (15, 3, 5, 0.0), (33, 5, 3, 1e3), (33, 65, 1, 0.1), (66, 3, 17, 0.1)]
+)
 def test_kernels_are_the_recurrence(kind: str, t: int, e: int, v: int, rate: float) -> None:
-    """Lengths are not multiples of a chunk, nor widths of a block; 33 columns are divided among programs."""
+    """Lengths are not multiples of a chunk, nor widths of a block; 17 columns are divided among programs."""
     given = inputs(kind, t, e, v, rate)
     torch.testing.assert_close(results(fast_weights, given, backwards=0), results(naive, given))
 
@@ -59,14 +60,14 @@ def test_kernels_are_the_recurrence(kind: str, t: int, e: int, v: int, rate: flo
 @every_kind
 @pytest.mark.parametrize("backwards", [1, 2])
 def test_heads_read_from_the_end(kind: str, backwards: int) -> None:
-    given = inputs(kind, 37, 4, 3)
+    given = inputs(kind, 19, 4, 3)
     found, expected = (results(each, given, backwards=backwards) for each in (fast_weights, plain.fast_weights))
     torch.testing.assert_close(found, expected)
 
 
 @every_kind
 def test_kernels_are_as_exact_as_plain_operations(kind: str) -> None:
-    given = inputs(kind, 100, 8, 8, 0.1, torch.float32)
+    given = inputs(kind, 40, 8, 8, 0.1, torch.float32)
     exact = results(plain.fast_weights, [None if x is None else x.double() for x in given], backwards=1)
     found, usual = (results(each, given, backwards=1) for each in (fast_weights, plain.fast_weights))
     for one, other, expected in zip(found, usual, exact, strict=True):
@@ -78,7 +79,7 @@ def test_kernels_are_as_exact_as_plain_operations(kind: str) -> None:
 @every_kind
 def test_rates_of_any_size_stay_finite(kind: str) -> None:
     """Known failure elsewhere: factors exp(G) of the keys of a chunk overflow where gates are small."""
-    given = inputs(kind, 40, 4, 3, 1e6, torch.float32)
+    given = inputs(kind, 18, 4, 3, 1e6, torch.float32)
     assert all(x.isfinite().all() for x in results(fast_weights, given, backwards=0))
 
 
@@ -101,16 +102,13 @@ def test_the_forward_pass_saves_nothing_that_no_gradient_needs() -> None:
 
 @every_kind
 def test_derivatives_of_gradients(kind: str) -> None:
-    given = [None if x is None else x.requires_grad_() for x in inputs(kind, 3, 2, 1)]
-    leaves = [x for x in given if x is not None]
+    given = inputs(kind, 5, 3, 2)
 
-    def function(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        rest = iter(tensors)
-        return fast_weights(*(None if x is None else next(rest) for x in given), backwards=1)  # type: ignore[arg-type]
+    def read(function: Callable[..., tuple[Tensor, Tensor]]) -> list[Tensor]:
+        def out(*tensors: Tensor) -> Tensor:
+            rest = iter(tensors)
+            return function(*(x if x is None else next(rest) for x in given), backwards=1)[0]
 
-    upstream = torch.randn(1, 2, 3, 1, dtype=torch.float64)
-    for each in (function, lambda *x: plain_form(*x)):
-        del each
-    (out, _) = function(*leaves)
-    first = torch.autograd.grad(out, leaves, upstream, create_graph=True)
-    assert all(x.requires_grad for x in first[1:])
+        return second_derivatives(out, [x for x in given if x is not None])
+
+    torch.testing.assert_close(read(fast_weights), read(plain.fast_weights))

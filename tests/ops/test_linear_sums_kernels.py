@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import Tensor
-from triton_interpreter import kernels_on_cpu, needs_triton
+from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
 from longspan.ops import linear
 from longspan.ops.fast_weights import operators as matrices
@@ -39,18 +39,17 @@ def results(function: Callable[..., Tensor], tensors: list[Tensor]) -> list[Tens
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
 
 
-@pytest.mark.parametrize(("n", "m", "e", "v"), [(1, 1, 1, 1), (31, 33, 3, 5), (33, 70, 17, 33), (5, 560, 3, 2)])
+@pytest.mark.parametrize(("n", "m", "e", "v"), [(1, 1, 1, 1), (31, 33, 3, 5), (33, 70, 17, 33), (5, 530, 3, 2)])
 @pytest.mark.parametrize("masked", [True, False])
 def test_kernels_are_the_formula(n: int, m: int, e: int, v: int, masked: bool) -> None:
-    """Lengths and widths are not multiples of a block, and sums over 560 keys are divided among programs."""
+    """Lengths and widths are not multiples of a block, and sums over 530 keys are divided among programs."""
     tensors, mask = inputs(n, m, e, v)
     given = mask if masked else None
     found = results(lambda *x: linear.linear_attention(*x, given), tensors)
     torch.testing.assert_close(found, results(lambda *x: linear.linear_attention_naive(*x, given), tensors))
 
 
-@pytest.mark.parametrize("t", [2, 33, 70])
-@pytest.mark.parametrize("forgetting", [None, 0.1, 30.0])
+@pytest.mark.parametrize(("t", "forgetting"), [(2, None), (33, 30.0), (66, None), (66, 0.1)])
 def test_the_causal_form_is_the_formula_and_streams(t: int, forgetting: float | None) -> None:
     (query, key, value), mask = inputs(t, t, 3, 3)
     rates = None if forgetting is None else forgetting * torch.rand(2, 2, t, dtype=torch.float64)
@@ -126,7 +125,8 @@ def test_counts_and_rotation_have_plain_operations() -> None:
     assert not torch.allclose(rotated, linear.linear_attention(query, key, value, mask))
 
 
-def test_derivatives_of_gradients() -> None:
-    tensors, mask = inputs(2, 3, 1, 2)
-    leaves = [x.requires_grad_() for x in tensors]
-    assert torch.autograd.gradgradcheck(lambda *x: linear.linear_attention(*x, mask), leaves)
+def test_derivatives_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, mask = inputs(5, 6, 2, 3)
+    found = second_derivatives(lambda *x: linear.linear_attention(*x, mask), tensors)
+    monkeypatch.setattr(linear, "has_kernels", lambda tensor: False)
+    torch.testing.assert_close(found, second_derivatives(lambda *x: linear.linear_attention(*x, mask), tensors))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import Tensor
-from triton_interpreter import kernels_on_cpu, needs_triton
+from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
 from longspan.ops import pooling
 from longspan.ops.softmax_pool import operators
@@ -37,10 +37,10 @@ def results(pool: Callable[..., Tensor], values: Tensor, logits: Tensor, mask: T
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
 
 
-@pytest.mark.parametrize(("t", "d", "h"), [(1, 1, 1), (63, 5, 2), (65, 70, 1), (600, 3, 17)])
+@pytest.mark.parametrize(("t", "d", "h"), [(1, 1, 1), (31, 5, 2), (33, 33, 17), (520, 3, 1)])
 @pytest.mark.parametrize("largest", [1.0, 1e4])
 def test_kernels_are_the_formula(t: int, d: int, h: int, largest: float) -> None:
-    """Lengths and widths are not multiples of a block, and 600 positions are divided among programs."""
+    """Lengths and widths are not multiples of a block, and 520 positions are divided among programs."""
     values, logits, mask = inputs(t, d, h, largest)
     for given in (mask, None):
         found = results(pooling.softmax_pool, values, logits, given)
@@ -86,10 +86,11 @@ def test_nan_is_not_hidden() -> None:
     assert out[0, 0].isfinite().all()
 
 
-def test_derivatives_of_gradients() -> None:
-    values, logits, mask = (x[1:] for x in inputs(3, 1, 2))
-    leaves = values.requires_grad_(), logits.requires_grad_()
-    assert torch.autograd.gradgradcheck(lambda v, z: pooling.softmax_pool(v, z, mask), leaves)
+def test_derivatives_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, logits, mask = inputs(5, 2, 2)
+    found = second_derivatives(lambda *x: pooling.softmax_pool(*x, mask), [values, logits])
+    monkeypatch.setattr(pooling, "has_kernels", lambda tensor: False)
+    torch.testing.assert_close(found, second_derivatives(lambda *x: pooling.softmax_pool(*x, mask), [values, logits]))
 
 
 def test_kernels_are_chosen_for_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,9 @@ def _causal_by_kernels(
     sums = torch.cat((state.values, state.weights.unsqueeze(-1)), -1)
     rates = torch.zeros_like(keys[..., 0]) if rates is None else rates
     out, sums = fast_weights(queries, keys, values, None, rates, sums, backwards=0)
-    return out[..., :-1] * plain.inverse(out[..., -1:]), LinearSums(sums[..., :-1].contiguous(), sums[..., -1].contiguous())
+    return out[..., :-1] * plain.inverse(out[..., -1:]), LinearSums(
+        sums[..., :-1].contiguous(), sums[..., -1].contiguous()
+    )
 
 
 def _scores(queries: Tensor, keys: Tensor, decay: Decay | None) -> Tensor:

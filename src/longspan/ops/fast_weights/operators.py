@@ -17,8 +17,9 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 # Positions of a head for which the forward pass saves one matrix. More take less memory until the backward pass, which
 # computes the matrices of a chunk again, and a larger buffer in it.
 CHUNK = 64
-# The same of the kernels for a GPU, with a rate per head and per channel: the positions of one product.
-GPU_CHUNK, GPU_CHANNEL_CHUNK = 32, 16
+# The same of the kernels for a GPU: the positions of their products. Fewer where keys are wide, as registers are few,
+# or have a rate per channel, as products of all channels with all positions are formed.
+GPU_CHUNK, GPU_SHORT_CHUNK, WIDE = 32, 16, 64
 
 
 def fast_weights(
@@ -90,8 +91,8 @@ def _kept(rates: Tensor) -> Tensor:
     return rates.neg().exp_()
 
 
-def _gpu_chunk(rates: Tensor) -> int:
-    return GPU_CHANNEL_CHUNK if rates.ndim == 4 else GPU_CHUNK
+def _gpu_chunk(query: Tensor, rates: Tensor) -> int:
+    return GPU_SHORT_CHUNK if rates.ndim == 4 or query.shape[3] > WIDE else GPU_CHUNK
 
 
 @looped.register_fake
@@ -105,7 +106,7 @@ def _(
     backwards: int,
     saves: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    chunk = CHUNK if on_cpu(query) else _gpu_chunk(rates)
+    chunk = CHUNK if on_cpu(query) else _gpu_chunk(query, rates)
     return _made(query, value, state, chunk if saves else 0)
 
 
@@ -191,7 +192,7 @@ if TRITON:
         backwards: int,
         saves: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        chunk = _gpu_chunk(rates)
+        chunk = _gpu_chunk(query, rates)
         made = _made(query, value, state, chunk if saves else 0)
         given = (x.contiguous() for x in (query, key, value, strength, rates, state))
         _kernels().forward(*given, *made, backwards, chunk)
@@ -211,5 +212,5 @@ if TRITON:
     ) -> Gradients:
         made: Gradients = _gradients_of(query, key, value, strength, rates, grad_last)
         given = (x.contiguous() for x in (grad_out, grad_last, query, key, value, strength, rates, borders))
-        _kernels().backward(*given, *made, backwards, _gpu_chunk(rates))
+        _kernels().backward(*given, *made, backwards, _gpu_chunk(query, rates))
         return made

@@ -86,9 +86,7 @@ def _(key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @summed_backward.register_fake
-def _(
-    grad_sums: Tensor, grad_weights: Tensor, key: Tensor, value: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor]:
+def _(grad_sums: Tensor, grad_weights: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return _new(key), _new(value)
 
 

@@ -12,8 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Positions, and columns of the values, of a block.
-T, V = 32, 32
+from longspan.ops.tiles import columns, rows, width
+
+# Positions, and columns of the values, of a block, and warps of a program.
+T, V, WARPS = 32, 32, 8
 # Programs that are enough to keep a GPU busy, and blocks of positions below which dividing them further costs more.
 ENOUGH, FEWEST = 512, 8
 
@@ -28,19 +30,6 @@ def _features(source, place, real, e, channel, kind, QUERY: tl.constexpr):  # ty
         x -= tl.where(largest < 0, largest, 0.0)[:, None]
     # Written so that negative numbers keep their digits, and NaN stays.
     return tl.where(mask, tl.where(x > 0, x + 1, tl.exp(tl.where(x > 0, 0.0, x))), 0.0)
-
-
-@triton.jit
-def _rows(source, place, real, width, channel):  # type: ignore[no-untyped-def]
-    mask = real[:, None] & (channel < width)[None, :]
-    return tl.load(source + place[:, None] * width + channel[None, :], mask=mask, other=0)
-
-
-@triton.jit
-def _matrix(source, number, e, v, channel, column):  # type: ignore[no-untyped-def]
-    """Return pointers to columns of a matrix (e, v), and which of them there are."""
-    inside = (channel < e)[:, None] & (column < v)[None, :]
-    return source + (number * e + channel[:, None]) * v + column[None, :], inside
 
 
 @triton.jit
@@ -82,7 +71,7 @@ def _sum(  # type: ignore[no-untyped-def]
         real = _real(mask, head, h, t, at, MASKED)
         place = (head // h * t + at) * h + head % h
         features = _features(x, place, real, e, channel, kind, QUERY)
-        given = _rows(value, place, real, v, column).to(kind)
+        given = rows(value, place, real, v, column).to(kind)
         if QUERY:
             given *= tl.load(factor + place, mask=real, other=0)[:, None]
         total += tl.dot(tl.trans(features), given, input_precision="ieee")
@@ -90,7 +79,7 @@ def _sum(  # type: ignore[no-untyped-def]
             features *= tl.load(weighing + place, mask=real, other=0)[:, None]
         weight += tl.sum(features, 0)
     number = part * tl.num_programs(0) + head
-    pointers, inside = _matrix(sums, number, e, v, channel, column)
+    pointers, inside = columns(sums, number, e, v, channel, column)
     tl.store(pointers, total, mask=inside)
     if tl.program_id(2) == 0:
         tl.store(weights + number * e + channel, weight, mask=channel < e)
@@ -124,9 +113,9 @@ def _sum_backward(  # type: ignore[no-untyped-def]
     change += tl.load(grad_weights + head * e + channel, mask=channel < e, other=0)[None, :]
     for start in range(0, v, V):
         column = start + tl.arange(0, V)
-        pointers, inside = _matrix(grad_sums, head, e, v, channel, column)
+        pointers, inside = columns(grad_sums, head, e, v, channel, column)
         upstream = tl.load(pointers, mask=inside, other=0)
-        given = _rows(value, place, real, v, column).to(kind)
+        given = rows(value, place, real, v, column).to(kind)
         change += tl.dot(given, tl.trans(upstream), input_precision="ieee")
         found = tl.dot(features, upstream, input_precision="ieee")
         tl.store(to_value + place[:, None] * v + column[None, :], found, mask=(at < t)[:, None] & (column < v)[None, :])
@@ -161,7 +150,7 @@ def _read(  # type: ignore[no-untyped-def]
     least = tl.where(total < TINY, TINY, total)
     for start in range(0, v, V):
         column = start + tl.arange(0, V)
-        pointers, inside = _matrix(sums, head, e, v, channel, column)
+        pointers, inside = columns(sums, head, e, v, channel, column)
         found = tl.dot(features, tl.load(pointers, mask=inside, other=0), input_precision="ieee") / least[:, None]
         tl.store(out + place[:, None] * v + column[None, :], found, mask=real[:, None] & (column < v)[None, :])
 
@@ -192,8 +181,8 @@ def _read_backward(  # type: ignore[no-untyped-def]
     factor = tl.load(inverse + place, mask=real, other=0)[:, None]
     for start in range(0, v, V):
         column = start + tl.arange(0, V)
-        pointers, inside = _matrix(sums, head, e, v, channel, column)
-        upstream = _rows(gradient, place, real, v, column) * factor
+        pointers, inside = columns(sums, head, e, v, channel, column)
+        upstream = rows(gradient, place, real, v, column) * factor
         change += tl.dot(upstream, tl.trans(tl.load(pointers, mask=inside, other=0)), input_precision="ieee")
     change *= tl.where(features > 1, 1.0, features)
     tl.store(to_query + place[:, None] * e + channel[None, :], change, mask=real[:, None] & (channel < e)[None, :])
@@ -218,7 +207,9 @@ def sum_up_backward(
     (b, t, h, e), v = key.shape, value.shape[3]
     given = (grad_sums, grad_weights, key, value, mask.view(torch.uint8), to_key, to_value)
     with torch.cuda.device_of(key):
-        _sum_backward[b * h, triton.cdiv(t, T)](*given, t, h, e, v, MASKED=mask.shape[1] > 0, T=T, E=_width(e), V=V)
+        _sum_backward[b * h, triton.cdiv(t, T)](
+            *given, t, h, e, v, MASKED=mask.shape[1] > 0, T=T, E=width(e), V=V, num_warps=WARPS
+        )
 
 
 def read(query: Tensor, sums: Tensor, weights: Tensor, out: Tensor, normaliser: Tensor, tiny: float) -> None:
@@ -227,7 +218,7 @@ def read(query: Tensor, sums: Tensor, weights: Tensor, out: Tensor, normaliser: 
     (b, t, h, e), v = query.shape, sums.shape[3]
     with torch.cuda.device_of(query):
         _read[b * h, triton.cdiv(t, T)](
-            query, sums, weights, out, normaliser, t, h, e, v, TINY=tiny, T=T, E=_width(e), V=V
+            query, sums, weights, out, normaliser, t, h, e, v, TINY=tiny, T=T, E=width(e), V=V, num_warps=WARPS
         )
 
 
@@ -242,12 +233,14 @@ def read_backward(
     to_sums: Tensor,
     to_weights: Tensor,
 ) -> None:
-    """Fill the last three tensors with the gradients of `read`, given those of what is read and of its normaliser (b, n,
-    h), and one over that: dφ = S do / n + s dn, dS = Σ φ doᵀ / n, ds = Σ φ dn."""
+    """Fill the last three tensors with the gradients of `read`.
+
+    Given are those of what is read and of its normaliser n (b, n, h), and one over that: dφ = S do / n + s dn, dS = Σ φ doᵀ / n, ds = Σ φ dn.
+    """
     (b, t, h, e), v = query.shape, sums.shape[3]
     given = (gradient, to_normaliser, inverse, query, sums, weights, to_query)
     with torch.cuda.device_of(query):
-        _read_backward[b * h, triton.cdiv(t, T)](*given, t, h, e, v, T=T, E=_width(e), V=V)
+        _read_backward[b * h, triton.cdiv(t, T)](*given, t, h, e, v, T=T, E=width(e), V=V, num_warps=WARPS)
     _sum_in_parts(query, gradient, None, inverse, to_normaliser, to_sums, to_weights)
 
 
@@ -261,26 +254,22 @@ def _sum_in_parts(
     weights: Tensor,
 ) -> None:
     (b, t, h, e), v = x.shape, value.shape[3]
-    columns, blocks = triton.cdiv(v, V), triton.cdiv(t, T)
-    parts = max(1, min(blocks // FEWEST, ENOUGH // (b * h * columns)))
+    groups, blocks = triton.cdiv(v, V), triton.cdiv(t, T)
+    parts = max(1, min(blocks // FEWEST, ENOUGH // (b * h * groups)))
     made = (sums.new_empty(parts, *sums.shape), weights.new_empty(parts, *weights.shape)) if parts > 1 else None
     masked = mask is not None and mask.shape[1] > 0
     given = (x, value, None if mask is None else mask.view(torch.uint8), factor, weighing, *(made or (sums, weights)))
     with torch.cuda.device_of(x):
-        _sum[b * h, parts, columns](
+        _sum[b * h, parts, groups](
             *given,
             *(t, h, e, v, triton.cdiv(blocks, parts)),
             QUERY=factor is not None,
             MASKED=masked,
             T=T,
-            E=_width(e),
+            E=width(e),
             V=V,
+            num_warps=WARPS,
         )
     if made:
         torch.sum(made[0], 0, out=sums)
         torch.sum(made[1], 0, out=weights)
-
-
-def _width(e: int) -> int:
-    # A product has at least 16 rows.
-    return max(16, triton.next_power_of_2(e))

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longspan.ops.tiles import width
+
 # Positions, and channels of the values, of a block.
 T, D = 32, 32
 # Programs that are enough to keep a GPU busy, and blocks of positions below which dividing them further costs more.
@@ -143,9 +145,7 @@ def _backward(  # type: ignore[no-untyped-def]
     tl.store(to_logits + here, weight * change, mask=seen)
 
 
-def forward(
-    values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor, hidden: float
-) -> None:
+def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor, hidden: float) -> None:
     """Fill the means `pooled` (b, h, d) of values (b, t, d), and `largest` and `total` (b, h): m and Σ exp(z - m).
 
     The logits (b, t, h) are at least float32; those up to `hidden` weigh nothing. Without others, all are zero but m.
@@ -155,7 +155,7 @@ def forward(
     parts = max(1, min(blocks // FEWEST, ENOUGH // (b * channels)))
     blocks = triton.cdiv(blocks, parts)
     state = [logits.new_empty(b, parts, *shape) for shape in ((h,), (h,), (h, d))]
-    heads = _heads(h)
+    heads = width(h)
     with torch.cuda.device_of(values):
         _forward[b, parts, channels](values, logits, *state, t, d, h, blocks, T=T, D=D, H=heads, HIDDEN=hidden)
         _merge[b, channels](*state, pooled, largest, total, parts, d, h, D=D, H=heads, HIDDEN=hidden)
@@ -178,11 +178,4 @@ def backward(
     (b, t, d), h = values.shape, logits.shape[2]
     given = (gradient, along, values, logits, largest, total)
     with torch.cuda.device_of(values):
-        _backward[b, triton.cdiv(t, T)](
-            *given, to_values, to_logits, t, d, h, T=T, D=D, H=_heads(h), HIDDEN=hidden
-        )
-
-
-def _heads(h: int) -> int:
-    # A product has at least 16 rows.
-    return max(16, triton.next_power_of_2(h))
+        _backward[b, triton.cdiv(t, T)](*given, to_values, to_logits, t, d, h, T=T, D=D, H=width(h), HIDDEN=hidden)

@@ -45,8 +45,8 @@ def test_kernels_are_the_formula(n: int, m: int, e: int, v: int, masked: bool) -
     """Lengths and widths are not multiples of a block, and sums over 530 keys are divided among programs."""
     tensors, mask = inputs(n, m, e, v)
     given = mask if masked else None
-    found = results(lambda *x: linear.linear_attention(*x, given), tensors)
-    torch.testing.assert_close(found, results(lambda *x: linear.linear_attention_naive(*x, given), tensors))
+    found = results(lambda q, k, v: linear.linear_attention(q, k, v, given), tensors)
+    torch.testing.assert_close(found, results(lambda q, k, v: linear.linear_attention_naive(q, k, v, given), tensors))
 
 
 @pytest.mark.parametrize(("t", "forgetting"), [(2, None), (33, 30.0), (66, None), (66, 0.1)])
@@ -56,11 +56,11 @@ def test_the_causal_form_is_the_formula_and_streams(t: int, forgetting: float | 
     rates = rates if rates is None else rates.masked_fill(~mask.unsqueeze(1), 0)
     empty = linear.empty_sums(2, 2, 3, query.dtype)
 
-    def causal(*tensors: Tensor) -> Tensor:
-        return linear.causal_linear_attention(*tensors, mask, empty, rates)[0]
+    def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return linear.causal_linear_attention(query, key, value, mask, empty, rates)[0]
 
-    def naive(*tensors: Tensor) -> Tensor:
-        return linear.linear_attention_naive(*tensors, mask, causal=True, rates=rates)
+    def naive(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return linear.linear_attention_naive(query, key, value, mask, causal=True, rates=rates)
 
     torch.testing.assert_close(results(causal, [query, key, value]), results(naive, [query, key, value]))
     whole, last = linear.causal_linear_attention(query, key, value, mask, empty, rates)
@@ -77,10 +77,10 @@ def test_the_causal_form_is_the_formula_and_streams(t: int, forgetting: float | 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_kernels_are_as_exact_as_plain_operations(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = inputs(40, 50, 8, 8, dtype)
-    exact = results(lambda *x: linear.linear_attention_naive(*x, mask), [x.double() for x in tensors])
-    found = results(lambda *x: linear.linear_attention(*x, mask), tensors)
+    exact = results(lambda q, k, v: linear.linear_attention_naive(q, k, v, mask), [x.double() for x in tensors])
+    found = results(lambda q, k, v: linear.linear_attention(q, k, v, mask), tensors)
     monkeypatch.setattr(linear, "has_kernels", lambda tensor: False)
-    usual = results(lambda *x: linear.linear_attention(*x, mask), tensors)
+    usual = results(lambda q, k, v: linear.linear_attention(q, k, v, mask), tensors)
     for one, other, expected in zip(found, usual, exact, strict=True):
         assert one.dtype == other.dtype
         # Sums are in another order: a few roundings more, each half a unit of the largest number.
@@ -101,8 +101,8 @@ def test_small_features_keep_their_digits() -> None:
 def test_features_of_any_size(size: float) -> None:
     tensors, mask = inputs(7, 9, 3, 2)
     tensors[0], tensors[1] = size * tensors[0], size * tensors[1]
-    found = results(lambda *x: linear.linear_attention(*x, mask), tensors)
-    torch.testing.assert_close(found, results(lambda *x: linear.linear_attention_naive(*x, mask), tensors))
+    found = results(lambda q, k, v: linear.linear_attention(q, k, v, mask), tensors)
+    torch.testing.assert_close(found, results(lambda q, k, v: linear.linear_attention_naive(q, k, v, mask), tensors))
 
 
 def test_nan_is_not_hidden() -> None:
@@ -127,6 +127,8 @@ def test_counts_and_rotation_have_plain_operations() -> None:
 
 def test_derivatives_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = inputs(5, 6, 2, 3)
-    found = second_derivatives(lambda *x: linear.linear_attention(*x, mask), tensors)
+    found = second_derivatives(lambda q, k, v: linear.linear_attention(q, k, v, mask), tensors)
     monkeypatch.setattr(linear, "has_kernels", lambda tensor: False)
-    torch.testing.assert_close(found, second_derivatives(lambda *x: linear.linear_attention(*x, mask), tensors))
+    torch.testing.assert_close(
+        found, second_derivatives(lambda q, k, v: linear.linear_attention(q, k, v, mask), tensors)
+    )

@@ -88,9 +88,11 @@ def test_nan_is_not_hidden() -> None:
 
 def test_derivatives_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     values, logits, mask = inputs(5, 2, 2)
-    found = second_derivatives(lambda *x: pooling.softmax_pool(*x, mask), [values, logits])
+    found = second_derivatives(lambda v, z: pooling.softmax_pool(v, z, mask), [values, logits])
     monkeypatch.setattr(pooling, "has_kernels", lambda tensor: False)
-    torch.testing.assert_close(found, second_derivatives(lambda *x: pooling.softmax_pool(*x, mask), [values, logits]))
+    torch.testing.assert_close(
+        found, second_derivatives(lambda v, z: pooling.softmax_pool(v, z, mask), [values, logits])
+    )
 
 
 def test_kernels_are_chosen_for_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,13 +193,13 @@ def _causal_by_kernels(
 ) -> tuple[Tensor, LinearSums]:
     """The normaliser is one more column of the values, which are ones."""
     queries, keys = plain.query_features(query), plain.key_features(key, real)
-    values = torch.cat((value.to(keys.dtype), torch.ones_like(keys[..., :1])), -1)
+    values = torch.cat((value.to(keys.dtype), keys.new_ones(*keys.shape[:3], 1)), -1)
     sums = torch.cat((state.values, state.weights.unsqueeze(-1)), -1)
-    rates = torch.zeros_like(keys[..., 0]) if rates is None else rates
+    rates = keys.new_zeros(keys.shape[:3]) if rates is None else rates
     out, sums = fast_weights(queries, keys, values, None, rates, sums, backwards=0)
-    return out[..., :-1] * plain.inverse(out[..., -1:]), LinearSums(
-        sums[..., :-1].contiguous(), sums[..., -1].contiguous()
-    )
+    read, normaliser = out.split((value.shape[3], 1), -1)
+    summed, weights = sums.split((value.shape[3], 1), -1)
+    return read * plain.inverse(normaliser), LinearSums(summed.contiguous(), weights.squeeze(-1).contiguous())
 
 
 def _scores(queries: Tensor, keys: Tensor, decay: Decay | None) -> Tensor:

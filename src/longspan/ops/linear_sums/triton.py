@@ -233,9 +233,9 @@ def read_backward(
     to_sums: Tensor,
     to_weights: Tensor,
 ) -> None:
-    """Fill the last three tensors with the gradients of `read`.
+    """Fill the last three tensors with the gradients of `read`: dφ = S do / n + s dn, dS = Σ φ doᵀ / n, ds = Σ φ dn.
 
-    Given are those of what is read and of its normaliser n (b, n, h), and one over that: dφ = S do / n + s dn, dS = Σ φ doᵀ / n, ds = Σ φ dn.
+    The gradient dn of the normaliser n, and one over n, are (b, t, h).
     """
     (b, t, h, e), v = query.shape, sums.shape[3]
     given = (gradient, to_normaliser, inverse, query, sums, weights, to_query)

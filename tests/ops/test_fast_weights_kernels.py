@@ -53,6 +53,8 @@ def naive(*given: Any) -> tuple[Tensor, Tensor]:
 )
 def test_kernels_are_the_recurrence(kind: str, t: int, e: int, v: int, rate: float) -> None:
     """Lengths are not multiples of a chunk, nor widths of a block; 17 columns are divided among programs."""
+    # Chunks are half as long.
+    t = max(2, (t + 1) // 2) if kind == "channel" else t
     given = inputs(kind, t, e, v, rate)
     torch.testing.assert_close(results(fast_weights, given, backwards=0), results(naive, given))
 

@@ -30,7 +30,7 @@ def _kernels() -> Iterator[None]:
 with_kernels = pytest.mark.usefixtures("_kernels")
 
 
-def results(function: Callable[..., tuple[Tensor, Tensor]], given: list[Tensor | None]) -> list[Tensor]:
+def results(function: Callable[..., tuple[Tensor, Tensor]], given: list[Any]) -> list[Tensor]:
     """Return outputs, and the gradients of all that has some."""
     leaves = [x.detach().requires_grad_() if x is not None and x.is_floating_point() else x for x in given]
     found = function(*leaves)

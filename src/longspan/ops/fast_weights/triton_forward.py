@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from longspan.ops.tiles import columns, rows
+from longspan.ops._tiles import columns, rows
 
 
 @triton.jit

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longspan.ops.tiles import columns, rows, width
+from longspan.ops._tiles import columns, rows, width
 
 # Positions, and columns of the values, of a block, and warps of a program.
 T, V, WARPS = 32, 32, 8

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longspan.ops.tiles import width
+from longspan.ops._tiles import width
 
 # Positions, and channels of the values, of a block.
 T, D = 32, 32

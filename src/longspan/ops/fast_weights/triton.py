@@ -16,8 +16,8 @@ import torch
 import triton
 from torch import Tensor
 
-from longspan.ops.fast_weights import triton_backward, triton_forward
 from longspan.ops._tiles import width
+from longspan.ops.fast_weights import triton_backward, triton_forward
 
 # Columns of a matrix that a program carries, and its warps: all numbers of a chunk of 64 channels are in registers.
 COLUMNS, WARPS = 16, 8

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from longspan.ops.fast_weights.triton_forward import left_of, passed_rates, places, squares, within
 from longspan.ops._tiles import columns, rows
+from longspan.ops.fast_weights.triton_forward import left_of, passed_rates, places, squares, within
 
 
 @triton.jit

@@ -78,6 +78,17 @@ def test_counts_and_states_go_through_the_kernels() -> None:
     assert to_counts[0].abs().max() > 0
 
 
+def test_autocast_casts_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, logits, mask = (x if x.dtype == torch.bool else x.float() for x in inputs(40, 4, 2))
+    with torch.autocast("cpu", torch.float16):
+        found = pooling.softmax_pool(values, logits, mask)
+        monkeypatch.setattr(pooling, "has_kernels", lambda tensor: False)
+        expected = pooling.softmax_pool(values, logits, mask)
+    assert found.dtype == expected.dtype == torch.float16
+    # Weights and values are rounded to float16, by up to half a unit of numbers up to 4.
+    torch.testing.assert_close(found, expected, rtol=0, atol=4e-3)
+
+
 def test_nan_is_not_hidden() -> None:
     values, logits, _ = inputs(70, 4, 2)
     logits[0, 3, 1] = torch.nan

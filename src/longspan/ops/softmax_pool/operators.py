@@ -16,6 +16,10 @@ from longspan.ops.scan import FLOOR, accumulation_dtype
 def softmax_pool(values: Tensor, logits: Tensor) -> Tensor:
     """Return the means (b, h, d) of values (b, t, d) weighted by the softmax of logits (b, t, h); those that are FLOOR
     weigh nothing."""
+    kind = values.device.type
+    if torch.is_autocast_enabled(kind):
+        # As it does with the operands of a product.
+        values = values.to(torch.get_autocast_dtype(kind))
     return pool(values, logits.to(accumulation_dtype(values.dtype)))[0].to(values.dtype)
 
 

@@ -17,7 +17,8 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
-NEED_MORE = {"triton.py": {"triton"}, "sklearn.py": {"scikit-learn"}}
+KERNELS = ("triton.py", "triton_forward.py", "triton_backward.py", "_tiles.py")
+NEED_MORE = {"sklearn.py": {"scikit-learn"}, **{name: {"triton"} for name in KERNELS}}
 NOT_OURS = ("dev", "docs", "peers", "rivals")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 

@@ -25,7 +25,8 @@ class Delta(FastWeights):
 
     Order of computation: on a CPU, a compiled loop over positions, whose S stays in the cache. Elsewhere in chunks of
     C = 32 positions. What a chunk writes solves a C x C triangular system, for all chunks at once; from chunk to chunk,
-    one after the other, S takes two products. No exponent is above zero.
+    one after the other, S takes two products. No exponent is above zero. A GPU with Triton has kernels for this; heads
+    wider than 64 have C = 16 there.
 
     Cost: 5·t·dim² + 3·t·dim·e time, t·dim memory; dim·e state. In chunks 5·t·dim² + t·dim·(5·C + 6·e) time, t / C steps
         one after the other
@@ -34,7 +35,7 @@ class Delta(FastWeights):
     Deviations: gates start spread over time constants from 2 to 4,096 positions, as those of all mixers that forget.
         Values are as wide as keys, not twice as wide, and convolutions belong to the model. Two directions are this
         project's.
-    Compile: other devices than a CPU unroll the loop over chunks, once for each number of them.
+    Compile: devices without compiled loops or kernels unroll the loop over chunks, once for each number of them.
 
     Args:
         dim: width of the input and the output.

@@ -15,7 +15,6 @@ from longspan.mixers.base import Capabilities, ContextState
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
-    TINY,
     LinearSums,
     causal_linear_attention,
     empty_sums,
@@ -24,6 +23,7 @@ from longspan.ops.linear import (
     read_sums,
     sum_up,
 )
+from longspan.ops.linear_sums.plain import TINY
 from longspan.ops.rotary import real_numbers
 
 
@@ -41,7 +41,8 @@ class Linear(Pairwise):
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
     with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
-    over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise.
+    over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise. A GPU with Triton has
+    kernels for both forms, but not for rotary positions.
 
     Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236

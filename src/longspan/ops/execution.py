@@ -5,6 +5,7 @@ compilers, which could do better with plain operations, and to every kind of dif
 Each op with such a form also has a plain one. All such decisions are made here.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+# It comes with PyTorch's builds for GPUs on Linux. Importing it takes long, so that only its kernels do.
+TRITON = importlib.util.find_spec("triton") is not None
 
 
 def by_hand() -> bool:
@@ -38,6 +42,14 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 def on_cpu(tensor: Tensor) -> bool:
     """Return whether `tensor` is on a CPU: there, blocks pay off, and reading values does not synchronise."""
     return tensor.device.type == "cpu"
+
+
+def has_kernels(tensor: Tensor) -> bool:
+    """Return whether kernels of products written in Triton run for `tensor`: on a GPU, where Triton is installed.
+
+    Those of the scans have none of the products of float64 that Triton 3.7 does not compile.
+    """
+    return tensor.is_cuda and TRITON and tensor.dtype != torch.float64
 
 
 def differentiated_further() -> bool:

@@ -5,25 +5,25 @@ matrix whose size does not depend on their number.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
-from torch.autograd import Function
 
 from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
+from longspan.ops.counts import counting
 from longspan.ops.decay import Decay, chunk_decay, running_sums
-from longspan.ops.execution import by_hand, exporting
+from longspan.ops.execution import by_hand, exporting, has_kernels, transformed
+from longspan.ops.fast_weights import WIDEST, fast_weights
+from longspan.ops.linear_sums import operators, plain
 from longspan.ops.rotary import rotated
 from longspan.ops.scan import accumulation_dtype
 
 # Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
 # each chunk e·e/CHUNK.
 CHUNK = 32
-# Sums of weights below this, for a query whose largest feature is at least one, count as zero.
-TINY = 1e-20
 
 
 class LinearSums(NamedTuple):
@@ -69,11 +69,13 @@ def sum_up(
     numbers: Int[Tensor, "c 1 m"] | None = None,
 ) -> LinearSums:
     """Return the sums over the keys where `mask` is True, all that `read_sums` needs of them. Cost: m·e·v."""
+    if _by_kernels(key, mask, numbers):
+        return LinearSums(*operators.sums(key, value, mask))
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(key.device.type, enabled=False):
         numbers = None if numbers is None else numbers.unsqueeze(-1)
-        parts = block_by_block(_sums, 2, key, value, real, numbers)
+        parts = block_by_block(plain.sums, 2, key, value, real, numbers)
         return LinearSums(*(functools.reduce(torch.add, each) for each in zip(*parts, strict=True)))
 
 
@@ -81,9 +83,11 @@ def read_sums(
     query: Float[Tensor, "b h n e"], sums: LinearSums, numbers: Int[Tensor, "c 1 n"] | None = None
 ) -> Float[Tensor, "b h n v"]:
     """Return what each query reads from the sums of `sum_up`, in their type. Cost: n·e·v."""
+    if _by_kernels(query, None, numbers):
+        return operators.answers(*sums, query)
     with torch.autocast(query.device.type, enabled=False):
         numbers = None if numbers is None else numbers.unsqueeze(-1)
-        out = block_by_block(functools.partial(_answers, *sums), 2, query, numbers)
+        out = block_by_block(functools.partial(plain.answers, *sums), 2, query, numbers)
     return out[0] if len(out) == 1 else torch.cat(out, 2)
 
 
@@ -95,23 +99,9 @@ def linear_attention_weights(
     A query that sees no key gives zeros. Cost: n·m·e, and it does form all n·m of them.
     """
     with torch.autocast(query.device.type, enabled=False):
-        keys = _key_features(key, None if mask is None else mask[:, None, :, None])
-        queries = _query_features(query)
-        return queries @ keys.mT * _inverse(queries @ keys.sum(2).unsqueeze(-1))
-
-
-def _sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
-    keys = _key_features(key, real)
-    return _turned(keys, numbers).mT @ value.to(keys.dtype), keys.sum(2)
-
-
-def _answers(sums: Tensor, weights: Tensor, query: Tensor, numbers: Tensor | None) -> Tensor:
-    queries = _query_features(query)
-    return _turned(queries, numbers) @ sums * _inverse(queries @ weights.unsqueeze(-1))
-
-
-def _turned(features: Tensor, numbers: Tensor | None) -> Tensor:
-    return features if numbers is None else rotated(features, numbers.squeeze(-1))
+        keys = plain.key_features(key, None if mask is None else mask[:, None, :, None])
+        queries = plain.query_features(query)
+        return queries @ keys.mT * plain.inverse(queries @ keys.sum(2).unsqueeze(-1))
 
 
 def causal_linear_attention(
@@ -130,6 +120,10 @@ def causal_linear_attention(
     chunks before; no exponent is above zero. Cost: 2·t·e·(CHUNK + e) per head, with sums in at least float32.
     """
     real = None if mask is None else mask[:, None, :, None]
+    if query.shape[2] > 1 and _by_kernels(query, mask, numbers):
+        with torch.autocast(query.device.type, enabled=False):
+            out, state = _causal_by_kernels(state, query, key, value, real, rates)
+        return out.to(value.dtype), state
     with torch.autocast(query.device.type, enabled=False):
         # Features, scores and sums of chunks together: blocks pay off from half the usual size.
         numbers = None if numbers is None else numbers.unsqueeze(-1)
@@ -152,14 +146,14 @@ def _causal_block(
         return value, state
     if not exporting() and t == 1:
         # A step of a stream: too short for chunks.
-        keys = _key_features(key, real)
+        keys = plain.key_features(key, real)
         if rates is not None:
             kept = (-rates).exp().to(keys.dtype)
             state = LinearSums(state.values * kept.unsqueeze(-1), state.weights * kept)
-        sums = state.values + _turned(keys, numbers).mT @ value.to(keys.dtype)
+        sums = state.values + plain.turned(keys, numbers).mT @ value.to(keys.dtype)
         weights = state.weights + keys[:, :, 0]
-        return _answers(sums, weights, query, numbers), LinearSums(sums, weights)
-    queries, keys = _query_features(_chunks(query)), _key_features(_chunks(key), None)
+        return plain.answers(sums, weights, query, numbers), LinearSums(sums, weights)
+    queries, keys = plain.query_features(_chunks(query)), plain.key_features(_chunks(key), None)
     values = _chunks(value).to(keys.dtype)
     if real is not None or exporting() or t % keys.shape[3]:
         real = torch.ones_like(query[:, :1, :, :1], dtype=torch.bool) if real is None else real
@@ -185,7 +179,27 @@ def _causal_block(
     else:
         out = (turned[0] @ before).flatten(0, 2)
         out = out.baddbmm(weighing.flatten(0, 2), values.flatten(0, 2)).view_as(values)
-    return whole(out * _inverse(normaliser), 2, t), LinearSums(sums, weights)
+    return whole(out * plain.inverse(normaliser), 2, t), LinearSums(sums, weights)
+
+
+def _by_kernels(x: Tensor, mask: Tensor | None, numbers: Tensor | None) -> bool:
+    """Return whether kernels of a GPU can take queries or keys `x`: they neither count nor rotate."""
+    possible = has_kernels(x) and x.shape[3] <= WIDEST and numbers is None and not counting(mask)
+    return possible and not (exporting() or transformed())
+
+
+def _causal_by_kernels(
+    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, rates: Tensor | None
+) -> tuple[Tensor, LinearSums]:
+    """The normaliser is one more column of the values, which are ones."""
+    queries, keys = plain.query_features(query), plain.key_features(key, real)
+    values = torch.cat((value.to(keys.dtype), keys.new_ones(*keys.shape[:3], 1)), -1)
+    sums = torch.cat((state.values, state.weights.unsqueeze(-1)), -1)
+    rates = keys.new_zeros(keys.shape[:3]) if rates is None else rates
+    out, sums = fast_weights(queries, keys, values, None, rates, sums, backwards=0)
+    read, normaliser = out.split((value.shape[3], 1), -1)
+    summed, weights = sums.split((value.shape[3], 1), -1)
+    return read * plain.inverse(normaliser), LinearSums(summed.contiguous(), weights.squeeze(-1).contiguous())
 
 
 def _scores(queries: Tensor, keys: Tensor, decay: Decay | None) -> Tensor:
@@ -193,45 +207,6 @@ def _scores(queries: Tensor, keys: Tensor, decay: Decay | None) -> Tensor:
     if decay is not None:
         return scores * decay.within
     return scores.tril_() if by_hand() else scores.tril()
-
-
-def _query_features(query: Tensor) -> Tensor:
-    """Return φ of each query, divided by its largest feature if that is below one; the normaliser cancels it."""
-    query = query.to(accumulation_dtype(query.dtype))
-    # φ is exp below zero, so the division is a shift, which the gradient ignores.
-    return _features(query - query.detach().amax(-1, keepdim=True).clamp_max(0))
-
-
-def _key_features(key: Tensor, real: Tensor | None) -> Tensor:
-    features = _features(key.to(accumulation_dtype(key.dtype)))
-    return features if real is None else features * real.to(features.dtype)
-
-
-def _features(x: Tensor) -> Tensor:
-    """Return elu(x) + 1, written so that negative numbers keep their digits: elu(-20) + 1 is zero in float32."""
-    if not by_hand():
-        return x.clamp_max(0).exp() + x.relu()
-    features: Tensor = _Features.apply(x)
-    return features
-
-
-class _Features(Function):
-    """exp(x) below zero, x + 1 above; the features are all that its gradient needs: min(features, 1)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        features = x.clamp_max(0).exp_().add_(x.relu())
-        ctx.save_for_backward(features)
-        return features
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (features,) = ctx.saved_tensors
-        return gradient * features.clamp_max(1)
-
-
-def _inverse(normaliser: Tensor) -> Tensor:
-    return normaliser.clamp_min(TINY).reciprocal()
 
 
 def _chunks(tensor: Tensor) -> Tensor:
@@ -273,6 +248,6 @@ def linear_attention_naive(
                 if rates is not None:
                     lost = torch.stack([rates[row, :, j + 1 : i + 1].sum(-1) for j in range(i + 1)], -1)
                     weights = weights * (-lost).exp()[:, None, visible[: i + 1]]
-                weights = weights / weights.sum(-1, keepdim=True).clamp_min(TINY)
+                weights = weights / weights.sum(-1, keepdim=True).clamp_min(plain.TINY)
                 out[row, :, i] = (weights @ value[row][:, visible])[:, 0]
     return out

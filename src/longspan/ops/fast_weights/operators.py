@@ -1,4 +1,5 @@
-"""Compiled loops over a matrix per head as a PyTorch operator of a CPU: torch.compile sees it as such."""
+"""A matrix per head as a PyTorch operator: torch.compile sees it as such. A CPU has compiled loops; a GPU has kernels
+where Triton is installed."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -9,13 +10,16 @@ from torch import Tensor
 from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
-from longspan.ops.execution import differentiated_further, plain_gradients
+from longspan.ops.execution import TRITON, differentiated_further, on_cpu, plain_gradients
 from longspan.ops.fast_weights import plain
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 # Positions of a head for which the forward pass saves one matrix. More take less memory until the backward pass, which
 # computes the matrices of a chunk again, and a larger buffer in it.
 CHUNK = 64
+# The same of the kernels for a GPU: the positions of their products. Fewer where keys are wide, as registers are few,
+# or have a rate per channel, as products of all channels with all positions are formed.
+GPU_CHUNK, GPU_SHORT_CHUNK, WIDE = 32, 16, 64
 
 
 def fast_weights(
@@ -44,7 +48,7 @@ def looped(
 
     Queries, keys, values and rates are (b, t, h, ...). Without a strength (b, t, h) it has no positions.
     """
-    made = _made(query, value, state, saves)
+    made = _made(query, value, state, CHUNK if saves else 0)
     given = _arrays(query, key, value, strength, _kept(rates), state, *made)
     _loops().forward(*given, backwards, torch.get_num_threads())
     return made
@@ -68,9 +72,10 @@ def looped_backward(
     return made
 
 
-def _made(query: Tensor, value: Tensor, state: Tensor, saves: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _made(query: Tensor, value: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return new tensors; a matrix is saved for every `chunk` positions, or none for 0."""
     b, t, h, _ = query.shape
-    borders = state.new_empty(b, -(-t // CHUNK) if saves else 0, h, *state.shape[2:])
+    borders = state.new_empty(b, -(-t // chunk) if chunk else 0, h, *state.shape[2:])
     return _new(value), _new(state), borders
 
 
@@ -86,6 +91,10 @@ def _kept(rates: Tensor) -> Tensor:
     return rates.neg().exp_()
 
 
+def _gpu_chunk(query: Tensor, rates: Tensor) -> int:
+    return GPU_SHORT_CHUNK if rates.ndim == 4 or query.shape[3] > WIDE else GPU_CHUNK
+
+
 @looped.register_fake
 def _(
     query: Tensor,
@@ -97,7 +106,8 @@ def _(
     backwards: int,
     saves: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _made(query, value, state, saves)
+    chunk = CHUNK if on_cpu(query) else _gpu_chunk(query, rates)
+    return _made(query, value, state, chunk if saves else 0)
 
 
 @looped_backward.register_fake
@@ -158,5 +168,49 @@ def _loops() -> ModuleType:
     return numba
 
 
+def _kernels() -> ModuleType:
+    # As slow.
+    from longspan.ops.fast_weights import triton
+
+    return triton
+
+
 def _arrays(*tensors: Tensor) -> list[Any]:
     return [tensor.contiguous().numpy() for tensor in tensors]
+
+
+if TRITON:
+
+    @looped.register_kernel("cuda")
+    def _(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        strength: Tensor,
+        rates: Tensor,
+        state: Tensor,
+        backwards: int,
+        saves: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        chunk = _gpu_chunk(query, rates)
+        made = _made(query, value, state, chunk if saves else 0)
+        given = (x.contiguous() for x in (query, key, value, strength, rates, state))
+        _kernels().forward(*given, *made, backwards, chunk)
+        return made
+
+    @looped_backward.register_kernel("cuda")
+    def _(
+        grad_out: Tensor,
+        grad_last: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        strength: Tensor,
+        rates: Tensor,
+        borders: Tensor,
+        backwards: int,
+    ) -> Gradients:
+        made: Gradients = _gradients_of(query, key, value, strength, rates, grad_last)
+        given = (x.contiguous() for x in (grad_out, grad_last, query, key, value, strength, rates, borders))
+        _kernels().backward(*given, *made, backwards, _gpu_chunk(query, rates))
+        return made

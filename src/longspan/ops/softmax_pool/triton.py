@@ -1,0 +1,181 @@
+"""Softmax-weighted means over all positions, and their gradients, as kernels for a GPU.
+
+Positions are divided among programs. Each keeps the state of its part, the largest logit m, s = Σ exp(z - m) and
+Σ exp(z - m)·v, block of positions by block; another kernel merges the states. No exponent is above zero. Products of
+half precision have operands of half precision and sums in float32; those of float32 are not rounded to fewer digits.
+Tensors are C-contiguous; those to fill come last.
+
+Checked in Triton's interpreter, and compiled for GPUs; neither run nor timed on one.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from longspan.ops._tiles import width
+
+# Positions, and channels of the values, of a block.
+T, D = 32, 32
+# Programs that are enough to keep a GPU busy, and blocks of positions below which dividing them further costs more.
+ENOUGH, FEWEST = 512, 8
+
+
+@triton.jit
+def _weights(logit, largest, HIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return exp(z - largest) of logits (n, h), zero up to HIDDEN."""
+    # The distance of what is hidden to the largest that is not is no exponent, and NaN is not hidden.
+    return tl.where(logit <= HIDDEN, 0.0, tl.exp(tl.where(logit <= HIDDEN, 0.0, logit - largest[None, :])))
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    values,
+    logits,
+    maxima,
+    sums,
+    states,
+    t,
+    d,
+    h,
+    blocks,
+    T: tl.constexpr,
+    D: tl.constexpr,
+    H: tl.constexpr,
+    HIDDEN: tl.constexpr,
+):
+    """Fill the states of a part of the positions: maxima and sums (b, parts, h), states (b, parts, h, d)."""
+    row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    channel, head = tl.program_id(2) * D + tl.arange(0, D), tl.arange(0, H)
+    inside, known = channel < d, head < h
+    kind = maxima.dtype.element_ty
+    largest = tl.full((H,), 2.0 * HIDDEN, kind)
+    total = tl.zeros((H,), kind)
+    state = tl.zeros((H, D), kind)
+    for number in range(part * blocks, (part + 1) * blocks):
+        at = number * T + tl.arange(0, T)
+        real, place = at < t, row * t + at
+        logit = tl.load(
+            logits + place[:, None] * h + head[None, :], mask=real[:, None] & known[None, :], other=2.0 * HIDDEN
+        )
+        value = tl.load(values + place[:, None] * d + channel[None, :], mask=real[:, None] & inside[None, :], other=0)
+        following = tl.maximum(largest, tl.max(logit, 0))
+        kept = tl.exp(largest - following)
+        weight = _weights(logit, following, HIDDEN)
+        total = kept * total + tl.sum(weight, 0)
+        state = kept[:, None] * state + tl.dot(tl.trans(weight.to(value.dtype)), value, input_precision="ieee")
+        largest = following
+    place = (row * parts + part) * h + head
+    if tl.program_id(2) == 0:
+        tl.store(maxima + place, largest, mask=known)
+        tl.store(sums + place, total, mask=known)
+    tl.store(states + place[:, None] * d + channel[None, :], state, mask=known[:, None] & inside[None, :])
+
+
+@triton.jit
+def _merge(  # type: ignore[no-untyped-def]
+    maxima, sums, states, pooled, largest, total, parts, d, h, D: tl.constexpr, H: tl.constexpr, HIDDEN: tl.constexpr
+):
+    """Fill the means (b, h, d), and the largest logits and sums (b, h), of all parts together."""
+    row = tl.program_id(0).to(tl.int64)
+    channel, head = tl.program_id(1) * D + tl.arange(0, D), tl.arange(0, H)
+    inside, known = channel < d, head < h
+    kind = maxima.dtype.element_ty
+    most = tl.full((H,), 2.0 * HIDDEN, kind)
+    weight = tl.zeros((H,), kind)
+    state = tl.zeros((H, D), kind)
+    for part in range(parts):
+        place = (row * parts + part) * h + head
+        other = tl.load(maxima + place, mask=known, other=2.0 * HIDDEN)
+        following = tl.maximum(most, other)
+        kept, added = tl.exp(most - following), tl.exp(other - following)
+        weight = kept * weight + added * tl.load(sums + place, mask=known, other=0)
+        here = place[:, None] * d + channel[None, :]
+        new = tl.load(states + here, mask=known[:, None] & inside[None, :], other=0)
+        state = kept[:, None] * state + added[:, None] * new
+        most = following
+    place = row * h + head
+    # Over nothing, the mean is zero.
+    mean = state / tl.where(weight > 0, weight, 1.0)[:, None]
+    tl.store(pooled + place[:, None] * d + channel[None, :], mean, mask=known[:, None] & inside[None, :])
+    if tl.program_id(1) == 0:
+        tl.store(largest + place, most, mask=known)
+        tl.store(total + place, weight, mask=known)
+
+
+@triton.jit
+def _backward(  # type: ignore[no-untyped-def]
+    gradient,
+    along,
+    values,
+    logits,
+    largest,
+    total,
+    to_values,
+    to_logits,
+    t,
+    d,
+    h,
+    T: tl.constexpr,
+    D: tl.constexpr,
+    H: tl.constexpr,
+    HIDDEN: tl.constexpr,
+):
+    row, head = tl.program_id(0).to(tl.int64), tl.arange(0, H)
+    at = tl.program_id(1) * T + tl.arange(0, T)
+    known, real, place = head < h, at < t, row * t + at
+    seen = real[:, None] & known[None, :]
+    here = place[:, None] * h + head[None, :]
+    logit = tl.load(logits + here, mask=seen, other=2.0 * HIDDEN)
+    most = tl.load(largest + row * h + head, mask=known, other=0)
+    sum = tl.load(total + row * h + head, mask=known, other=0)
+    weight = _weights(logit, most, HIDDEN) / tl.where(sum > 0, sum, 1.0)[None, :]
+    change = tl.zeros((T, H), logits.dtype.element_ty)
+    for start in range(0, d, D):
+        channel = start + tl.arange(0, D)
+        inside = channel < d
+        value = tl.load(values + place[:, None] * d + channel[None, :], mask=real[:, None] & inside[None, :], other=0)
+        upstream = tl.load(
+            gradient + (row * h + head)[:, None] * d + channel[None, :], mask=known[:, None] & inside[None, :], other=0
+        ).to(value.dtype)
+        change += tl.dot(value, tl.trans(upstream), input_precision="ieee")
+        found = tl.dot(weight.to(value.dtype), upstream, input_precision="ieee")
+        tl.store(to_values + place[:, None] * d + channel[None, :], found, mask=real[:, None] & inside[None, :])
+    change -= tl.load(along + row * h + head, mask=known, other=0)[None, :]
+    tl.store(to_logits + here, weight * change, mask=seen)
+
+
+def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor, hidden: float) -> None:
+    """Fill the means `pooled` (b, h, d) of values (b, t, d), and `largest` and `total` (b, h): m and Σ exp(z - m).
+
+    The logits (b, t, h) are at least float32; those up to `hidden` weigh nothing. Without others, all are zero but m.
+    """
+    (b, t, d), h = values.shape, logits.shape[2]
+    channels, blocks = triton.cdiv(d, D), triton.cdiv(t, T)
+    parts = max(1, min(blocks // FEWEST, ENOUGH // (b * channels)))
+    blocks = triton.cdiv(blocks, parts)
+    state = [logits.new_empty(b, parts, *shape) for shape in ((h,), (h,), (h, d))]
+    heads = width(h)
+    with torch.cuda.device_of(values):
+        _forward[b, parts, channels](values, logits, *state, t, d, h, blocks, T=T, D=D, H=heads, HIDDEN=hidden)
+        _merge[b, channels](*state, pooled, largest, total, parts, d, h, D=D, H=heads, HIDDEN=hidden)
+
+
+def backward(
+    gradient: Tensor,
+    along: Tensor,
+    values: Tensor,
+    logits: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    to_values: Tensor,
+    to_logits: Tensor,
+    hidden: float,
+) -> None:
+    """Fill the last two tensors with the gradients of the means, given theirs (b, h, d) and its product with each mean
+    (b, h), `along`: w = exp(z - m) / s, dv_t = Σ_h w_t g, dz_t = w_t (g·v_t - g·mean).
+    """
+    (b, t, d), h = values.shape, logits.shape[2]
+    given = (gradient, along, values, logits, largest, total)
+    with torch.cuda.device_of(values):
+        _backward[b, triton.cdiv(t, T)](*given, to_values, to_logits, t, d, h, T=T, D=D, H=width(h), HIDDEN=hidden)

@@ -1,0 +1,84 @@
+"""Which operators a GPU gets, and the shapes of what they return: with tensors that have no numbers, so without one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from longspan.ops import delta, execution, gated_linear, linear, pooling
+
+
+class _Called(TorchDispatchMode):
+    """The names of the project's own operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        space, name = func.name().split("::")
+        if space == "longspan":
+            self.names.append(name.split(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+def pool(x: Tensor) -> Tensor:
+    return pooling.softmax_pool(x.flatten(0, 1), x.flatten(0, 1))
+
+
+def read(x: Tensor) -> Tensor:
+    return linear.linear_attention(x, x, x)
+
+
+def gated(x: Tensor) -> Tensor:
+    return gated_linear.gated_linear_attention(x, x, x, x.abs(), x.mT @ x)[0]
+
+
+def ruled(x: Tensor) -> Tensor:
+    return delta.gated_delta_rule(x, x, x, x.sum(3), x.abs().sum(3), x.mT @ x)[0]
+
+
+CASES: list[tuple[Callable[[Tensor], Tensor], set[str]]] = [
+    (pool, {"softmax_pool"}),
+    (read, {"linear_sums", "linear_read"}),
+    (gated, {"fast_weights"}),
+    (ruled, {"fast_weights"}),
+]
+
+
+@pytest.mark.parametrize(("function", "names"), CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_gets_kernels_where_triton_is(
+    function: Callable[[Tensor], Tensor], names: set[str], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients of such tensors need a PyTorch that knows of GPUs."""
+    monkeypatch.setattr(execution, "TRITON", True)
+    with FakeTensorMode(), _Called() as mode:
+        x = torch.empty(2, 3, 40, 4, dtype=dtype, device="cuda")
+        out = function(x)
+    assert set(mode.names) == names
+    assert (out.dtype, out.device.type) == (dtype, "cuda")
+
+
+def test_other_tensors_get_plain_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeTensorMode():
+        single, double = (torch.empty(1, dtype=dtype, device="cuda") for dtype in (torch.float32, torch.float64))
+    monkeypatch.setattr(execution, "TRITON", True)
+    assert execution.has_kernels(single)
+    # Triton 3.7 does not compile products of float64.
+    assert not execution.has_kernels(double)
+    assert not execution.has_kernels(torch.empty(1))
+    monkeypatch.setattr(execution, "TRITON", False)
+    assert not execution.has_kernels(single)
+
+
+@pytest.mark.parametrize("function", [pool, read])
+def test_a_cpu_gets_plain_operations(function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "TRITON", True)
+    with _Called() as mode:
+        function(torch.randn(2, 3, 40, 4))
+    assert not set(mode.names) & {"softmax_pool", "linear_sums", "linear_read", "fast_weights"}

@@ -5,7 +5,6 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -79,27 +78,6 @@ def available() -> int | None:
         free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
         limits.append(free + resident())
     return min(limits, default=None)
-
-
-@contextlib.contextmanager
-def limited(extra: float) -> Iterator[None]:
-    """Let allocations fail once this process has that many more bytes, rather than have the system end it (Linux).
-
-    On a GPU they fail by themselves.
-    """
-    if sys.platform != "linux" or torch.cuda.is_available() or extra == float("inf"):
-        yield
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = (_of_status("VmData") or 0) + max(0, int(extra))
-    known = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def release() -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
-from longspan.errors import UserError
 from longspan.machine import peaks
-from longspan.report import size
 from longspan.tasks.base import Recipe
 from longspan.tasks.counts import Counted
 from longspan.tasks.prepared import Prepared
@@ -108,20 +106,36 @@ class Cells:
         counted: Counted | None,
         before: Sequence[Measured],
     ) -> Cell:
-        """Return what was found out about a mixer at a length, from smaller batches where those are too large."""
-        cell, tried = self._measured(name, length, recipe, prepared, counted, before), recipe
-        while not (cell.points or before):
-            if tried.training["per_device_train_batch_size"] == 1:
-                raise UserError(
-                    f"expected a row that fits into {size(self.available or 0)} of memory, got none with {name}; "
-                    "choose a shorter length or a smaller model."
-                )
-            tried = suggestions.smaller(tried)
-            found = self._measured(name, length, tried, prepared, counted, before)
-            cell = dataclasses.replace(
-                cell, points=found.points, real_share=found.real_share, validation=found.validation
-            )
-        return cell
+        """Return what was found out about a mixer at a length.
+
+        A row is measured first, and then the largest batches that are not expected to take too much memory or time:
+        those of the recipe, an eighth of them, and so on. So no batch is tried of which nothing is known.
+
+        Args:
+            name: the mixer.
+            length: the length.
+            recipe: the recipe of both.
+            prepared: its data.
+            counted: what was counted in them, for models that contain it.
+            before: what was measured of the mixer at other lengths.
+        """
+        sizes = [recipe]
+        while not before and sizes[-1].training["per_device_train_batch_size"] > 1:
+            sizes.append(suggestions.smaller(sizes[-1]))
+        cell = found = self._measured(name, length, sizes.pop(), prepared, counted, before, recipe)
+        while sizes:
+            # From the largest on, until one is measured; those above it may be expected to fit then.
+            skipped: list[Recipe] = []
+            for tried in sizes:
+                larger = self._measured(name, length, tried, prepared, counted, found.points, recipe)
+                cell = larger if tried is recipe else cell
+                if larger.points:
+                    found, sizes = larger, skipped
+                    break
+                skipped.append(tried)
+            else:
+                break
+        return dataclasses.replace(cell, points=found.points, real_share=found.real_share, validation=found.validation)
 
     def _measured(
         self,
@@ -131,7 +145,9 @@ class Cells:
         prepared: Prepared,
         counted: Counted | None,
         before: Sequence[Measured],
+        whole: Recipe,
     ) -> Cell:
+        """Measure a recipe: that of the cell, the `whole` one, or one with smaller batches, for a shorter time."""
         with tempfile.TemporaryDirectory() as folder:
             arguments = arguments_of(recipe, RunFolder(Path(folder, "run"), "new"), False)
             set_seed(arguments.seed)
@@ -146,9 +162,8 @@ class Cells:
             peaks.release()
             base = peaks.resident()
             worthwhile = partial(self._worthwhile, before, base)
-            headroom = math.inf if self.available is None else _USABLE * self.available - base
-            with peaks.limited(headroom):
-                points, real = measured(trainer, found, self.peak, worthwhile, self.enough)
+            enough = self.enough if recipe is whole else 0.0
+            points, real = measured(trainer, found, self.peak, worthwhile, enough)
             validated = arguments.eval_strategy != IntervalStrategy.NO
             self.peak.mark()
             validation = budget.validation_seconds(trainer, _VALIDATION, CLOCK) if validated and points else None

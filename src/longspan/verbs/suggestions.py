@@ -82,7 +82,7 @@ def fitting(
 
 
 def smaller(recipe: Recipe) -> Recipe:
-    """Return a recipe whose batches are an eighth of another's."""
+    """Return a recipe whose batches are an eighth of another's, of a row at least."""
     rows = max(1, recipe.training["per_device_train_batch_size"] // 8)
     options, tokens = recipe.options, getattr(recipe.options, "batch_tokens", 0)
     if tokens:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
 from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -46,8 +45,7 @@ def measured(
 ) -> tuple[list[Measured], float]:
     """Train on a few batches of different sizes, and return what their steps cost, and the real share of positions.
 
-    The trainer is of no use afterwards. Nothing is measured if no batch is worth it, and nothing more once memory is
-    used up.
+    The trainer is of no use afterwards. Nothing is measured if no batch is worth it.
 
     Args:
         trainer: a trainer whose arguments write nothing.
@@ -75,11 +73,7 @@ def measured(
     if trainer.args.device.type == "cpu":
         trainer.add_callback(ReturnFreedMemory())
     trainer.add_callback(watch)
-    try:
-        trainer.train()
-    except Exception as error:
-        if not (isinstance(error, MemoryError) or should_reduce_batch_size(error)):
-            raise
+    trainer.train()
     read = sum(each * found[number].positions for number in steps[: len(watch.seconds)])
     real = trainer.real_tokens / read if trainer.real_tokens and read else 1.0
     costs = []

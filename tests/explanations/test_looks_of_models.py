@@ -1,10 +1,12 @@
 """Looks of whole models: those of each layer's mixer at what it reads, and raw weights as scores."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from longspan import LongspanForSequenceClassification
+from longspan import LongspanForSequenceClassification, mixers
 from longspan.errors import UserError
 from longspan.explanations.looks import looks
 from longspan.explanations.question import Question
@@ -87,8 +89,10 @@ def test_weights_change_no_model() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
-def test_models_without_weights_of_positions_are_refused() -> None:
+def test_models_without_weights_of_positions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="weights of positions"):
         weight(question_of(model_of(mixers=["convolution"], depth=1)))
+    question, kind = question_of(model_of(mixers=["graph"], depth=1)), mixers.load("graph")
+    monkeypatch.setattr(kind, "capabilities", replace(kind.capabilities, looks=False))
     with pytest.raises(UserError, match="looked at, got graph"):
-        weight(question_of(model_of(mixers=["graph"], depth=1)))
+        weight(question)

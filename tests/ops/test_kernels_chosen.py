@@ -1,5 +1,9 @@
 """Which operators a GPU gets, and the shapes of what they return: with tensors that have no numbers, so without one."""
 
+import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +78,14 @@ def test_other_tensors_get_plain_operations(monkeypatch: pytest.MonkeyPatch) -> 
     assert not execution.has_kernels(torch.empty(1))
     monkeypatch.setattr(execution, "TRITON", False)
     assert not execution.has_kernels(single)
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_a_variable_of_the_environment_does_without_kernels(value: str) -> None:
+    code = "from longspan.ops import execution; print(execution.TRITON)"
+    environment = {**os.environ, "LONGSPAN_TRITON": value}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(value == "1" and importlib.util.find_spec("triton") is not None)
 
 
 @pytest.mark.parametrize("function", [pool, read])

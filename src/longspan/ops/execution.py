@@ -6,6 +6,7 @@ Each op with such a form also has a plain one. All such decisions are made here.
 """
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-# It comes with PyTorch's builds for GPUs on Linux. Importing it takes long, so that only its kernels do.
-TRITON = importlib.util.find_spec("triton") is not None
+# It comes with PyTorch's builds for GPUs on Linux. Importing it takes long, so that only its kernels do. Whoever meets a
+# GPU on which they fail sets LONGSPAN_TRITON=0.
+TRITON = importlib.util.find_spec("triton") is not None and os.environ.get("LONGSPAN_TRITON") != "0"
 
 
 def by_hand() -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from longspan.ops.execution import differentiated_further, plain_gradients
+from longspan.ops.execution import TRITON, differentiated_further, plain_gradients
 from longspan.ops.scan import plain
 from longspan.ops.scan.plain import FLOOR
 
@@ -156,5 +156,5 @@ def _register(
 
 if importlib.util.find_spec("numba") is not None:
     _register("cpu", _loops, _arrays, lambda: (torch.get_num_threads(),))
-if importlib.util.find_spec("triton") is not None:
+if TRITON:
     _register("cuda", _programs, _adjacent)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-# It comes with PyTorch's builds for GPUs on Linux. Importing it takes long, so that only its kernels do. Whoever meets a
+# It comes with PyTorch's builds for GPUs on Linux. Importing it takes long, so that only its kernels do. Whoever has a
 # GPU on which they fail sets LONGSPAN_TRITON=0.
 TRITON = importlib.util.find_spec("triton") is not None and os.environ.get("LONGSPAN_TRITON") != "0"
 

@@ -25,7 +25,9 @@ from PIL import Image
 from tabulate import tabulate
 
 import longspan
+from longspan import recipes
 from longspan.cli import quieten_transformers, use_fastest_exact_products
+from longspan.errors import UserError
 from longspan.machine.environment import environment
 from longspan.training.base import LongspanTrainer
 
@@ -83,6 +85,16 @@ def in_process(*command: str) -> Any:
     return json.loads(done.stdout)
 
 
+def mixing(recipe: str, mixer: str) -> list[str]:
+    """Return the settings of a mixer; as in a plan, one that cannot forget does not."""
+    own = [f"model.mixers={mixer}"]
+    try:
+        recipes.load(recipe, own)
+    except UserError:
+        own.append("model.forget=none")
+    return own
+
+
 def compared(case: str, mixer: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Plan a mixer, train it, and return a row for each length."""
     lengths = LENGTHS.get(case, arguments.lengths)
@@ -94,7 +106,7 @@ def compared(case: str, mixer: str, arguments: argparse.Namespace) -> list[dict[
     for run in found["runs"]:
         per_epoch = round(run["steps"] / run["epochs"])
         epochs = max(1, math.ceil(arguments.least / per_epoch))
-        more = [f"{found['length_key']}={run['length']}", f"model.mixers={mixer}", "training.eval_strategy=epoch"]
+        more = [f"{found['length_key']}={run['length']}", *mixing(words[0], mixer), "training.eval_strategy=epoch"]
         more += [f"training.num_train_epochs={epochs}"]
         own = in_process(__file__, "--train", words[0], str(arguments.out / "run"), *words[1:], *more)
         # At the end of an epoch, a validation and a checkpoint are no step.

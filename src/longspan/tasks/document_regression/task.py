@@ -103,9 +103,9 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     def draw(
         self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        name = config.id2label[0]
         from longspan.tasks.document_regression import pictures
 
+        name = config.id2label[0]
         pictures.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:

@@ -123,9 +123,9 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     def draw(
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        path = folder / "precision_recall.png"
         from longspan.tasks.multi_label_classification import pictures
 
+        path = folder / "precision_recall.png"
         pictures.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:

@@ -88,9 +88,15 @@ def test_a_variable_of_the_environment_does_without_kernels(value: str) -> None:
     assert ran.stdout.strip() == str(value == "1" and importlib.util.find_spec("triton") is not None)
 
 
-@pytest.mark.parametrize("function", [pool, read])
-def test_a_cpu_gets_plain_operations(function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_pools_in_plain_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "TRITON", True)
     with _Called() as mode:
-        function(torch.randn(2, 3, 40, 4))
-    assert not set(mode.names) & {"softmax_pool", "linear_sums", "linear_read", "fast_weights"}
+        pool(torch.randn(2, 3, 40, 4))
+    assert not mode.names
+
+
+@pytest.mark.parametrize("width", [linear.WIDEST, linear.WIDEST + 1])
+def test_wide_heads_are_products_of_matrices(width: int) -> None:
+    with _Called() as mode:
+        read(torch.randn(1, 1, 2, width))
+    assert mode.names == (["linear_sums", "linear_read"] if width == linear.WIDEST else [])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longspan.ops.compiled import compiled
-from longspan.ops.simd import BYTES, lanes, load, put, spread, spread_from, store, total
+from longspan.ops.simd import BYTES, exp, lanes, load, maximum, minimum, put, spread, spread_from, store, total
 
 either_type = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -48,3 +48,49 @@ def test_vectors_begin_anywhere(dtype: type[np.floating], at: int) -> None:
     np.testing.assert_array_equal(target[at : at + count], source[at : at + count])
     assert (target[:at] == -1).all()
     assert (target[at + count :] == -1).all()
+
+
+@compiled
+def exponentials(x: np.ndarray, out: np.ndarray) -> None:
+    for i in range(0, len(x), lanes(x)):
+        store(out, i, exp(load(x, i)))
+
+
+@compiled
+def limited(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    one = spread(x.dtype.type(1))
+    store(low, 0, minimum(load(x, 0), one))
+    store(high, 0, maximum(load(x, 0), one))
+
+
+@either_type
+def test_exponentials_are_exact_to_two_units(dtype: type[np.floating]) -> None:
+    lowest, highest = (-87, 88) if dtype == np.float32 else (-708, 709)
+    generator = np.random.default_rng(0)
+    x = np.concatenate([generator.uniform(lowest, highest, 4096), generator.uniform(-1, 1, 4096), np.zeros(16)])
+    x = x.astype(dtype)
+    out = np.empty_like(x)
+    exponentials(x, out)
+    expected = np.exp(x.astype(np.longdouble))
+    assert (np.abs(out - expected) / np.spacing(expected.astype(dtype))).max() <= 2
+    assert (out[-16:] == 1).all()
+
+
+@either_type
+def test_exponentials_of_extremes(dtype: type[np.floating]) -> None:
+    x = np.full(16, -1000, dtype)
+    x[:2] = np.nan, -np.inf
+    out = np.empty_like(x)
+    exponentials(x, out)
+    assert np.isnan(out[0])
+    assert (out[1:] < np.finfo(dtype).tiny * 4).all()
+
+
+@either_type
+def test_limits_keep_nan(dtype: type[np.floating]) -> None:
+    x = np.array([np.nan, -np.inf, np.inf, 0, 1, 2] + [0] * 10, dtype)
+    low, high = np.empty_like(x), np.empty_like(x)
+    limited(x, low, high)
+    count = BYTES // x.itemsize
+    np.testing.assert_array_equal(low[:count], np.minimum(x, 1)[:count])
+    np.testing.assert_array_equal(high[:count], np.maximum(x, 1)[:count])

@@ -15,7 +15,7 @@ from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.counts import counting
 from longspan.ops.decay import Decay, chunk_decay, running_sums
-from longspan.ops.execution import by_hand, exporting, has_kernels, transformed
+from longspan.ops.execution import by_hand, exporting, has_kernels, on_cpu, transformed
 from longspan.ops.fast_weights import WIDEST, fast_weights
 from longspan.ops.linear_sums import operators, plain
 from longspan.ops.rotary import rotated
@@ -119,11 +119,11 @@ def causal_linear_attention(
     `mask` is False. Chunk by chunk, all chunks of a block at once: a masked product within, the sums of all earlier
     chunks before; no exponent is above zero. Cost: 2·t·e·(CHUNK + e) per head, with sums in at least float32.
     """
-    real = None if mask is None else mask[:, None, :, None]
     if query.shape[2] > 1 and _by_kernels(query, mask, numbers):
         with torch.autocast(query.device.type, enabled=False):
-            out, state = _causal_by_kernels(state, query, key, value, real, rates)
+            out, state = _causal_by_kernels(state, query, key, value, mask, rates)
         return out.to(value.dtype), state
+    real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
         # Features, scores and sums of chunks together: blocks pay off from half the usual size.
         numbers = None if numbers is None else numbers.unsqueeze(-1)
@@ -183,16 +183,20 @@ def _causal_block(
 
 
 def _by_kernels(x: Tensor, mask: Tensor | None, numbers: Tensor | None) -> bool:
-    """Return whether kernels of a GPU can take queries or keys `x`: they neither count nor rotate."""
-    possible = has_kernels(x) and x.shape[3] <= WIDEST and numbers is None and not counting(mask)
+    """Return whether compiled loops or kernels can take queries or keys `x`: they neither count nor rotate."""
+    possible = (on_cpu(x) or has_kernels(x)) and x.shape[3] <= WIDEST and numbers is None and not counting(mask)
     return possible and not (exporting() or transformed())
 
 
 def _causal_by_kernels(
-    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, rates: Tensor | None
+    state: LinearSums, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rates: Tensor | None
 ) -> tuple[Tensor, LinearSums]:
     """The normaliser is one more column of the values, which are ones."""
-    queries, keys = plain.query_features(query), plain.key_features(key, real)
+    if on_cpu(query):
+        queries, keys = operators.features(query, None, True), operators.features(key, mask, False)
+    else:
+        real = None if mask is None else mask[:, None, :, None]
+        queries, keys = plain.query_features(query), plain.key_features(key, real)
     values = torch.cat((value.to(keys.dtype), keys.new_ones(*keys.shape[:3], 1)), -1)
     sums = torch.cat((state.values, state.weights.unsqueeze(-1)), -1)
     rates = keys.new_zeros(keys.shape[:3]) if rates is None else rates

@@ -1,4 +1,4 @@
-"""SIMD vectors for compiled loops: `load`, `store`, `spread`, `total`, and +, - and * between vectors.
+"""SIMD vectors for compiled loops: `load`, `store`, `spread`, `total`, `exp`, and +, - and * between vectors.
 
 Numba leaves vectors to LLVM, which finds them in simple loops over arrays and in little else. These are LLVM's own
 vectors: sums over rows of a matrix stay in registers, whatever surrounds them. LLVM splits them into as many registers
@@ -7,6 +7,7 @@ as the processor needs, so that the same code serves SSE, AVX2, AVX-512 and NEON
 Unlike those of NumPy, indices are not checked, and none counts from the end.
 """
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -142,6 +143,73 @@ def total(_: Any, vector: Vector) -> Any:
         return builder.extract_element(left, cgutils.int32_t(0))
 
     return vector.dtype(vector), generate
+
+
+@intrinsic
+def minimum(_: Any, one: Vector, other: Vector) -> Any:
+    """Return the smaller numbers of two vectors; NaN of the first stays."""
+    return one(one, other), _choose_other("<")
+
+
+@intrinsic
+def maximum(_: Any, one: Vector, other: Vector) -> Any:
+    """Return the larger numbers of two vectors; NaN of the first stays."""
+    return one(one, other), _choose_other(">")
+
+
+def _choose_other(where: str) -> Callable[..., Any]:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        one, other = given
+        return builder.select(builder.fcmp_ordered(where, other, one), other, one)
+
+    return generate
+
+
+@intrinsic
+def exp(_: Any, vector: Vector) -> Any:
+    """Return e to the power of a vector's numbers, which are at most 88 (float64: 709).
+
+    Below -87 (float64: -708) it is exp(-87), as smaller results would not be normal numbers. Errors are at most two
+    units in the last place. With x = n ln 2 + r, n whole, exp(x) is 2ⁿ times a polynomial of r.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        single = vector.dtype.bitwidth == 32
+        kind = context.get_value_type(vector)
+        bits = ir.VectorType(ir.IntType(vector.dtype.bitwidth), vector.count)
+        # Of the fraction of a number; the exponent of 1; the lowest power; ln 2 in two parts, the first of few digits.
+        fraction, bias, lowest, high, low, degree = (
+            (23, 127, -87.0, 0.693359375, -2.12194440e-4, 7)
+            if single
+            else (52, 1023, -708.0, 0.693145751953125, 1.42860682030941723212e-6, 13)
+        )
+        # Calls, as Numba lets LLVM reorder sums and products.
+        name = f"v{vector.count}f{vector.dtype.bitwidth}"
+        fma, rint = (
+            cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * count), f"llvm.{call}.{name}")
+            for call, count in (("fma", 3), ("rint", 1))
+        )
+
+        def number(value: float) -> ir.Constant:
+            return ir.Constant(kind, [value] * vector.count)
+
+        def whole(value: int) -> ir.Constant:
+            return ir.Constant(bits, [value] * vector.count)
+
+        x = _choose_other(">")(context, builder, signature, (given[0], number(lowest)))
+        n = builder.call(rint, [builder.fmul(x, number(math.log2(math.e)))])
+        r = builder.call(fma, [n, number(-high), x])
+        r = builder.call(fma, [n, number(-low), r])
+        found = number(1 / math.factorial(degree))
+        for power in reversed(range(degree)):
+            found = builder.call(fma, [found, r, number(1 / math.factorial(power))])
+        # n is the last bits of this sum, and becomes an exponent.
+        shifted = builder.bitcast(builder.fadd(n, number(1.5 * 2.0**fraction)), bits)
+        exponent = builder.shl(shifted, whole(fraction))
+        scale = builder.bitcast(builder.add(exponent, whole(bias << fraction)), kind)
+        return builder.fmul(found, scale)
+
+    return vector(vector), generate
 
 
 def _define(of: Callable[[Any, Any], Any], instruction: str) -> None:

@@ -7,9 +7,9 @@ order in which the head reads them.
 
 import numpy as np
 
+from longspan.ops._rows import copy, copy_back, copy_kept, copy_transposed, padded, total_rows
 from longspan.ops.compiled import compiled
 from longspan.ops.fast_weights.operators import CHUNK
-from longspan.ops.fast_weights.rows import copy, copy_back, copy_kept, copy_transposed, padded, total_rows
 from longspan.ops.simd import lanes, load, put, spread, spread_from, store, total
 
 # Columns of values at a time: the buffer of matrices takes CHUNK x COLUMNS x E numbers.

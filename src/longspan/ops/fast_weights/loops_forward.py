@@ -6,9 +6,9 @@ and positions in the order in which the head reads them.
 
 import numpy as np
 
+from longspan.ops._rows import copy, copy_kept, padded
 from longspan.ops.compiled import compiled
 from longspan.ops.fast_weights.operators import CHUNK
-from longspan.ops.fast_weights.rows import copy, copy_kept, padded
 from longspan.ops.simd import lanes, load, spread, spread_from, store
 
 # Positions read at a time, so that their buffers stay in the first-level cache; CHUNK is a multiple.

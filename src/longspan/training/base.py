@@ -138,6 +138,12 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         self.real_tokens += sum(int(inputs[name].sum()) for name in self.masks)
         loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        # Without scaled gradients, a step with such a loss would leave no weight with a number.
+        if not self.args.fp16 and processes.largest(int(not loss.isfinite())):
+            raise UserError(
+                f"expected a finite training loss, got one that is not in step {self.state.global_step + 1:,}, so "
+                f"training diverged; lower training.learning_rate={self.args.learning_rate:g}."
+            )
         return loss
 
     def count_sessions(self) -> None:

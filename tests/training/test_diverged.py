@@ -1,0 +1,26 @@
+"""Training that diverges ends at once: later steps would take hours and change nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from longspan import train
+from longspan.cli import main
+from longspan.errors import UserError
+
+TINY = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "training.warmup_steps=0"]
+
+
+@pytest.mark.parametrize("more", [[], ["training.gradient_accumulation_steps=2", "training.bf16=true"]])
+def test_it_ends_with_the_first_loss_that_is_not_finite(more: list[str], animals: Path, tmp_path: Path) -> None:
+    given = [f"data.path={animals}", *TINY, "training.learning_rate=1e30", "training.num_train_epochs=500", *more]
+    with pytest.raises(UserError, match=r"got one that is not in step 2, .* lower training\.learning_rate=1e\+30"):
+        train("movie-reviews", given, run=tmp_path / "run", progress=False)
+
+
+def test_the_command_line_says_so_and_returns_2(
+    animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"data.path={animals}", *TINY, "training.learning_rate=1e30"]
+    assert main(["train", "movie-reviews", *given, "--run", str(tmp_path / "run")]) == 2
+    assert "training diverged; lower training.learning_rate=1e+30." in capsys.readouterr().err

@@ -95,12 +95,13 @@ def test_derivatives_of_features() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_nan_is_not_hidden(causal: bool) -> None:
     for place in range(3):
-        tensors, _ = inputs(9, 9, 3, 3)
-        tensors[place][0, 1, 4, 2] = torch.nan
+        (query, key, value), _ = inputs(9, 9, 3, 3)
+        (query, key, value)[place][0, 1, 4, 2] = torch.nan
         if causal:
-            out, _ = linear.causal_linear_attention(*tensors, None, linear.empty_sums(2, 2, 3, torch.float64))
+            state = linear.empty_sums(2, 2, 3, torch.float64)
+            out, _ = linear.causal_linear_attention(query, key, value, None, state)
         else:
-            out = linear.linear_attention(*tensors)
+            out = linear.linear_attention(query, key, value)
         assert out[0, 1, 4].isnan().any()
         assert out[0, 0].isfinite().all()
 

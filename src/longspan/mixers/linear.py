@@ -18,6 +18,7 @@ from longspan.ops.linear import (
     LinearSums,
     causal_linear_attention,
     empty_sums,
+    has_loops_or_kernels,
     linear_attention,
     linear_attention_weights,
     read_sums,
@@ -40,11 +41,12 @@ class Linear(Pairwise):
             itself, so both forms give the same, and steps keep nothing of x.
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
-    with z = Σ_j φ(k_j). Causal in chunks of C positions: a masked C x C product within a chunk, and the sums S and z
-    over all chunks before it. With forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise. A GPU with Triton has
-    kernels for both forms, but not for rotary positions.
+    with z = Σ_j φ(k_j); with forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise. A CPU has compiled loops
+    for both forms, and a GPU with Triton kernels, for heads of a width up to 128. Otherwise, and with rotary positions,
+    the causal form goes in chunks of C positions: a masked C x C product within a chunk, and the sums S and z over all
+    chunks before it.
 
-    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; causal 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
+    Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; in chunks 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
     Deviations: features of negative numbers are computed as exp, and a query's features are divided by their largest if
         that is below one. The normaliser cancels the division, so no ε is added to it. Sums in at least float32. A
@@ -137,6 +139,9 @@ class Linear(Pairwise):
         projections = 8 * length * self.dim**2
         if not self.causal:
             return projections + 4 * length * self.dim * self.width
+        if not self.rotary and has_loops_or_kernels(self.query.weight, self.width):
+            # The normaliser is one more column of the values.
+            return projections + 4 * length * self.dim * (self.width + 1) + self.forgetting.operations(length)
         # The last chunk is padded.
         chunk = min(CHUNK, length)
         sums = 2 * chunk * -(-length // chunk) * self.dim * (2 * self.width + (2 + self.rotary) * chunk)

@@ -116,8 +116,9 @@ def causal_linear_attention(
     """Return the same over the keys up to each query, and the sums after the last; `state` continues an earlier call.
 
     At position t the weights of all keys before it shrink by exp(-rates_t): `rates` are at least zero, and zero where
-    `mask` is False. Chunk by chunk, all chunks of a block at once: a masked product within, the sums of all earlier
-    chunks before; no exponent is above zero. Cost: 2·t·e·(CHUNK + e) per head, with sums in at least float32.
+    `mask` is False. By compiled loops or kernels, which carry the sums along (`ops.fast_weights`). Or chunk by chunk,
+    all chunks of a block at once: a masked product within, the sums of all earlier chunks before; no exponent is above
+    zero. Cost: 2·t·e² per head, in chunks 2·t·e·(CHUNK + e), with sums in at least float32.
     """
     if query.shape[2] > 1 and _by_kernels(query, mask, numbers):
         with torch.autocast(query.device.type, enabled=False):
@@ -184,8 +185,13 @@ def _causal_block(
 
 def _by_kernels(x: Tensor, mask: Tensor | None, numbers: Tensor | None) -> bool:
     """Return whether compiled loops or kernels can take queries or keys `x`: they neither count nor rotate."""
-    possible = (on_cpu(x) or has_kernels(x)) and x.shape[3] <= WIDEST and numbers is None and not counting(mask)
+    possible = has_loops_or_kernels(x, x.shape[3]) and numbers is None and not counting(mask)
     return possible and not (exporting() or transformed())
+
+
+def has_loops_or_kernels(tensor: Tensor, width: int) -> bool:
+    """Return whether heads of a width have compiled loops, or kernels of a GPU, where `tensor` is."""
+    return width <= WIDEST and (on_cpu(tensor) or has_kernels(tensor))
 
 
 def _causal_by_kernels(

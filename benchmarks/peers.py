@@ -26,6 +26,8 @@ from longspan.cli import use_fastest_exact_products
 from longspan.machine.environment import environment
 
 DIM, HEADS = 256, 16
+# How far apart two orders of the same computation may be, as a share of the largest output: some roundings.
+MOST_APART = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
@@ -277,15 +279,16 @@ def saved_bytes(module: nn.Module, x: Tensor) -> int:
     return sum(found.values())
 
 
-def measured(name: str, repeats: int) -> list[dict[str, object]]:
+def measured(name: str, repeats: int, dtype: torch.dtype) -> list[dict[str, object]]:
     """Return a row for each candidate and shape of a group."""
     torch.manual_seed(0)
     group, rows = GROUPS[name](), []
     for module in group.candidates.values():
         # Dropout would be work of its own.
-        module.eval()
+        module.eval().to(dtype)
     for b, t in group.shapes:
         x, outputs = group.inputs(b, t), {}
+        x = x.to(dtype) if x.is_floating_point() else x
         with torch.no_grad():
             for each in group.equal:
                 outputs[each] = group.candidates[each](x)
@@ -307,7 +310,7 @@ def measured(name: str, repeats: int) -> list[dict[str, object]]:
                     "difference": None if gap is None else float(gap),
                 }
             )
-            if gap is not None and gap > 1e-4:
+            if gap is not None and gap > MOST_APART[dtype]:
                 raise SystemExit(f"{each} and {last} should be the same, but differ by {float(gap):.1e}")
     return rows
 
@@ -316,6 +319,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"any of {', '.join(GROUPS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=9, help="timed turns of each candidate")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of inputs and parameters")
     parser.add_argument("--json", type=Path, help="write the result here")
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(GROUPS):
@@ -334,7 +338,7 @@ def main() -> None:
     ]
     found = []
     for name in arguments.groups or GROUPS:
-        rows = measured(name, arguments.repeats)
+        rows = measured(name, arguments.repeats, getattr(torch, arguments.dtype))
         found += rows
         table = tabulate(
             [list(row.values())[1:] for row in rows],

@@ -5,20 +5,17 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
 import numpy as np
 import torch
-from accelerate import DistributedType
 from datasets import Dataset
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.optim import Adam, Optimizer
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedModel, Trainer, TrainerControl, TrainingArguments
+from transformers import TrainerControl
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
@@ -26,25 +23,19 @@ from longspan.data.processor import Processor
 from longspan.errors import UserError
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
-from longspan.training.arguments import Arguments
 from longspan.training.averaging import AveragesCheckpoints
-from longspan.training.depths import decay
-from longspan.training.joined import Joined, take
-from longspan.training.muon import Muon, matrices_of
+from longspan.training.optimizers import IN_PARTS, JoinsOptimizers
 from longspan.training.part_scores import PartScores
 from longspan.training.plain_losses import PlainLosses
 from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
-from longspan.training.tables import apart, clip_gradients, tables_of
 from longspan.training.uploading import push_run, refused
 
 MOST_EPOCHS = 50
 """The most epochs that `at_least` sets: with more, models overfit."""
 
-_IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
-
-class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Generic[S]):
+class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, JoinsOptimizers, abc.ABC, Generic[S]):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
@@ -59,12 +50,10 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
         masks: the masks of a batch, whose ones are counted as tokens.
         processor: what is saved with each checkpoint, so that it can be used by itself; None for nothing.
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
-        layer_decay: what the learning rate is multiplied by for each layer above a parameter.
         scored: the validation scores by the step after which they were measured, since this process started.
     """
 
     control: TrainerControl
-    optimizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,7 +65,6 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
         self.masks: Sequence[str] = ("attention_mask",)
         self.finishing = False
         self.scored: dict[int, S] = {}
-        self.layer_decay = 1.0
         self._total_steps = 0
 
     @abc.abstractmethod
@@ -127,7 +115,7 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
         self.args.num_train_epochs = max(self.args.num_train_epochs, epochs)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self.average_last and self.accelerator.distributed_type in _IN_PARTS:
+        if self.average_last and self.accelerator.distributed_type in IN_PARTS:
             raise UserError(
                 "expected whole weights in each process for training.average_last, got weights sharded over processes; "
                 "leave it out."
@@ -174,80 +162,6 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, abc.ABC, Gen
                     setattr(callback, name, saved["attributes"].get(name, own["attributes"][name]))
             if longer and isinstance(callback, EarlyStopping):
                 callback.go_on()
-
-    @staticmethod
-    def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: PreTrainedModel | None = None) -> tuple[Any, Any]:
-        """Return the class of the optimizer that the arguments name, and what it is made with; see `Trainer`."""
-        kind, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
-        # Both have the same arguments.
-        return (Adam if isinstance(args, Arguments) and args.coupled_adam else kind), settings
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """Create the optimizer that the arguments name, and others for matrices (Muon) and the rows of tables.
-
-        Where processes have parts of each weight there are no rows, and one optimizer has all.
-
-        Raises:
-            UserError: Muon would have to orthogonalise matrices of which each process has a part.
-        """
-        given: Optimizer | None = self.optimizer
-        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
-        if given is not None:
-            return optimizer
-        parts, whole = {"dense": optimizer}, self.accelerator.distributed_type not in _IN_PARTS
-        if isinstance(self.args, Arguments) and self.args.muon:
-            if not whole:
-                raise UserError(
-                    "expected whole weights in each process for training.optim=muon, got weights sharded over "
-                    "processes; choose another."
-                )
-            if matrices := matrices_of(self.model):
-                take(optimizer, matrices)
-                parts["matrices"] = Muon(matrices, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
-        if whole and (tables := tables_of(self.model)):
-            sparse = self._sparse()
-            parts["tables"] = apart(tables, optimizer, self.args, sparse=sparse)
-            if sparse:
-                self.accelerator.clip_grad_norm_ = self._clip_gradients
-        if self.layer_decay != 1:
-            for part in parts.values():
-                decay(part, self.model, self.layer_decay)
-        if len(parts) > 1:
-            optimizer = self.optimizer = Joined(parts)
-        return optimizer
-
-    def _sparse(self) -> bool:
-        """Return whether gradients of tables can be sparse: gloo exchanges such, and NCCL does not.
-
-        Compiled, they would cut the model's graph in pieces, which costs a GPU more than dense ones.
-        """
-        kind, device = self.accelerator.distributed_type, self.args.device.type
-        if device == "cuda":
-            return kind == DistributedType.NO and self.args.n_gpu <= 1 and not self.args.torch_compile
-        return device == "cpu" and kind in (DistributedType.NO, DistributedType.MULTI_CPU)
-
-    def _clip_gradients(self, parameters: Iterable[Tensor], most: float) -> Tensor:
-        # Those of float16 are scaled.
-        self.accelerator.unscale_gradients()
-        return clip_gradients(parameters, most)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        try:
-            super()._load_optimizer_and_scheduler(checkpoint)
-        except (KeyError, ValueError) as error:
-            raise UserError(
-                f"expected the state of this run's optimizer in {checkpoint}, got that of another one (an older "
-                "version's, or that of processes that shared weights in another way); resume as the run was started, "
-                "or start again with --overwrite."
-            ) from error
-        # The optimizer's learning rate is that of the schedule with which the checkpoint was saved. If the run was
-        # given more steps, the next one would still be taken with it, which at the end of a schedule is zero.
-        if checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR):
-            scheduler = self.lr_scheduler
-            for group, base, factor in zip(
-                scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
-            ):
-                group["lr"] = base * factor(scheduler.last_epoch)
 
     def _load_best_model(self) -> None:
         with self.not_training():

@@ -90,6 +90,28 @@ def test_a_backward_pass_under_autocast_keeps_the_precision_of_the_forward_pass(
             torch.testing.assert_close(actual, wanted)
 
 
+@pytest.mark.parametrize("with_shared", [False, True], ids=["alone", "shared"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["as it is", "autocast"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_with_gradients_is_computed_in_float32(
+    dtype: torch.dtype, autocast: bool, with_shared: bool
+) -> None:
+    given = [normal(1, 2, 100, e).to(dtype) for e in (4, 4, 5)]
+    shared = Shared(normal(1, 2, 3, 4).to(dtype), normal(1, 2, 3, 5).to(dtype), torch.ones(1, 3, dtype=torch.bool))
+    results = []
+    for kind in (torch.float64, dtype):
+        query, key, value = (x.to(kind).requires_grad_() for x in given)
+        also = Shared(shared.key.to(kind), shared.value.to(kind), shared.mask) if with_shared else None
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast and kind == dtype):
+            out = window_attention(query, key, value, 10, shared=also)
+        assert out.dtype == kind
+        results.append([out.detach(), *torch.autograd.grad(out.sum(), (query, key, value))])
+    for exact, rounded in zip(*results, strict=True):
+        # The result is rounded once, half a unit of the largest number; a gradient adds up rounded ones of two windows.
+        tolerance = 2 * torch.finfo(dtype).eps * float(exact.abs().max())
+        torch.testing.assert_close(rounded.double(), exact, rtol=0, atol=tolerance)
+
+
 @pytest.mark.usefixtures("way")
 def test_fewer_queries_than_keys_continue_the_sequence() -> None:
     """Known failure elsewhere: causal masks aligned to the wrong corner when queries are fewer than keys."""

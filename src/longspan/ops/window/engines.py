@@ -34,8 +34,14 @@ def attend(
         return query @ query.new_zeros(query.shape[4], value.shape[3])
     if transformed() or in_portions(query):
         function = in_plain_operations if transformed() else Windows.apply
-        out, normaliser = function(query, key, value, visible, source)
-        return out if shared is None else _add_shared(out, normaliser, query, shared)
+        dtype, exact = query.dtype, accumulation_dtype(query.dtype)
+        with without_autocast(query):
+            query, key, value = (x.to(exact) for x in (query, key, value))
+            out, normaliser = function(query, key, value, visible, source)
+            if shared is not None:
+                exactly = Shared(shared.key.to(exact), shared.value.to(exact), shared.mask)
+                out = _add_shared(out, normaliser, query, exactly)
+        return out.to(dtype)
     visible = seen(source, visible, query)
     keys, values = windows(source, key), windows(source, value)
     found = (keys, values, visible) if shared is None else _beside(shared, keys, values, visible)
@@ -67,10 +73,15 @@ def _biased(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, at: Tenso
 
 
 def in_portions(query: Tensor) -> bool:
-    """Return whether `Windows` is the faster way: elsewhere the fused kernels keep half precision's scores right."""
+    """Return whether `Windows` is the faster way: on a CPU, in half precision only where there will be gradients.
+
+    The fused kernels' gradients in half precision take longer than those of `Windows` in float32.
+    """
     if not (on_cpu(query) and by_hand()):
         return False
-    return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    if query.dtype in (torch.float16, torch.bfloat16):
+        return torch.is_grad_enabled() and query.requires_grad
+    return not torch.is_autocast_enabled("cpu")
 
 
 def _add_shared(out: Tensor, normaliser: Tensor, query: Tensor, shared: Shared) -> Tensor:

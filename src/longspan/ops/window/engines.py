@@ -39,8 +39,8 @@ def attend(
             query, key, value = (x.to(exact) for x in (query, key, value))
             out, normaliser = function(query, key, value, visible, source)
             if shared is not None:
-                exactly = Shared(shared.key.to(exact), shared.value.to(exact), shared.mask)
-                out = _add_shared(out, normaliser, query, exactly)
+                shared = Shared(shared.key.to(exact), shared.value.to(exact), shared.mask)
+                out = _add_shared(out, normaliser, query, shared)
         return out.to(dtype)
     visible = seen(source, visible, query)
     keys, values = windows(source, key), windows(source, value)

@@ -32,7 +32,7 @@ from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.machine.environment import environment
-from longspan.tasks.base import Run
+from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling.context_length import ContextLength, relative_context_lengths
 from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length, token_losses
 from longspan.tasks.language_modelling.options import TrainingOptions

@@ -27,7 +27,7 @@ from tqdm import tqdm
 from longspan.explanations.faithfulness import Faithfulness, by_chance, faithfulness
 from longspan.explanations.methods import METHODS, removal
 from longspan.explanations.question import Question
-from longspan.tasks.explaining import explained
+from longspan.tasks.base.case import explained
 from longspan.verbs.predict import rows_of_source
 from longspan.verbs.runs import load_run
 

@@ -26,11 +26,11 @@ from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.recorded import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import recommendation_scores
+from longspan.tasks.recommendation.task import names_of
 from longspan.verbs.runs import load_run
 
 

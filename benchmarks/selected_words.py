@@ -12,7 +12,7 @@ import numpy as np
 from tabulate import tabulate
 
 from longspan import recipes
-from longspan.tasks.summarisation.selecting import ranked
+from longspan.tasks.summarisation.reading import ranked
 
 SPREADS = (0.0, 2.0, 4.0, 8.0, 16.0)
 

@@ -26,9 +26,9 @@ import longspan
 from longspan.cli import use_fastest_exact_products
 from longspan.data.batches.streams import pad
 from longspan.data.text.tokenization import encode_counted, token_ids
-from longspan.tasks.base import Run
-from longspan.tasks.pairs import reader_of
-from longspan.tasks.target_search import Search, search, target_losses
+from longspan.tasks.base.seq2seq.search import Search, search, target_losses
+from longspan.tasks.base.seq2seq.task import reader_of
+from longspan.tasks.base.task import Run
 from longspan.training.lengths import scoring_batches
 
 SIZES = (1, 4, 16, 64, 256)

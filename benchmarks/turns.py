@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from longspan.machine.measuring import interleaved
+from longspan.machine.floors import interleaved
 
 
 def medians(candidates: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:

@@ -37,7 +37,7 @@ from hypothesis import settings  # noqa: E402
 from torch.utils._traceback import CapturedTraceback  # noqa: E402
 
 # Only where tensors are handled: annotations elsewhere are mypy's business.
-shape_checks.install(["longspan.ops", "longspan.mixers", "longspan.models.positions", "longspan.models.backbone"])
+shape_checks.install(["longspan.ops", "longspan.mixers", "longspan.models.parts.positions", "longspan.models.backbone"])
 
 # Tracing notes for each operation where it was called from: a tenth of the time of compiling and exporting.
 _NOTED = CapturedTraceback.summary

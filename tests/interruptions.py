@@ -13,7 +13,7 @@ import torch
 from transformers import Trainer
 
 from longspan import cli
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training.checkpoints import last_checkpoint
 from longspan.verbs.train import Interrupted, train
 

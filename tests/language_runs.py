@@ -8,7 +8,7 @@ import torch
 from longspan import LongspanForCausalLM, tasks
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.recipes import TRAINING_DEFAULTS
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 
 

@@ -12,8 +12,8 @@ import pytest
 from longspan import cli, mixers, recipes, tasks
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.options import GenerationOptions
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.options import GenerationOptions
 
 SCORES = ClassificationScores(
     accuracy=0.75, macro_f1=0.7, calibration_error=0.1, loss=0.6, per_class={}, reliability=[], confusion=[]
@@ -61,7 +61,7 @@ def test_help_needs_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-HEAVY = {"torch", "transformers", "datasets", "numpy", "matplotlib", "longspan.tasks.base"}
+HEAVY = {"torch", "transformers", "datasets", "numpy", "matplotlib", "longspan.tasks.base.task"}
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate", "predict", "generate", "convert", "compare"])
@@ -109,7 +109,7 @@ def test_what_is_given_reaches_the_function_and_nothing_else(monkeypatch):
         given.append((str(run), prompt, options))
         return iter(["text"])
 
-    monkeypatch.setattr("longspan.verbs.generate.generate", generate)
+    monkeypatch.setattr("longspan.verbs.trained.generate", generate)
     monkeypatch.setattr(cli, "use_fastest_exact_products", lambda: None)
     assert cli.main(["generate", "mine", "--prompt", "a", "--top-k", "5", "--temperature", "0.5", "--greedy"]) == 0
     assert cli.main(["generate", "mine"]) == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from longspan import LongspanConfig, recipes, tasks
 from longspan.errors import UserError
 from longspan.recipes import recipe_files
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.document_classification.options import ClassificationData
 
 

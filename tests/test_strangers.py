@@ -93,7 +93,10 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a mixer": (in_config("evil.Evil"), "'evil.Evil' (named in 'run/config.json') is code that has not been imported"),
     "a task": (task("evil.Evil"), "'evil.Evil' (named in 'run/recipe.toml') is code that has not been imported"),
     "a task, a function of Python's": (task("os._exit"), "got a builtin_function_or_method; name another one."),
-    "a task, a class of Python's": (task("subprocess.Popen"), "derived from longspan.tasks.base.Task, got another"),
+    "a task, a class of Python's": (
+        task("subprocess.Popen"),
+        "derived from longspan.tasks.base.task.Task, got another",
+    ),
     "in the recipe": (in_recipe("evil.Evil"), "'evil.Evil' (named in 'run/recipe.toml') is code that has not been"),
     "a mixer below": (in_config("run.evil.Evil"), "'run.evil.Evil' (named in 'run/config.json') is code that has not"),
     "a function": (

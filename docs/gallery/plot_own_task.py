@@ -32,7 +32,7 @@ from longspan.data.columns.kinds import Column, Number, Text
 from longspan.data.config import DataConfig
 from longspan.results import Prediction
 from longspan.results.scores import Scores, score
-from longspan.tasks.documents import DocumentTask
+from longspan.tasks.base.documents import DocumentTask
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ Importing this loads nothing heavy: names below come from their modules when fir
 import importlib
 from typing import Any
 
+from longspan.machine import moved
+
 _LAZY = {
     "LongspanConfig": "longspan.models",
     "LongspanFeatureExtractor": "longspan.models",
@@ -33,7 +35,7 @@ _LAZY = {
     "evaluate": "longspan.verbs.evaluate",
     "explain": "longspan.verbs.explain",
     "export": "longspan.verbs.export",
-    "generate": "longspan.verbs.generate",
+    "generate": "longspan.verbs.trained",
     "load": "longspan.verbs.trained",
     "plan": "longspan.verbs.plan",
     "predict": "longspan.verbs.predict",
@@ -93,3 +95,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+moved.install()

@@ -14,8 +14,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from longspan.convert.containers import load_containers
-from longspan.convert.vocabulary import build_tokenizer, load_vocabulary
+from longspan.convert.run_folder import build_tokenizer, load_vocabulary
+from longspan.convert.weights import load_containers
 from longspan.errors import UserError
 
 WORDS = ["<eos>", "<unk>", "the", "cat", "purrs"]

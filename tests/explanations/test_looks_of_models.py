@@ -8,8 +8,7 @@ from torch import Tensor
 
 from longspan import LongspanForSequenceClassification, mixers
 from longspan.errors import UserError
-from longspan.explanations.looks import looks
-from longspan.explanations.question import Question
+from longspan.explanations.question import Question, looks
 from longspan.explanations.weights import weight, weight_rows
 
 LENGTH, PADDED = 20, 24

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan import LongspanForCausalLM, UserError
-from longspan.models import losses
-from longspan.models.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
+from longspan.models.parts import losses
+from longspan.models.parts.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 
 VOCABULARY, DIM = 30, 8
 SHAPES = [

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from longspan import LongspanForCausalLM, UserError, mixers
 from longspan.models import MixerStates
 from longspan.models.backbone import Backbone
-from longspan.models.rewinding import RewindableStates
+from longspan.models.generation import RewindableStates
 
 CAUSAL = [name for name in mixers.names() if mixers.describe(name).causal]
 OPTIONS: dict[str, Any] = {"local": {"radius": 4}, "relative": {"memory": 7, "same_length": True}}

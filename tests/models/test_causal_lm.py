@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from longspan import LongspanForCausalLM, LongspanModel, UserError
-from longspan.models.adaptive import AdaptiveSoftmax
+from longspan.models.parts.adaptive import AdaptiveSoftmax
 from longspan.ops.dropout import Dropout
 
 ADAPTIVE = {"cutoffs": [7, 15], "div_val": 2}

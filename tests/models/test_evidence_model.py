@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longspan import LongspanForEvidence
 from longspan.errors import UserError
-from longspan.models.matching import FIRST_SPREAD, LENGTH, SATURATION, LexicalMatch, matches
+from longspan.models.parts.matching import FIRST_SPREAD, LENGTH, SATURATION, LexicalMatch, matches
 
 # Two documents: of four parts, the third without tokens, and of two. Three questions, the second about the second.
 IDS = torch.tensor([[3, 4, 5, 3, 6, 7, 7, 3], [8, 9, 3, 4, 0, 0, 0, 0]])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longspan import LongspanForImageClassification, LongspanImageProcessor, UserError
-from longspan.models.grid_positions import GridPositions
+from longspan.models.parts.grid_positions import GridPositions
 from longspan.ops.images import scan
 
 SIZES = {"dim": 16, "depth": 1, "heads": 2, "feed_forward_dim": 16, "dropout": 0.0, "position": "none"}

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from longspan import LongspanForCausalLM
-from longspan.models import losses
-from longspan.models.losses import cross_entropies, in_chunks
+from longspan.models.parts import losses
+from longspan.models.parts.losses import cross_entropies, in_chunks
 from longspan.ops import linear_cross_entropy
 
 VOCABULARY, ROWS, LENGTH = 16000, 2, 64

@@ -29,8 +29,8 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
-from longspan.models.losses import mean_loss
 from longspan.models.model import LongspanPreTrainedModel
+from longspan.models.parts.losses import mean_loss
 from longspan.training.lengths import Collator
 
 FRAMES = {"input_features": Stream("float32", width=3, mask="attention_mask")}

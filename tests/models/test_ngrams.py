@@ -15,8 +15,8 @@ from longspan import (
     UserError,
     recipes,
 )
-from longspan.models import ngrams
-from longspan.models.ngrams import NOTHING, NgramEmbedding
+from longspan.models.parts import ngrams
+from longspan.models.parts.ngrams import NOTHING, NgramEmbedding
 from longspan.programs.making import export_program
 
 

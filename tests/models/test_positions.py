@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longspan.errors import UserError
-from longspan.models.positions import NAMES, Positions, count_positions, fourier_features, sinusoid
+from longspan.models.parts.positions import NAMES, Positions, count_positions, fourier_features, sinusoid
 
 
 def test_sinusoid_is_interleaved() -> None:

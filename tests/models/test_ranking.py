@@ -8,7 +8,7 @@ from recommending import LABELS
 from torch import Tensor
 
 from longspan import UserError
-from longspan.models.ranking import LOSSES, count_items, ranking_loss
+from longspan.models.parts.ranking import LOSSES, count_items, ranking_loss
 
 
 def scores() -> Tensor:

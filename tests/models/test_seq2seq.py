@@ -12,10 +12,11 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 
 from longspan import LongspanForCausalLM, LongspanForSeq2SeqLM, UserError, mixers
-from longspan.models import LongspanConfig, MixerStates, losses
-from longspan.models.copying import CopyAttention
+from longspan.models import LongspanConfig, MixerStates
 from longspan.models.decoder import decoder_config
 from longspan.models.heads import seq2seq
+from longspan.models.parts import losses
+from longspan.models.parts.copying import CopyAttention
 
 CROSS = [name for name in mixers.names() if mixers.load(name).capabilities.context]
 # Encoders, decoders and what connects them.
@@ -387,7 +388,7 @@ def test_copying_is_the_naive_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert both.any()
     assert not both.all()
     for chunk in (losses.CHUNK, 2 * ROWS * SOURCE):
-        monkeypatch.setattr("longspan.models.copying.CHUNK", chunk)
+        monkeypatch.setattr("longspan.models.parts.copying.CHUNK", chunk)
         source = attention.read(encoded, ids, mask)
         nats = nn.functional.cross_entropy(scores.mT, targets, reduction="none")
         found = attention.losses(hidden, nats, targets, source)

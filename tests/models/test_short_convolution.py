@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan import LongspanConfig, LongspanModel, UserError
-from longspan.models.short_convolution import ShortConvolution
+from longspan.models.parts.short_convolution import ShortConvolution
 
 both = pytest.mark.parametrize("causal", [False, True])
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longspan.models.heads.classification import POOLINGS, Pooling
-from longspan.models.streamed_pooling import StreamedPooling
+from longspan.models.parts.streamed_pooling import StreamedPooling
 
 
 @pytest.mark.parametrize("name", POOLINGS)

@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
 from longspan.models import LongspanForTokenClassification
-from longspan.models.linear_chain import follows
-from longspan.models.words import LETTERS, WordCharacters
+from longspan.models.parts.linear_chain import follows
+from longspan.models.parts.words import LETTERS, WordCharacters
 from longspan.ops.crf import naive_paths
 
 NAMES = ["O", "B-A", "I-A"]

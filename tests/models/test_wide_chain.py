@@ -11,6 +11,7 @@ from transformers import AutoModelForTokenClassification
 
 from longspan.errors import UserError
 from longspan.models import LongspanForTokenClassification
+from longspan.models.parts.words import LETTERS
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import (
@@ -21,7 +22,6 @@ from longspan.models.wide.word_features import (
     lower_cases,
     word_features,
 )
-from longspan.models.words import LETTERS
 from longspan.ops.crf import naive_paths
 
 NAMES = ["O", "B-A", "I-A"]

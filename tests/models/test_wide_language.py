@@ -7,10 +7,10 @@ from safetensors.torch import load_file, save_file
 
 from longspan import LongspanForCausalLM
 from longspan.errors import UserError
-from longspan.models.rewinding import RewindableStates
+from longspan.models.generation import RewindableStates
 from longspan.models.wide.language import SHARPNESSES
 from longspan.tasks.language_modelling.counting import Counts
-from longspan.tasks.language_modelling.gating import fit_gate
+from longspan.tasks.language_modelling.trainer import fit_gate
 
 END, VOCABULARY, CACHE = 0, 12, 7
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from longspan import LongspanModel, UserError
-from longspan.models.words import AFFIX, LETTERS, WordCharacters, first_of_words, gathered
+from longspan.models.parts.words import AFFIX, LETTERS, WordCharacters, first_of_words, gathered
 
 # Tokens and whether they begin a word; the first is padding.
 PIECES = [("", False), ("Un", True), ("seen", False), ("b", True), ("2", False), ("-x", False), ("\u00e9t\u00e9", True)]

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.machine.session import use_fastest_exact_products
-from longspan.ops import relative, relative_parts
+from longspan.ops import relative
 from longspan.ops.relative import distance_encoding, distance_range, relative_attention, relative_attention_naive
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -24,7 +24,7 @@ both_forms = pytest.mark.parametrize("form", [relative_attention, relative._in_p
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks, the last of them shorter, at lengths that the naive form can bear; one head and row a part."""
     monkeypatch.setattr(relative, "BLOCK", 4)
-    monkeypatch.setattr(relative_parts, "TILE", 1)
+    monkeypatch.setattr(relative, "TILE", 1)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_is_the_sum_over_pairs(
     tensors = arguments(n, n + before, causal, window, shared)
     mask = torch.rand(2, n + before) < density
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relative_parts, "TILE", tile)
+        patch.setattr(relative, "TILE", tile)
         for visible in (None, mask):
             actual = relative_attention(*tensors, visible, causal, window)
             expected = relative_attention_naive(*tensors, visible, causal, window)
@@ -91,7 +91,7 @@ def test_gradients_are_those_of_the_sum_over_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether a part is a row of a head, all rows of a head, or all rows of two or three."""
-    monkeypatch.setattr(relative_parts, "TILE", tile)
+    monkeypatch.setattr(relative, "TILE", tile)
     tensors = arguments(9, 12, causal, window, shared)
     mask = torch.ones(2, 12, dtype=torch.bool)
     # The first row's first queries see nothing when causal, the second row's last blocks nothing hidden.

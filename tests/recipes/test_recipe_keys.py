@@ -42,8 +42,7 @@ def test_defaults_are_those_that_hold() -> None:
 
 
 def test_what_is_said_of_training_is_what_a_run_does(tmp_path) -> None:
-    from longspan.verbs.run_folders import RunFolder
-    from longspan.verbs.training_arguments import arguments_of
+    from longspan.verbs.run_folders import RunFolder, arguments_of
 
     arguments = arguments_of(recipes.load("movie-reviews"), RunFolder(tmp_path, "new"), False)
     for name, value in keys.UNWRITTEN_DEFAULTS.items():

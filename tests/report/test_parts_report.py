@@ -8,7 +8,7 @@ from longspan.report.comparison import comparison_summary
 from longspan.report.parts import conclusion, of_mixers, of_model
 from longspan.results import Comparison, Evaluation, MixerSummary, Spread
 from longspan.results.parts import NAMES, Parts
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 
 SCORES = ClassificationScores(
     accuracy=0.91, macro_f1=0.905, calibration_error=0.03, loss=0.31, per_class={}, reliability=[], confusion=[]

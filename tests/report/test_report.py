@@ -11,7 +11,7 @@ from longspan import mixers, recipes, report
 from longspan.report.card import model_card
 from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 
 SCORES = ClassificationScores(
     accuracy=0.91, macro_f1=0.905, calibration_error=0.03, loss=0.31, per_class={}, reliability=[], confusion=[]

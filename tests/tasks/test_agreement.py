@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from longspan.tasks.agreement import EPSILON, Drawn, by_agreement
+from longspan.tasks.base.seq2seq.search import EPSILON, Drawn, by_agreement
 
 
 def f1(one: Sequence[object], other: Sequence[object]) -> float:

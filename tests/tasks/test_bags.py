@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from longspan import recipes, tasks
-from longspan.tasks import bags
+from longspan.tasks.base.baselines import bags
+from longspan.tasks.base.baselines.bags import class_logits, classes_against_the_rest
 from longspan.tasks.document_classification.baselines.nb import _log_ratio
-from longspan.tasks.one_vs_rest import class_logits, classes_against_the_rest
 from longspan.verbs import fitting
 
 WORDS = {"cat": "purr meow", "dog": "bark wag", "cow": "moo chew"}

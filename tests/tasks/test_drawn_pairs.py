@@ -10,7 +10,7 @@ from longspan.data.batches.by_length import LengthBatches
 from longspan.data.batches.drawn import EpochBatches
 from longspan.data.config import DataConfig
 from longspan.data.text.pairs import PairProcessor, pair_tokenizer
-from longspan.tasks.drawn_pairs import DrawnPairs
+from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 
 SOURCES = [f"the old dog sees {number} horses near the old house" for number in range(20)]
 TARGETS = [f"der alte Hund sieht {number} Pferde nahe dem alten Haus" for number in range(20)]

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from longspan import recipes
 from longspan.errors import UserError
 from longspan.machine import imports
-from longspan.tasks import embeddings
+from longspan.tasks.base.baselines import embeddings
+from longspan.tasks.base.baselines.embeddings import STRENGTHS
 from longspan.tasks.document_regression.baselines.embeddings import PENALTIES
-from longspan.tasks.embeddings import STRENGTHS
 from longspan.verbs import fitting
 
 KINDS = {"cat": "purr meow", "dog": "bark wag", "cow": "moo chew"}

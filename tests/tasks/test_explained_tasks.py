@@ -3,7 +3,7 @@
 import pytest
 
 from longspan import tasks
-from longspan.tasks.base import Task
+from longspan.tasks.base.task import Task
 
 
 @pytest.mark.parametrize("name", tasks.names())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from longspan import UserError
-from longspan.tasks.masked_spans.scores import span_scores
+from longspan.tasks.masked_spans.task import span_scores
 from longspan.tasks.masked_words.scores import masked_scores
 
 

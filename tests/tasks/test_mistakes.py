@@ -12,11 +12,11 @@ from datasets import Dataset
 
 from longspan import tasks
 from longspan.results.mistakes import MOST, Mistakes, excerpt
-from longspan.tasks.examples import ExampleTask
+from longspan.tasks.base.examples import ExampleTask
+from longspan.tasks.base.mistakes import class_errors, flag_errors, label_issues, number_errors
 from longspan.tasks.frame_labelling.report import mistakes as stretches
 from longspan.tasks.language_modelling.report import passages
 from longspan.tasks.masked_words.report import mistakes as masked
-from longspan.tasks.mistakes import class_errors, flag_errors, label_issues, number_errors
 
 NAMES = ["cat", "dog", "owl"]
 

@@ -9,8 +9,7 @@ import pytest
 
 from longspan import tasks
 from longspan.errors import UserError
-from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
-from longspan.tasks.options import (
+from longspan.tasks.base.options import (
     GenerationOptions,
     LengthTrainingOptions,
     add_flags,
@@ -19,6 +18,7 @@ from longspan.tasks.options import (
     names,
     option,
 )
+from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from longspan import UserError, cli, tasks, train
 from longspan.data.batches.encoding import encoded
 from longspan.data.columns.files import File
 from longspan.data.sources.formats.rows import Row
-from longspan.tasks import examples
+from longspan.tasks.base import examples
 
 
 @pytest.fixture(scope="module")

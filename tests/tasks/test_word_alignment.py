@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from longspan.data.config import DataConfig
 from longspan.data.text.pairs import pair_tokenizer
-from longspan.tasks.word_alignment import WordAligner, source_words, target_words
+from longspan.tasks.base.seq2seq.word_alignment import WordAligner, source_words, target_words
 
 TEXTS = ["Der Hund, ein Großer!", "  die\u3000 漢字  sind\nschön ", "the 😀😀 dog's old", "a", ""]
 

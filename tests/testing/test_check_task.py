@@ -17,13 +17,11 @@ from longspan.data.sources.formats.rows import Row
 from longspan.results import Evaluation, Prediction
 from longspan.results.mistakes import Mistake, Mistakes
 from longspan.results.scores import score
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassPrediction
+from longspan.tasks.base.classes import ClassificationScores, ClassPrediction
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.task import DocumentClassification
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
-from longspan.tasks.prepared import Prepared
 from longspan.testing import check_task, task_checks
 
 SMALL = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "model.depth=1"]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
-from longspan.training.averaging import load_mean
+from longspan.tasks.base.task import Recipe
+from longspan.training.base import load_mean
 from longspan.training.checkpoints import complete
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from longspan import LongspanForMaskedLM, LongspanForSeq2SeqLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training.base import LongspanTrainer
 from longspan.training.depths import decay, freeze, layers_above
 

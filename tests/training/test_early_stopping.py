@@ -11,7 +11,7 @@ from interruptions import interrupted, same_result
 from longspan import cli, recipes, train
 from longspan.errors import UserError
 from longspan.results.scores import Scores
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training.base import LongspanTrainer
 
 SETTINGS = [

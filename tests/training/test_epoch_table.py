@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from longspan.training import epoch_table
-from longspan.training.callbacks import Losses
-from longspan.training.epoch_table import NEWEST, EpochTable
+from longspan.training import callbacks
+from longspan.training.callbacks import NEWEST, EpochTable, Losses
 
 COLUMNS = {"epoch": "epoch", "loss": "training loss", "eval_loss": "cross-entropy"}
 
@@ -51,7 +50,7 @@ def test_a_log_file_has_one_header_and_one_aligned_line_for_each_validation() ->
 
 
 def test_a_terminal_shows_the_best_and_the_newest_rows_of_a_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_table.shutil, "get_terminal_size", lambda: os.terminal_size((100, 40)))
+    monkeypatch.setattr(callbacks.shutil, "get_terminal_size", lambda: os.terminal_size((100, 40)))
     out = Terminal()
     filled(out, [0.5, 0.25, *[0.75] * 30])
     screen = out.screen()
@@ -62,7 +61,7 @@ def test_a_terminal_shows_the_best_and_the_newest_rows_of_a_long_run(monkeypatch
 
 def test_a_terminal_of_another_size_gets_a_new_table(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [os.terminal_size((100, 40))] * 20 + [os.terminal_size((30, 40))] * 20
-    monkeypatch.setattr(epoch_table.shutil, "get_terminal_size", lambda: sizes.pop(0))
+    monkeypatch.setattr(callbacks.shutil, "get_terminal_size", lambda: sizes.pop(0))
     out = Terminal()
     filled(out, [0.75] * 40)
     headers = [line for line in out.screen() if line.lstrip().startswith("epoch")]

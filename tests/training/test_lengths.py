@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.data.batches.streams import Stream, pad
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.results.scores import Scores, score
 from longspan.training.lengths import Collator, LengthTrainer, _Share, outputs, scoring_batches
 

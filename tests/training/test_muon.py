@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from longspan import LongspanForSeq2SeqLM, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training import optimizers
-from longspan.training.muon import Muon, matrices_of, orthogonal
+from longspan.training.optimizers import Muon, matrices_of, orthogonal
 
 
 def by_singular_values(matrix: Tensor) -> Tensor:

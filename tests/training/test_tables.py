@@ -15,11 +15,10 @@ from transformers import TrainingArguments
 
 from longspan import LongspanForCausalLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
-from longspan.models.ngrams import NgramEmbedding
+from longspan.models.parts.ngrams import NgramEmbedding
 from longspan.training import optimizers
 from longspan.training.base import LongspanTrainer
-from longspan.training.joined import Joined
-from longspan.training.tables import RowwiseAdam, apart, clip_gradients, tables_of
+from longspan.training.optimizers import Joined, RowwiseAdam, apart, clip_gradients, tables_of
 
 
 def model(**changes: Any) -> LongspanForCausalLM:

@@ -18,7 +18,7 @@ from transformers import Trainer
 
 from longspan import cli, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training import processes
 from longspan.verbs import budget
 from longspan.verbs.train import Interrupted

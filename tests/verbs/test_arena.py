@@ -10,7 +10,7 @@ from longspan import arena, recipes, train
 from longspan.challenges import CHALLENGES
 from longspan.errors import UserError
 from longspan.report.arena import arena_summary
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.verbs import compare
 
 SIZES = {"train": 60, "validation": 12, "test": 12}

@@ -12,7 +12,7 @@ from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedBaseline, Comparison, MixerSummary, Spread
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.verbs import compare as module
 from longspan.verbs import fitting
@@ -41,7 +41,7 @@ def here(monkeypatch):
         calls.append(arguments[1])
         return None if fitting.main(arguments) == 0 else "it failed."
 
-    monkeypatch.setattr(module.separate, "run", run)
+    monkeypatch.setattr(module.fitting, "run_module", run)
     monkeypatch.setattr(module, "_train", trained)
     return calls
 
@@ -158,7 +158,7 @@ def test_models_that_are_not_there(here, animals, tmp_path, capsys, name, messag
 
 
 def test_baselines_alone_that_all_fail(here, animals, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
+    monkeypatch.setattr(module.fitting, "run_module", lambda *_: "the machine ran out of memory.")
     with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: the machine ran out"):
         compare("classify", overrides=[f"data.path={animals}"], run=tmp_path, baselines=["nb"])
 
@@ -173,7 +173,7 @@ def test_fitting_replaces_no_results(animals, tmp_path, capsys):
 
 
 def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module.separate, "run", lambda *_: "the machine ran out of memory.")
+    monkeypatch.setattr(module.fitting, "run_module", lambda *_: "the machine ran out of memory.")
     result = compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])
     assert [sorted(row) for row in result.to_dict()["baselines"]] == [["baseline", "does", "error", "folder"]]
     told = comparison_summary(result)

@@ -14,10 +14,10 @@ from transformers import Trainer
 
 from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import LengthTrainer
-from longspan.verbs import budget, costs
+from longspan.verbs import budget
 
 SETTINGS = [
     "data.tokens=words",
@@ -86,18 +86,18 @@ def test_times_of_steps_become_a_line() -> None:
     random = np.random.default_rng(0)
     sizes = random.integers(100, 5000, 60)
     seconds = 0.02 + 1e-5 * sizes
-    assert costs.fit(sizes, seconds) == pytest.approx((0.02, 1e-5))
+    assert budget.fit(sizes, seconds) == pytest.approx((0.02, 1e-5))
     # A step that waits for something else for a whole minute counts twice, not a thousand times.
     seconds[7] += 60
-    fixed, each = costs.fit(sizes, seconds)
+    fixed, each = budget.fit(sizes, seconds)
     assert (fixed, each) == pytest.approx((0.02, 1e-5), rel=0.05)
     # One size; times that sizes do not explain; one step.
-    assert costs.fit(np.array([512] * 5), np.array([1.0, 1.0, 1.0, 1.0, 1.4])) == pytest.approx((0, 1.08 / 512))
-    assert costs.fit(np.array([1, 2, 3, 4]), np.array([3.0, 2.5, 2.0, 1.5])) == pytest.approx((2.25, 0))
-    assert costs.fit(np.array([8]), np.array([2.0])) == pytest.approx((0, 0.25))
+    assert budget.fit(np.array([512] * 5), np.array([1.0, 1.0, 1.0, 1.0, 1.4])) == pytest.approx((0, 1.08 / 512))
+    assert budget.fit(np.array([1, 2, 3, 4]), np.array([3.0, 2.5, 2.0, 1.5])) == pytest.approx((2.25, 0))
+    assert budget.fit(np.array([8]), np.array([2.0])) == pytest.approx((0, 0.25))
     # One of several processes may have nothing to read.
-    assert costs.fit(np.array([0, 8]), np.array([0.0, 2.0])) == pytest.approx((0, 0.25))
-    assert costs.fit(np.array([0, 0]), np.array([1.0, 3.0])) == pytest.approx((2, 0))
+    assert budget.fit(np.array([0, 8]), np.array([0.0, 2.0])) == pytest.approx((0, 0.25))
+    assert budget.fit(np.array([0, 0]), np.array([1.0, 3.0])) == pytest.approx((2, 0))
 
 
 @pytest.mark.parametrize(

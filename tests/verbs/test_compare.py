@@ -9,7 +9,7 @@ from longspan import compare, recipes
 from longspan.errors import UserError
 from longspan.results import Comparison
 from longspan.results.parts import NAMES, compare_parts
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 from longspan.verbs import compare as module
 from longspan.verbs.budget import Plan
 

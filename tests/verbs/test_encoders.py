@@ -27,7 +27,7 @@ from longspan.data.config import DataConfig
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.models.window_encoder import WindowEncoder
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.verbs.runs import load_run
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")

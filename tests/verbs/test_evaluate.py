@@ -13,7 +13,7 @@ from longspan import cli, evaluate, generate
 from longspan.data.batches.streams import pad
 from longspan.errors import UserError
 from longspan.results import Evaluation
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training.lengths import outputs
 from longspan.verbs.runs import load_run

@@ -20,7 +20,7 @@ from longspan.errors import UserError
 from longspan.mixers import Mixer
 from longspan.programs import making, onnx
 from longspan.programs.exported import Export, Int8, summary
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
 from longspan.verbs.runs import load_run
 
 # `longspan.verbs.export` is the module or, once it is used, the function.

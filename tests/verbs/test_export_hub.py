@@ -21,7 +21,7 @@ from longspan.models import LongspanConfig
 from longspan.programs import hub
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe, Run
+from longspan.tasks.base.task import Recipe, Run
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.verbs.runs import load_run
 

@@ -12,8 +12,7 @@ from torch import Tensor
 import longspan
 from longspan import LongspanConfig, UserError, compare, evaluate, predict, recipes, train
 from longspan.results import Comparison, Evaluation, TrainingResult
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassPrediction
+from longspan.tasks.base.classes import ClassificationScores, ClassPrediction
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.training import lengths
 from longspan.verbs.runs import load_run
@@ -86,7 +85,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return usual_score(self, logits, targets, config)
 
     monkeypatch.setattr(lengths, "outputs", outputs)
-    monkeypatch.setattr("longspan.tasks.examples.outputs", outputs)
+    monkeypatch.setattr("longspan.tasks.base.examples.outputs", outputs)
     monkeypatch.setattr(DocumentClassification, "score", score)
     return calls
 

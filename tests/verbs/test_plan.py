@@ -17,7 +17,7 @@ from longspan.report.wrapping import wrapped
 from longspan.results.forecast import Forecast, Suggestion
 from longspan.training.base import LongspanTrainer
 from longspan.verbs import trials
-from longspan.verbs.step_costs import Load
+from longspan.verbs.trials import Load
 
 SETTINGS = ["data.tokens=words", "data.vocab_size=200", "model.dim=16", "model.heads=2", "model.depth=1"]
 SETTINGS += ["model.wide=false", "training.max_minutes=0", "training.per_device_train_batch_size=8"]

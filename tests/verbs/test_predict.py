@@ -15,11 +15,10 @@ from longspan import cli, predict
 from longspan.data.sources import paths
 from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.errors import UserError
-from longspan.tasks import examples
-from longspan.tasks.classes import ClassPrediction
+from longspan.tasks.base import examples
+from longspan.tasks.base.classes import ClassPrediction
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.document_classification.report import card_parts
-from longspan.tasks.document_classification.task import DocumentClassification
+from longspan.tasks.document_classification.task import DocumentClassification, card_parts
 from longspan.verbs.runs import load_run
 
 

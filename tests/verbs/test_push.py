@@ -12,8 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longspan import UserError, predict, recipes, train
 from longspan.data.sources.formats.rows import Row
-from longspan.tasks.base import Recipe
-from longspan.training.uploading import push_run
+from longspan.tasks.base.task import Recipe
+from longspan.training.base import push_run
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

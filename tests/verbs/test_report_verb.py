@@ -13,8 +13,8 @@ import pytest
 import longspan
 from longspan import cli
 from longspan.errors import UserError
-from longspan.results.run_report import ComparisonReport, RunReport
-from longspan.tasks.words import _in_text
+from longspan.report.run_page import ComparisonReport, RunReport
+from longspan.verbs.report_words import _in_text
 from longspan.verbs.reporting import _number
 
 EVIL = "</script><img src=x onerror=alert(1)>"

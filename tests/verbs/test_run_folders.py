@@ -9,7 +9,7 @@ import pytest
 from longspan import cli, recipes
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.verbs.export import export
 from longspan.verbs.train import train
 

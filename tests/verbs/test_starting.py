@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from longspan import recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 

@@ -3,8 +3,8 @@
 import pytest
 
 from longspan import recipes
-from longspan.verbs.step_costs import Load, StepCost, covering, fitted
-from longspan.verbs.suggestions import cheaper_from, fitting
+from longspan.verbs.cells import cheaper_from, fitting
+from longspan.verbs.trials import Load, StepCost, covering, fitted
 
 LOADS = [Load(rows * length, rows * length**2) for rows, length in ((8, 16), (4, 64), (2, 256), (1, 300))]
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from longspan import cli, evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.training.base import LongspanTrainer
 from longspan.verbs.runs import load_run
 

@@ -15,12 +15,11 @@ from transformers.utils import logging
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.task import Recipe
 from longspan.training.checkpoints import last_checkpoint
 from longspan.training.lengths import LengthTrainer
-from longspan.verbs.run_folders import RunFolder
-from longspan.verbs.training_arguments import arguments_of
+from longspan.verbs.run_folders import RunFolder, arguments_of
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

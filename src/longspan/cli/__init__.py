@@ -21,7 +21,7 @@ from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
 from longspan.machine.printing import printable
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
-from longspan.tasks.options import GenerationOptions, ReadingOptions, add_flags, names
+from longspan.tasks.base.options import GenerationOptions, ReadingOptions, add_flags, names
 
 
 def run() -> None:
@@ -277,7 +277,7 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import evaluate
     from longspan.report import parts
-    from longspan.report.mistakes import mistakes_summary
+    from longspan.report.run_report import mistakes_summary
     from longspan.verbs.runs import load_run
 
     quieten_transformers()

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from longspan.explanations.looks import looks
+from longspan.mixers import Look
 
 #: Positions that are read at once where an example is read several times.
 AT_ONCE = 1 << 18
@@ -144,3 +144,36 @@ class Question:
     def _each_real(self) -> list[Tensor]:
         embeddings = self.model.base_model.embeddings
         return [embeddings.reduced(self.batch[read.mask].bool()) for read in self.reads]
+
+
+@torch.no_grad()
+def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = None) -> list[Look]:
+    """Return the look of each layer's mixer at what it reads (`Mixer.look`), from the first layer to the last.
+
+    Cost: about 1.5 forward passes. Of whole rows, mixers that weigh pairs of positions take 4 (linear attention) to 15
+    (softmax, local, delta), most of it for distances. Memory grows as that of a forward pass.
+
+    Args:
+        model: a model of longspan, in evaluation mode.
+        batch: the arguments of its `forward`.
+        at: the position that reads; None: whole rows, or the last real position of causal mixers.
+
+    Raises:
+        UserError: for a mixer that shows no looks, and a position that is not in the rows.
+    """
+    found: list[Look] = []
+
+    def look(mixer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        # Without a graph, its mixers read a chain.
+        along = {name: options[name] for name in ("edges", "edge_features") if options.get(name) is not None}
+        found.append(mixer.look(*arguments[:2], at=at, **along))
+
+    # Layers that share weights have the same mixer, which is called for each.
+    mixers: list[nn.Module] = list(dict.fromkeys(block.mixer for block in model.base_model.backbone.layers))
+    handles = [mixer.register_forward_pre_hook(look, with_kwargs=True) for mixer in mixers]
+    try:
+        model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

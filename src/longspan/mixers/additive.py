@@ -2,25 +2,27 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._additive_formula import naive as naive
-from longspan.mixers._additive_looks import look_at_additive, pool_additive
-from longspan.mixers._folding import scaled_between
 from longspan.mixers._forgetting import Forgetting, refuse_context
+from longspan.mixers._looks import Look, gathered, there, time_constants, weights_after, weights_at
+from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
+from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
 from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, window_softmax_mean
-from longspan.ops.reads import JointReads, joint_reads, pool, score
+from longspan.ops.reads import JointReads, joint_reads, pool, score, transform
 
 INTERACTIONS = ("product", "add", "concat")
 SHARINGS = ("none", "query-value", "head-wise")
@@ -86,7 +88,6 @@ class Additive(Mixer):
     """
 
     capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True, looks=True)
-    look_at, pool_look = look_at_additive, pool_additive
 
     def __init__(
         self,
@@ -328,8 +329,194 @@ class Additive(Mixer):
         """Return (b, t, dim) as (b, t, heads, e)."""
         return x.unflatten(2, (self.heads, -1))
 
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: AdditiveState | None = None) -> Look:
+        return _look_at(self, x, mask, at, state)
+
+    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+        return _pool_look(self, x, mask, look, at)
+
 
 def _window_mean(
     values: Tensor, logits: Tensor, mask: Tensor | None, state: PrefixMean, rates: Tensor
 ) -> tuple[Tensor, PrefixMean]:
     return window_softmax_mean(values, logits, mask, rates), state
+
+
+def naive(
+    mixer: Additive,
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
+    context_mask: Tensor | None = None,
+) -> Tensor:
+    """Compute `mixer(x, mask, context=context, context_mask=context_mask)` in the paper's order, row by row and head by
+    head (causal: prefix by prefix)."""
+    source, source_mask = (x, mask) if context is None else (context, context_mask)
+    y = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        real = torch.arange(x.shape[1]) if mask is None else mask[row].nonzero().squeeze(1)
+        known = source[row] if source_mask is None else source[row, source_mask[row]]
+        if len(real) and len(known):
+            y[row, real] = _naive_row(mixer, x[row, real], known, context is not None)
+    return y
+
+
+def _naive_row(mixer: Additive, x: Tensor, source: Tensor, across: bool) -> Tensor:
+    """Compute one document (n, d) from the equations, its keys from `source` (m, d), another sequence if `across`."""
+    prefixes = mixer.causal and not across
+
+    def heads(tensor: Tensor) -> list[Tensor]:
+        return list(tensor.chunk(mixer.heads, -1))
+
+    fades = faded(mixer.forgetting, source)
+
+    def mean(values: list[Tensor], scores: list[Tensor], whole: Tensor, scale: float) -> list[Tensor]:
+        """Pool each head's values over all positions as (1, e), or over each prefix when causal, as (t, e)."""
+        means = []
+        for value, vector, fade in zip(values, scores, fades, strict=True):
+            scored = value if vector.shape[0] == value.shape[1] else whole
+            logits = (scored * vector).sum(-1) / scale
+            if not prefixes and mixer.forgetting.kind != "none":
+                # What lies between, in either order.
+                means.append((logits - fade - fade.T).softmax(1) @ value)
+            elif prefixes:
+                ends = range(1, len(value) + 1)
+                means.append(torch.stack([(logits[:n] - fade[n - 1, :n]).softmax(0) @ value[:n] for n in ends]))
+            else:
+                means.append(logits.softmax(0).unsqueeze(0) @ value)
+        return means
+
+    def project(linear: nn.Linear, tensor: Tensor) -> Tensor:
+        return torch.cat([linear(tensor)] * (mixer.dim // mixer.projected), -1)
+
+    def join(left: Tensor, right: Tensor) -> Tensor:
+        return torch.cat((left.expand(len(right), -1), right), -1)
+
+    def interact(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
+        known: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"product": torch.mul, "add": torch.add, "concat": join}
+        operate = known[mixer.interaction]
+        return [operate(*pair) for pair in zip(left, right, strict=True)]
+
+    query = project(mixer.query, x)
+    if not mixer.attends:
+        return query
+    scale = (mixer.dim / mixer.heads) ** 0.5
+    key, value = project(mixer.key, source), query if mixer.value is None else project(mixer.value, x)
+    asking = project(mixer.query, source) if across and mixer.causal else query
+    global_query = mean(heads(asking), list(mixer.query_score), asking, scale)
+    met = interact(global_query, heads(key))
+    # All heads together: the whole vector, laid out as the score vectors are (global queries first, then keys).
+    whole = join(torch.cat(global_query, -1), key) if mixer.interaction == "concat" else torch.cat(met, -1)
+    global_key = mean(met, list(mixer.key_score), whole, scale)
+    if mixer.interaction == "concat":
+        width = mixer.dim // mixer.heads
+        used = join(torch.cat([*(k[:, :width] for k in global_key), *(k[:, width:] for k in global_key)], -1), value)
+    else:
+        used = torch.cat(interact(global_key, heads(value)), -1)
+    y: Tensor = mixer.output(used)
+    return y + query if mixer.adds_query else y
+
+
+Affine = tuple[Float[Tensor, "out d"], Float[Tensor, " out"] | None]
+
+
+def scaled_between(
+    reads: JointReads,
+    scale: Float[Tensor, "b d"] | None,
+    outer: Float[Tensor, "d d"],
+    inner: Affine,
+    beside: Affine | None = None,
+    constant: Float[Tensor, "#b 1 d"] | None = None,
+) -> Float[Tensor, "b n d"]:
+    """Return outer (scale ⊙ inner(x)) + beside(x) + constant; no `scale` is ones, all else that is None is zero.
+
+    As x times the matrix outer diag(scale) W_inner + W_beside of its row, the last read of x, of width d: n·d² + d³; or
+    n·d² for each projection where there are fewer positions than d.
+    """
+    x = reads.x
+    weight, bias = inner
+    if scale is not None and (exporting() or x.shape[1] <= x.shape[2]):
+        # A matrix per row of the batch costs d³; with fewer positions than d, two products cost less. Where the length
+        # is not known they are chosen too: they never cost twice as much, the matrix many times as much.
+        value = linear(x, weight, bias)
+        y = _plus(linear(value * scale.unsqueeze(1), outer), constant)
+        if beside is None:
+            return y
+        return y + (value if beside[0] is weight else linear(x, *beside))
+    scaled = outer if scale is None else outer * scale.unsqueeze(1)
+    matrix = scaled @ weight
+    if bias is not None:
+        constant = _plus((scaled @ bias).view(-1, 1, outer.shape[0]), constant)
+    if beside is not None:
+        matrix = matrix + beside[0]
+        constant = constant if beside[1] is None else _plus(beside[1].view(1, 1, -1), constant)
+    return transform(reads, matrix, constant)
+
+
+def _plus(y: Tensor, constant: Tensor | None) -> Tensor:
+    return y if constant is None else y + constant
+
+
+def _look_at(
+    mixer: Additive, x: Tensor, mask: Tensor | None, at: Tensor | None, state: AdditiveState | None = None
+) -> Look:
+    """Return α and β per head, as seen from `at`."""
+    if not mixer.attends:
+        return Look(at)
+    rates = mixer.forgetting(x, mask)
+
+    def more(look: Look, name: str, logits: Tensor, before: PrefixMean | None) -> Look:
+        if before is None or at is None:
+            return replace(look, weights={**look.weights, name: weights_at(logits, mask, at, rates, mixer.causal)})
+        weights, carried = weights_after(before, logits, mask, at, rates)
+        return replace(look, weights={**look.weights, name: weights}, carried={**look.carried, name: carried})
+
+    look = Look(at, time_constants=time_constants(rates, mask), state=state)
+    logits = mixer.logits(mixer.project(mixer.query, x), mixer.query_score)
+    look = more(look, "alpha", logits, None if state is None else state.query)
+    asked, met = _meetings(mixer, x, mask, look, at)
+    *for_query, for_key = mixer.key_score.chunk(2 if mixer.interaction == "concat" else 1, 1)
+    key_logits = mixer.logits(met.flatten(2), for_key)
+    if for_query:
+        key_logits = key_logits + mixer.logits(asked.flatten(2), *for_query)
+    return more(look, "beta", key_logits, None if state is None else state.key)
+
+
+def _pool_look(mixer: Additive, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
+    """Return the outputs at `at`, from the global query and the global key that α and β pool."""
+    query = there(mixer.project(mixer.query, x), at)
+    if not mixer.attends:
+        return query
+    asked, met = _meetings(mixer, x, mask, look, at)
+    if mixer.interaction == "concat":
+        met = torch.cat((asked.expand_as(met), met), -1)
+    key = gathered(look, "beta", met).to(x.dtype)
+    value = query if mixer.value is None else there(mixer.project(mixer.value, x), at)
+    if mixer.interaction == "concat":
+        used = torch.cat([*(part.flatten(1) for part in key.chunk(2, -1)), value], -1)
+    else:
+        used = key.flatten(1) * value if mixer.interaction == "product" else key.flatten(1) + value
+    y: Tensor = mixer.output(used)
+    return y + query if mixer.adds_query else y
+
+
+def _meetings(mixer: Additive, x: Tensor, mask: Tensor | None, look: Look, at: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the global queries (b, t or 1, h, e), that at `at` pooled with α, and p_t or, with "concat", k_t.
+
+    A global query of each position takes one pass; α is that of one position alone.
+    """
+    query, key = (mixer.split(mixer.project(projection, x)) for projection in (mixer.query, mixer.key))
+    own = gathered(look, "alpha", query).to(x.dtype)
+    if mixer.differs_by_position:
+        logits, rates = mixer.logits(query.flatten(2), mixer.query_score), mixer.forgetting(x, mask)
+        if mixer.causal or rates is None:
+            before = None if look.state is None else look.state.query
+            asked = prefix_softmax_mean(query, logits, mask, before, rates=rates)[0]
+        else:
+            asked = window_softmax_mean(query, logits, mask, rates)
+        if at is not None:
+            asked = asked.clone()
+            asked[torch.arange(len(at), device=at.device), at] = own.to(asked.dtype)
+    else:
+        asked = own.unsqueeze(1)
+    return asked, asked * key if mixer.interaction == "product" else asked + key if mixer.interaction == "add" else key

@@ -17,7 +17,6 @@ from transformers import (
 )
 
 from longspan.models.config import LongspanConfig
-from longspan.models.feature_extraction import LongspanFeatureExtractor
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.classification import LongspanForAudioClassification, LongspanForSequenceClassification
 from longspan.models.heads.document_pairs import LongspanForDocumentPairs
@@ -31,7 +30,8 @@ from longspan.models.heads.question_answering import LongspanForQuestionAnswerin
 from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
 from longspan.models.heads.token_classification import LongspanForTokenClassification
-from longspan.models.image_processing import LongspanImageProcessor
+from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
+from longspan.models.hub.image_processing import LongspanImageProcessor
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
-from longspan.models.short_convolution import ShortConvolution
+from longspan.models.parts.short_convolution import ShortConvolution
 from longspan.ops.dropout import Dropout
 from longspan.ops.execution import by_hand
 

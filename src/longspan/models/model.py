@@ -19,15 +19,15 @@ from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.encoder import EncoderEmbeddings, EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings, token_settings, without_tokens
 from longspan.models.layers import build_backbone
-from longspan.models.ngrams import HashedEmbedding
-from longspan.models.positions import Positions, count_positions
+from longspan.models.parts.ngrams import HashedEmbedding
+from longspan.models.parts.positions import Positions, count_positions
+from longspan.models.parts.short_convolution import ShortConvolution
+from longspan.models.parts.words import WordCharacters
 from longspan.models.publishing import put_card
 from longspan.models.settings import HeadSettings, arguments
-from longspan.models.short_convolution import ShortConvolution
 from longspan.models.states import MixerStates
 from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
-from longspan.models.words import WordCharacters
 from longspan.ops.dropout import Dropout
 
 
@@ -35,7 +35,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
     """The base of all longspan models: configuration, loading, initialisation.
 
     The heads' `forward` names each argument it takes, so that unknown ones are errors, and `Trainer` keeps the columns
-    it needs. A head with a loss takes `num_items_in_batch` and divides by it (`longspan.models.losses.mean_loss`).
+    it needs. A head with a loss takes `num_items_in_batch` and divides by it
+    (`longspan.models.parts.losses.mean_loss`).
 
     Attributes:
         head_settings: the settings of the head, `config.head`; None if it has none, or for a model without a head.

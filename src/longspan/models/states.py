@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
-from longspan.models.ngrams import NOTHING
+from longspan.models.parts.ngrams import NOTHING
 
 #: What the names of tensors of `MixerStates.history` begin with where they are saved.
 _HISTORY = "history."

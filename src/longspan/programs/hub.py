@@ -34,7 +34,7 @@ from longspan.models.publishing import LIBRARY, NAME, is_ours
 from longspan.models.remote_code import FILE
 from longspan.programs.exported import Export
 from longspan.results.outputs import write_json, write_text
-from longspan.tasks.base import Run
+from longspan.tasks.base.task import Run
 
 #: The class of transformers that loads each model with its head.
 AUTO_MODELS: dict[type[PreTrainedModel], str] = {

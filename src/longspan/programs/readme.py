@@ -4,7 +4,7 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.heads.classification import MULTI_LABEL, REGRESSION
 from longspan.programs.exported import Export
-from longspan.tasks.base import Run
+from longspan.tasks.base.task import Run
 
 
 def readme(run: Run, config: LongspanConfig, result: Export) -> str:

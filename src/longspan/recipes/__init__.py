@@ -18,12 +18,12 @@ from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
 from longspan.errors.hints import expectation, matches
 from longspan.machine import imports
-from longspan.recipes import encoders, keys, starting
+from longspan.recipes import keys, starting
 from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.recipe_files import DEFAULT_TASK, names, read
 from longspan.recipes.values import Raw, coerce, plain, split_override
-from longspan.tasks import options
-from longspan.tasks.base import Recipe, Task
+from longspan.tasks.base import options
+from longspan.tasks.base.task import Recipe, Task
 
 __all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names"]
 
@@ -94,7 +94,7 @@ def _load(
         if not tables.get("model", {}).get("start_from") and _given("model.start_from", given):
             shape = _checked("model", starting.give_way(tables, task), task, name_or_path)
         if _given("model.encoder", given):
-            encoders.give_way(tables)
+            starting.drop_new_tokens(tables)
         for override in overrides:
             parts, raw = _split(override, task, name_or_path)
             _set(tables, parts, Raw(raw), task, name_or_path)
@@ -102,7 +102,7 @@ def _load(
             _set(tables, key.split("."), plain(value), task, name_or_path)
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
-        encoders.complete(tables)
+        starting.fill_in_encoder_tokens(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
         complete(tables, task, lambda folder: _load(folder, (), {}, lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")

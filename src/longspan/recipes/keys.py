@@ -20,8 +20,8 @@ from longspan.errors import UserError, listing, nearest
 from longspan.errors.hints import expectation
 from longspan.models.settings import PartSettings
 from longspan.recipes.synonyms import KEYS
-from longspan.tasks.base import Task
-from longspan.tasks.options import ModelOptions
+from longspan.tasks.base.options import ModelOptions
+from longspan.tasks.base.task import Task
 
 TABLES = ("data", "model", "training")
 

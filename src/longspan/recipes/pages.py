@@ -8,7 +8,7 @@ from longspan import recipes
 from longspan.recipes import keys
 from longspan.recipes.keys import Key
 from longspan.recipes.recipe_files import names, read
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 
 _LINK = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"
 _WIDTH = 100

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.config import DataConfig
+from longspan.data.text import encoders
 from longspan.errors import UserError, suggestion
 from longspan.models import config as backbone
 from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
 from longspan.models.decoder import CROSS_ATTENTION
-from longspan.tasks.base import Recipe, Task
-from longspan.tasks.options import names
+from longspan.models.embeddings.tokens import TokenSettings
+from longspan.tasks.base.options import names
+from longspan.tasks.base.task import Recipe, Task
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
 """The keys of `[data]` that say what the tokens are."""
@@ -136,3 +138,35 @@ def _recipe(folder: str, load: Callable[[str], Recipe]) -> Recipe:
         raise UserError(f"expected the folder of a run to start from, got {folder!r}, which is none; {hint}")
     # Not the folder: a recipe of the package may have its name.
     return load(str(path / "recipe.toml"))
+
+
+_VECTORS = (*TokenSettings.settings(), "scale_embeddings", "embedding_dim")
+
+
+def drop_new_tokens(tables: Tables) -> None:
+    """Take out of a recipe's tables what would be the tokens and word vectors of a new model."""
+    for table, keys in (("model", _VECTORS), ("data", (*TOKENS, "tokenizer_from"))):
+        tables[table] = {key: value for key, value in tables.get(table, {}).items() if key not in keys}
+
+
+def fill_in_encoder_tokens(tables: Tables) -> None:
+    """Fill in the tokens of the encoder that a recipe names, if it names one.
+
+    Raises:
+        UserError: The recipe has other tokens.
+    """
+    model, data = tables["model"], tables["data"]
+    encoder = model.get("encoder")
+    if not encoder:
+        return
+    for where, run in {
+        "model.start_from": model.get("start_from"),
+        "data.tokenizer_from": data.get("tokenizer_from"),
+    }.items():
+        if run:
+            raise UserError(
+                f"expected the tokens of the encoder {encoder!r}, got those of the run {run!r} ({where}); leave one of "
+                "them out."
+            )
+    data.setdefault("tokens", encoder)
+    encoders.check_tokens(encoder, data["tokens"])

@@ -2,8 +2,7 @@
 
 from longspan.machine.printing import unbroken
 from longspan.report import table
-from longspan.results.explanation import Explanation, Piece, around
-from longspan.results.explanation_page import WHAT
+from longspan.results.explanation import WHAT, Explanation, Piece, around
 
 #: Pieces shown for what is explained, and as many against it; characters on either side of each.
 _ROWS, _AROUND = 8, 24

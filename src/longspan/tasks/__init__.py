@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from longspan.errors import check_choice
 from longspan.machine.imports import load_class, modules_in
-from longspan.tasks.options import PredictionOptions
+from longspan.tasks.base.options import PredictionOptions
 
 if TYPE_CHECKING:
-    from longspan.tasks.base import Task
+    from longspan.tasks.base.task import Task
 
 
 def names() -> list[str]:
     """Return the names of the built-in tasks, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg and module.name != "base")
 
 
 def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
@@ -29,7 +29,7 @@ def load(name: str, allow_imports: Iterable[str] = ()) -> "Task":
     Raises:
         UserError: Unknown task, or importing it was not allowed (see `longspan.machine.imports`).
     """
-    from longspan.tasks.base import Task
+    from longspan.tasks.base.task import Task
 
     if "." in name:
         return load_class(name, Task, what="task", allow_imports=allow_imports)(name)

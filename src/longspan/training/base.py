@@ -5,31 +5,232 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
 
 import numpy as np
 import torch
 from datasets import Dataset
+from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from safetensors import SafetensorError
-from torch import Tensor
-from transformers import TrainerControl
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints, speed_metrics
 
 from longspan.data.processor import Processor
+from longspan.data.text.pairs import TARGET
 from longspan.errors import UserError
+from longspan.models.model import LongspanPreTrainedModel
+from longspan.models.publishing import addressed
+from longspan.results.parts import Parts
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
-from longspan.training.averaging import AveragesCheckpoints
 from longspan.training.optimizers import IN_PARTS, JoinsOptimizers
-from longspan.training.part_scores import PartScores
-from longspan.training.plain_losses import PlainLosses
-from longspan.training.sessions import Sessions
 from longspan.training.stopping import EarlyStopping
-from longspan.training.uploading import push_run, refused
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What came of it.
+
+    Attributes:
+        steps: After which steps the checkpoints were saved, the first one first.
+        metric: The score by which models are chosen; empty where there are too few checkpoints for a mean.
+        value: That of the mean on the validation split; None without validation.
+        best: That of the best checkpoint.
+        kept: Whether the mean is the model that was kept.
+    """
+
+    steps: list[int]
+    metric: str
+    value: float | None
+    best: float | None
+    kept: bool
+
+    def announcement(self) -> str:
+        """Return it in a sentence."""
+        if len(self.steps) < 2:
+            found = "1 checkpoint" if self.steps else "no checkpoint"
+            return f"training.average_last found {found}, of which there is no mean; kept the model as it was."
+        mean = f"the mean of the last {len(self.steps)} checkpoints"
+        if self.value is None or self.best is None:
+            return f"kept {mean}, without validation."
+        chosen = "kept the mean" if self.kept else "kept the checkpoint"
+        return f"{mean} has a validation {self.metric} of {self.value:.4g}, the best one {self.best:.4g}; {chosen}."
+
+
+def load_mean(model: nn.Module, folders: Sequence[Path]) -> None:
+    """Give a model the mean of the parameters in the folders of checkpoints; its buffers, such as fitted counts, stay.
+
+    Sums are in float64, so that their order and number do not matter.
+
+    Raises:
+        UserError: A checkpoint lacks a parameter, as those of adapters and of sharded weights do.
+    """
+    parameters = {name: each for name, each in model.named_parameters() if each.is_floating_point()}
+    sums = {name: torch.zeros_like(each, dtype=torch.float64, device="cpu") for name, each in parameters.items()}
+    for checkpoint in folders:
+        missing = set(sums)
+        for path in sorted(checkpoint.glob("model*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in missing & set(file.keys()):
+                    sums[name] += file.get_tensor(name)
+                missing -= set(file.keys())
+        if missing:
+            raise UserError(
+                f"expected all weights of the model in {checkpoint} for training.average_last, got none named "
+                f"{min(missing)}; leave training.average_last out."
+            )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(sums[name] / len(folders))
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all that a model consists of, for `load_state_dict`."""
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+class AveragesCheckpoints:
+    """Part of a trainer: replaces the model that was kept by the mean of the last checkpoints, if that is better.
+
+    Attributes:
+        average_last: of how many checkpoints `average` takes the mean; 0 for none.
+        averaged: what came of it, once it did.
+    """
+
+    args: Any
+    model: Any
+    state: Any
+    eval_dataset: Any
+    scored: dict[int, Any]
+    score: Callable[[Any], Any]
+    kept_step: Callable[[], int]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.average_last = 0
+        self.averaged: Averaged | None = None
+
+    def average(self) -> None:
+        """After training, keep the mean of the last checkpoints if it is better on the validation split.
+
+        Without validation it is kept in any case. All processes call this.
+        """
+        found = checkpoints.complete(Path(self.args.output_dir))[: self.average_last][::-1]
+        if len(found) < 2:
+            self.averaged = Averaged([*map(checkpoints.step, found)], "", None, None, kept=False)
+            return
+        kept, best, metric = _copied(self.model), self.state.best_metric, self.args.metric_for_best_model
+        load_mean(self.model, found)
+        value, better, step = None, True, self.state.global_step
+        if self.args.eval_strategy != "no":
+            before = self.kept_step()
+            self.scored[step] = self.score(self.eval_dataset)
+            value = self.scored[step].numbers()[metric.removeprefix("eval_")]
+            better = best is None or (value > best if self.args.greater_is_better else value < best)
+            if not better:
+                self.model.load_state_dict(kept)
+                if before == step:
+                    # What subclasses know of this step is that of the mean.
+                    self.scored[step] = self.score(self.eval_dataset)
+        self.averaged = Averaged([*map(checkpoints.step, found)], metric, value, best, better)
+
+
+class PartScores:
+    """Part of a trainer: remembers what compares a model's parts on the validation split, after each step it scored.
+
+    Attributes:
+        model_step: After which step the weights were saved that the model has now.
+    """
+
+    eval_dataset: Any
+    state: Any
+    kept_step: Callable[[], int]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._loaded_step: int | None = None
+        self._by_step: dict[int, Callable[[], Parts]] = {}
+        self._of_test: Callable[[], Parts] | None = None
+
+    @property
+    def model_step(self) -> int:
+        step: int = self.state.global_step if self._loaded_step is None else self._loaded_step
+        return step
+
+    def has_kept(self) -> None:
+        """Take note that training is over and the model has the weights that were kept."""
+        self._loaded_step = self.kept_step()
+
+    def remember_parts(self, dataset: Dataset, compare: Callable[[], Parts]) -> None:
+        """Take in what compares the parts on a data set; it is called, if at all, when training is over."""
+        if dataset is self.eval_dataset:
+            self._by_step[self.model_step] = compare
+        else:
+            self._of_test = compare
+
+    def details(self) -> dict[str, Any]:
+        """Return what else results should say about the model that was kept: by default, how its parts compare.
+
+        They are "parts" on the validation and "test_parts" on the test split; nothing for a model of one part.
+        """
+        found = {"parts": self._by_step.get(self.kept_step()), "test_parts": self._of_test}
+        return {name: compare().to_dict() for name, compare in found.items() if compare is not None}
+
+
+class PlainLosses(Trainer):
+    """A `Trainer` that logs the training loss without label smoothing and class weights, as validation measures it.
+
+    A model that trains with either returns a `plain_loss` in addition to the loss to minimise. Both use the same
+    logits, so the second loss costs little.
+
+    Raises:
+        UserError: for `label_smoothing_factor` with a longspan model whose labels are not single classes.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._plain_loss: Tensor | None = None
+        if self.label_smoother is not None and isinstance(self.model, LongspanPreTrainedModel):
+            self._let_the_model_smooth()
+
+    def _let_the_model_smooth(self) -> None:
+        """Leave label smoothing to the model: `Trainer` would replace the model's loss, and so lose class weights."""
+        smoothing, self.label_smoother = self.args.label_smoothing_factor, None
+        if not getattr(self.model, "smooths_labels", False):
+            raise UserError(
+                "expected training.label_smoothing_factor=0 for a model whose labels are not single classes, got "
+                f"{smoothing}; leave it out."
+            )
+        self.model.config.head.label_smoothing = smoothing
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """Take gradients of the loss to minimise, and return the loss to log."""
+        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        plain, self._plain_loss = self._plain_loss, None
+        return loss if plain is None else plain.mean()
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return this batch's share of the loss to minimise, and keep the plain one for the log; see `Trainer`."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        plain = getattr(outputs, "plain_loss", None)
+        if plain is not None:
+            # `Trainer` multiplies it by the number of processes, as it does the other.
+            plain = super().compute_loss(lambda **_: {"loss": plain}, inputs, num_items_in_batch=num_items_in_batch)
+        self._plain_loss = plain
+        return (loss, outputs) if return_outputs else loss
+
 
 MOST_EPOCHS = 50
 """The most epochs that `at_least` sets: with more, models overfit."""
@@ -316,3 +517,106 @@ class LongspanTrainer(AveragesCheckpoints, PartScores, PlainLosses, JoinsOptimiz
             ) from error
         finally:
             self.args.save_total_limit = limit
+
+
+class Sessions(TrainerCallback, ExportableState):
+    """Adds up what all sessions of a run took, from its start over each time that it was resumed.
+
+    The sums are saved with each checkpoint and restored from it. What a session did after its last checkpoint thus
+    counts no more than the steps that are lost with it.
+
+    Attributes:
+        tokens: Real tokens trained on in all processes, as of the last `count`, like all of these.
+        training_seconds: Seconds of training, without evaluating and saving.
+        seconds: Seconds from start to end.
+        peak_memory_bytes: The largest of any session.
+        began: When this session started, by `time.perf_counter`.
+        peak_memory: Returns the largest memory use of this session so far in bytes.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.training_seconds = 0.0
+        self.seconds = 0.0
+        self.peak_memory_bytes = 0
+        self.began = time.perf_counter()
+        self.peak_memory: Callable[[], int] = lambda: 0
+        self._before = (0, 0.0, 0.0, 0)
+        self._training_since = 0.0
+        self._training_until: float | None = None
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # What a checkpoint holds has been restored by now, and what this session takes comes on top of it.
+        self._before = (self.tokens, self.training_seconds, self.seconds, self.peak_memory_bytes)
+        self._training_since, self._training_until = time.perf_counter(), None
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._training_until = time.perf_counter()
+
+    def count(self, tokens: int, seconds_not_training: float) -> None:
+        """Bring the sums up to date. All processes call this.
+
+        Args:
+            tokens: Real tokens that this process has trained on in this session.
+            seconds_not_training: Seconds between the start and the end of training in which nothing was trained.
+        """
+        before_tokens, before_training, before, before_memory = self._before
+        now = time.perf_counter()
+        training = (self._training_until or now) - self._training_since - seconds_not_training
+        self.tokens = before_tokens + round(processes.total([tokens])[0])
+        self.training_seconds = before_training + training
+        self.seconds = before + now - self.began
+        self.peak_memory_bytes = max(before_memory, self.peak_memory())
+
+    def tokens_per_second(self) -> float:
+        """Return real tokens of all processes per second of training."""
+        return self.tokens / max(1e-9, self.training_seconds)
+
+    def state(self) -> dict[str, Any]:
+        names = ("tokens", "training_seconds", "seconds", "peak_memory_bytes")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
+
+
+#: What tools besides longspan read or people look at; never a pickle, no checkpoint, no log.
+_KINDS = (".json", ".jsonl", ".md", ".model", ".png", ".safetensors", ".toml", ".txt")
+
+
+def push_run(
+    folder: Path,
+    repository: str,
+    *,
+    message: str,
+    token: str | None = None,
+    revision: str | None = None,
+    private: bool | None = None,
+) -> CommitInfo:
+    """Upload the files of a finished run, but for its checkpoints, with its card as the repository's.
+
+    Raises:
+        UserError: the run is unfinished, or the Hub refuses or cannot be reached.
+    """
+    if not (folder / "metrics.json").is_file():
+        raise UserError(f"expected a finished run to push, got {str(folder)!r}; finish its training first.")
+    api = HfApi(token=token)
+    try:
+        repository = api.create_repo(repository, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        every = sorted([*folder.iterdir(), *(folder / TARGET).glob("*")])
+        files = {
+            path.relative_to(folder).as_posix(): path for path in every if path.suffix in _KINDS and path.is_file()
+        }
+        card = addressed((folder / "README.md").read_text(encoding="utf-8"), repository).encode()
+        operations = [CommitOperationAdd(name, card if name == "README.md" else path) for name, path in files.items()]
+        return api.create_commit(repository, operations, commit_message=message, revision=revision)
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise refused(repository, error) from error
+
+
+def refused(repository: str | None, error: Exception) -> UserError:
+    """Return the one sentence about what the Hub answered, or why it could not be asked."""
+    told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return UserError(
+        f"expected to write to {repository!r} on the Hugging Face Hub, got an error ({told}); log in with "
+        "`hf auth login`, check training.hub_model_id and the connection, or leave training.push_to_hub out."
+    )

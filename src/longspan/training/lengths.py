@@ -10,20 +10,40 @@ from datasets import Dataset
 from datasets.utils import tqdm
 from jaxtyping import Bool
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import DrawnExamples, EpochBatches
 from longspan.data.batches.encoding import lengths
 from longspan.data.batches.streams import Stream, measured, nothing, pad
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED
 from longspan.results.scores import S
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
-from longspan.training.loader import Loader, data_seed
+
+
+class Loader(DataLoader[Any]):
+    """A loader of batches that a batch sampler has already shared among processes.
+
+    It tells the sampler about epochs, which the Trainer tells only to loaders. Accelerate, which usually prepares
+    loaders, is not involved. It would deal entire batches to processes, the longest documents to one and the shortest
+    to another, and fill the last round with repeated rows.
+    """
+
+    batch_sampler: Any
+
+    def set_epoch(self, epoch: int) -> None:
+        self.batch_sampler.set_epoch(epoch)
+
+
+def data_seed(arguments: TrainingArguments) -> int:
+    """Return the seed of the order of training examples, and of what is drawn for them."""
+    return arguments.seed if arguments.data_seed is None else arguments.data_seed
+
 
 Rows: TypeAlias = Dataset | WithOutputs
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from longspan import mixers as all_mixers
 from longspan.errors import UserError, check_choice, suggestion
 from longspan.machine import imports
 from longspan.machine.environment import available_memory, environment
-from longspan.machine.floors import Rates, measured_rates
-from longspan.machine.measuring import Times, interleaved, peak_of
+from longspan.machine.floors import Rates, Times, interleaved, measured_rates, peak_of
 from longspan.mixers.base import Mixer
 from longspan.models.backbone import Backbone
 from longspan.results.bench import Benchmark, Measurement

@@ -13,8 +13,8 @@ from longspan.errors import UserError
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
-from longspan.tasks.base import Run
-from longspan.tasks.options import make
+from longspan.tasks.base.options import make
+from longspan.tasks.base.task import Run
 from longspan.verbs import reporting
 from longspan.verbs.runs import as_run
 

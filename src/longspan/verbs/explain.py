@@ -11,8 +11,8 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.explanations.methods import METHODS
 from longspan.results.explanation import Explanation
-from longspan.tasks.base import Run
-from longspan.tasks.explaining import explained
+from longspan.tasks.base.case import explained
+from longspan.tasks.base.task import Run
 from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.predict import rows_in_memory, rows_of_source
 from longspan.verbs.runs import as_run

@@ -26,7 +26,7 @@ from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
 from longspan.programs.readme import readme
 from longspan.results.outputs import write_json, write_text
-from longspan.tasks.base import Run, Task
+from longspan.tasks.base.task import Run, Task
 from longspan.verbs.evaluate import load_split
 from longspan.verbs.runs import as_run
 

@@ -19,13 +19,11 @@ from longspan.machine.bars import hidden_bars
 from longspan.mixers.base import Mixer
 from longspan.models.limits import limits
 from longspan.results.forecast import Forecast, RunForecast
-from longspan.tasks.base import Recipe
-from longspan.tasks.prepared import Prepared, check_validation
-from longspan.verbs import budget, suggestions
-from longspan.verbs.cells import Cell, Cells
+from longspan.tasks.base.task import Prepared, Recipe, check_validation
+from longspan.verbs import budget
+from longspan.verbs.cells import Cell, Cells, cheaper_from, fitting
 from longspan.verbs.compare import Changes, planned
-from longspan.verbs.step_costs import Load, StepCost, covering, fitted
-from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS
+from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS, Load, StepCost, covering, fitted
 
 BASELINE = "softmax"
 """The mixer that others are compared with."""
@@ -135,12 +133,12 @@ class _Planner:
             device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             runs=[self._run(cell, *costs[cell.mixer]) for cell in cells],
             cheaper_from={
-                name: suggestions.cheaper_from(costs[name][0], costs[BASELINE][0], last[name].recipe)
+                name: cheaper_from(costs[name][0], costs[BASELINE][0], last[name].recipe)
                 for name in wanted
                 if name != BASELINE and BASELINE in wanted and self.key
             },
             suggestions=[
-                suggestions.fitting(
+                fitting(
                     name, cell.recipe, self.key, cell.length, cell.largest, partial(cell.bytes, costs[name][1]), memory
                 )
                 for name, cell in last.items()

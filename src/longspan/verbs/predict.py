@@ -15,8 +15,8 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction
-from longspan.tasks.base import Run
-from longspan.tasks.options import make
+from longspan.tasks.base.options import make
+from longspan.tasks.base.task import Run
 from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.runs import as_run
 

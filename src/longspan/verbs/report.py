@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from longspan.errors import UserError
+from longspan.report.run_page import NAME, ComparisonReport, RunReport
 from longspan.results.outputs import check_file
-from longspan.results.run_report import NAME, ComparisonReport, RunReport
-from longspan.tasks.base import Run
-from longspan.tasks.words import explained_words, read_rows, weighed_words
+from longspan.tasks.base.task import Run
 from longspan.verbs import reporting
 from longspan.verbs.evaluate import scored
+from longspan.verbs.report_words import explained_words, read_rows, weighed_words
 from longspan.verbs.runs import as_run
 
 

@@ -14,11 +14,11 @@ from datasets import Dataset
 from longspan.data.processor import json_object
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
+from longspan.report.run_page import NAME, ComparisonReport, RunReport
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.html import png_address
-from longspan.results.run_report import NAME, ComparisonReport, RunReport
-from longspan.tasks.base import Run, Task
-from longspan.tasks.words import read_rows, read_tokens, weighed_words
+from longspan.tasks.base.task import Run, Task
+from longspan.verbs.report_words import read_rows, read_tokens, weighed_words
 
 #: Documents from which words are taken.
 _SAMPLE = 300

@@ -23,7 +23,7 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
-from longspan.tasks.base import Run
+from longspan.tasks.base.task import Run
 from longspan.training import checkpoints
 
 #: Fields of a config.json besides those that `LongspanConfig` declares itself, with their types.

@@ -14,8 +14,7 @@ from longspan.errors import UserError
 from longspan.models import LongspanModel
 from longspan.models.heads.seq2seq import Seq2SeqSettings
 from longspan.recipes.starting import TOKENS, shape_of
-from longspan.tasks.base import Recipe, Run
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.verbs.runs import load_run
 
 _TOKENS = tuple(f"embeddings.{name}" for name in ("table.weight", "words.begins", "words.spelling"))

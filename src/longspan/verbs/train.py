@@ -21,22 +21,19 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.environment import peak_memory
 from longspan.report import pictures
 from longspan.report.card import model_card
+from longspan.report.run_page import NAME as REPORT
 from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
-from longspan.results.run_report import NAME as REPORT
 from longspan.results.scores import Scores
-from longspan.tasks.base import Recipe, Run
-from longspan.tasks.counts import Counted
-from longspan.tasks.prepared import Prepared, check_validation
+from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_validation
 from longspan.training import checkpoints, processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
 from longspan.verbs import budget, reporting, run_folders, starting
-from longspan.verbs.run_folders import UNFINISHED, RunFolder
+from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
-from longspan.verbs.training_arguments import arguments_of
 
 
 class Interrupted(KeyboardInterrupt):

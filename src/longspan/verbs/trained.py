@@ -10,14 +10,15 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longspan.data.processor import Processor, json_object
-from longspan.results import Evaluation, Prediction, TrainingResult, html
+from longspan.report.run_page import RunReport
+from longspan.results import Evaluation, Prediction, Statistics, TrainingResult, html
 from longspan.results.explanation import Explanation
-from longspan.results.run_report import RunReport
 from longspan.results.scores import S
-from longspan.tasks.base import Recipe, Run
-from longspan.training.uploading import push_run
-from longspan.verbs import evaluate, explain, export, generate, predict, report
-from longspan.verbs.runs import load_run
+from longspan.tasks.base.options import GenerationOptions, make
+from longspan.tasks.base.task import Recipe, Run
+from longspan.training.base import push_run
+from longspan.verbs import evaluate, explain, export, predict, report
+from longspan.verbs.runs import as_run, load_run
 
 #: Loading changes what transformers prints, for all threads.
 _LOADING = threading.Lock()
@@ -105,7 +106,7 @@ class TrainedRun(TrainingResult[S]):
 
     def generate(self, prompt: str = "", **options: Any) -> Iterator[str]:
         """Continue a text; see `longspan.generate`."""
-        return generate.generate(self.loaded, prompt, **options)
+        return generate(self.loaded, prompt, **options)
 
     def export(self, out: Path | str, **options: Any) -> Any:
         """Write the model for use without longspan's trainer; see `longspan.export`."""
@@ -149,3 +150,35 @@ def load(folder: Path | str, *, checkpoint: int | str | None = None, allow_impor
 def trained(result: TrainingResult[S]) -> TrainedRun[S]:
     """Return the run that training made."""
     return TrainedRun(**{field.name: getattr(result, field.name) for field in dataclasses.fields(result)})
+
+
+def generate(
+    run: Run | Path | str,
+    prompt: str = "",
+    *,
+    statistics: Statistics | None = None,
+    checkpoint: int | str | None = None,
+    allow_imports: Iterable[str] = (),
+    **options: Any,
+) -> Iterator[str]:
+    """Continue `prompt`, which starts a document; an empty one starts a new document.
+
+    Args:
+        run: The run folder of a language model, or what `longspan.verbs.runs.load_run` returned for it.
+        prompt: The text to continue.
+        statistics: Filled in as the text is made.
+        checkpoint: The model saved after this step, or "last"; by default, the run's final model.
+        allow_imports: Packages or modules that dotted paths in the run folder may import.
+        options: Any of `longspan.tasks.base.options.GenerationOptions`: `max_new_tokens`, `temperature`, `top_k`,
+            `top_p`, `greedy`, `seed`, `ignore_end`.
+
+    Yields:
+        The text that follows the prompt, in pieces of whole characters, as soon as they are certain.
+
+    Raises:
+        UserError: A run whose models generate no text, options out of range, or a text longer than learned positions
+            reach. Also a prompt with characters that a model of characters does not know.
+    """
+    loaded = as_run(run, checkpoint, allow_imports)
+    chosen = make(GenerationOptions, options, "generating")
+    return loaded.task.generate(loaded, prompt, chosen, Statistics() if statistics is None else statistics)

@@ -12,7 +12,7 @@ from longspan.data.columns.sentences import Sentences
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import read_rows
 from longspan.machine.printing import unbroken
-from longspan.tasks.recommendation.mind import prediction_line
+from longspan.tasks.recommendation.prediction import prediction_line
 from longspan.tasks.token_classification.prediction import WordsPrediction
 
 

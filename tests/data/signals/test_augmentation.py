@@ -9,9 +9,8 @@ from sounds import RATE, tone
 
 from longspan import UserError
 from longspan.data.signals.augmentation import Augmentation, factor, faster, shifted
-from longspan.data.signals.augmented import AugmentedRecordings
 from longspan.data.signals.options import RecordingData
-from longspan.data.signals.processor import FRAMES, RecordingProcessor
+from longspan.data.signals.processor import FRAMES, AugmentedRecordings, RecordingProcessor
 
 
 def peak(samples: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from longspan.data.columns.kinds import Column, Label, Labels, WordLabels
 from longspan.data.config import DataConfig
 from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.data.text.tokenization import build_tokenizer, token_ids
-from longspan.tasks.baselines import baselines_in
+from longspan.tasks.base.task import baselines_in
 from longspan.tasks.document_classification import baselines
 
 TEXTS = [

@@ -20,7 +20,7 @@ from longspan.data.batches import encoding
 from longspan.data.batches.encoding import encoded, truncation_table
 from longspan.data.columns.kept import Carried, class_number
 from longspan.data.config import TRAINED_TOKENS, DataConfig
-from longspan.data.text import pretrained, tokenization
+from longspan.data.text import tokenization
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode
 from longspan.errors import UserError
@@ -269,7 +269,7 @@ def test_no_such_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(name: str, **_: Any) -> None:
         raise OSError(f"{name} is not a local folder.\nMore.")
 
-    monkeypatch.setattr(pretrained.AutoTokenizer, "from_pretrained", fail)
+    monkeypatch.setattr(tokenization.AutoTokenizer, "from_pretrained", fail)
     with pytest.raises(UserError, match=r"or a pretrained tokenizer, got 'word', .* did you mean 'words'\?"):
         build_tokenizer(DataConfig(tokens="word"), [])
     with pytest.raises(UserError, match=r"data.tokens: there is no file or folder '/no/such'; check the path"):

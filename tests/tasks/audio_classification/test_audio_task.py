@@ -14,7 +14,7 @@ from transformers import AutoFeatureExtractor, AutoModelForAudioClassification, 
 import longspan
 from longspan import TrainedRun, UserError, compare, predict, train
 from longspan.data.signals import decoding
-from longspan.tasks.audio_classification import streaming
+from longspan.tasks.audio_classification import task
 from longspan.testing import check_task
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "model.kernel=3", "model.convolutions=2", "data.bands=12"]
@@ -126,8 +126,8 @@ def test_long_recordings_are_read_in_segments(
     soundfile.write(tmp_path / "long.wav", np.concatenate([tone("low", 1.01, random), tone("high", 1.0, random)]), RATE)
     files = [tmp_path / "long.wav", tones / "low" / "0.wav"]
     whole = list(predict(made.folder, files))
-    monkeypatch.setattr(streaming, "LONG", 0.5)
-    monkeypatch.setattr(streaming, "SEGMENT", 7)
+    monkeypatch.setattr(task, "LONG", 0.5)
+    monkeypatch.setattr(task, "SEGMENT", 7)
     monkeypatch.setattr(decoding, "BLOCK", 1000)
     for one, other in zip(predict(made.folder, files), whole, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)

@@ -8,8 +8,8 @@ import pytest
 
 from longspan import recipes, train
 from longspan.errors import UserError
-from longspan.tasks.document_classification.hints import hint
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.task import Prepared
+from longspan.tasks.document_classification.task import hint
 from longspan.verbs.runs import load_run
 
 SMALL = [

@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from longspan.errors import UserError
-from longspan.tasks.class_scores import (
-    CALIBRATION_BINS,
-    ClassificationScores,
-    classification_scores,
-)
+from longspan.tasks.base.classes import CALIBRATION_BINS, ClassificationScores, classification_scores
 
 NAMES = ["a", "b", "c"]
 

@@ -17,8 +17,8 @@ from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
 from longspan.results.parts import Parts
-from longspan.tasks.classes import ClassTask
-from longspan.tasks.document_classification import fitting, regression
+from longspan.tasks.base.classes import ClassTask
+from longspan.tasks.document_classification import fitting, kinds
 from longspan.tasks.document_classification.bags import Bags
 from longspan.tasks.document_classification.fitting import fit_wide
 from longspan.tasks.document_classification.kinds import (
@@ -31,7 +31,7 @@ from longspan.tasks.document_classification.kinds import (
     class_shift,
     inverse_frequency,
 )
-from longspan.tasks.document_classification.trainer import accuracies, best_scales, combined, right_of
+from longspan.tasks.document_classification.task import accuracies, best_scales, combined, right_of
 from longspan.testing import check_task
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.wide=true", "model.wide_buckets=4096"]
@@ -129,8 +129,8 @@ def test_the_solution_is_the_minimum(kind, importance, monkeypatch):
     model = Model(kind, given)
     model.solve(1.0)
     # Better than is enough for use, as sums in float32 can tell.
-    monkeypatch.setattr(regression, "GAP", 1e-7)
-    monkeypatch.setattr(regression, "PASSES", 1000)
+    monkeypatch.setattr(kinds, "GAP", 1e-7)
+    monkeypatch.setattr(kinds, "PASSES", 1000)
     logits = model.solve(penalty).logits(model.features(given.bags))
 
     # The objective written out, minimised in float64.
@@ -185,8 +185,8 @@ def with_words(rows):
 def test_the_part_is_the_mean_of_its_regressions(shares, monkeypatch):
     rows = documents()
     monkeypatch.setattr(fitting, "_shares", lambda parts: [shares])
-    monkeypatch.setattr(regression, "GAP", 1e-7)
-    monkeypatch.setattr(regression, "PASSES", 1000)
+    monkeypatch.setattr(kinds, "GAP", 1e-7)
+    monkeypatch.setattr(kinds, "PASSES", 1000)
     wide = with_words(rows)
     counting = copy.deepcopy(wide)
     chosen = fit_wide(wide, rows, None)
@@ -310,9 +310,9 @@ def test_each_step_climbs_however_steep():
     rng = np.random.default_rng(0)
     for classes in [2, 3, 20] * 100:
         logits, slopes = rng.normal(size=classes) * 10 ** rng.uniform(-1, 2), 10 ** rng.uniform(-3, 7, classes)
-        shares = regression._feasible(rng.dirichlet(np.full(classes, 10 ** rng.uniform(-2, 1)))[None])[0]
+        shares = kinds._feasible(rng.dirichlet(np.full(classes, 10 ** rng.uniform(-2, 1)))[None])[0]
         found = np.empty(classes)
-        regression._settle(logits, slopes, shares, found)
+        kinds._settle(logits, slopes, shares, found)
 
         def dual(p, logits=logits, slopes=slopes, shares=shares):
             return p @ (logits - np.log(p)) - slopes @ (p - shares) ** 2 / 2
@@ -321,7 +321,7 @@ def test_each_step_climbs_however_steep():
         # Newton stops at errors of 1e-5 in logits.
         slack = 1e-4 * (1 + abs(dual(found)))
         assert dual(found) >= dual(shares) - slack
-        others = regression._feasible(found * rng.uniform(0.9, 1.1, (20, classes)))
+        others = kinds._feasible(found * rng.uniform(0.9, 1.1, (20, classes)))
         assert all(dual(found) >= dual(other) - slack for other in others)
 
 

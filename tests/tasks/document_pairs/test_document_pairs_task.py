@@ -20,9 +20,8 @@ from longspan import TrainedRun, UserError, cli, evaluate, predict, recipes, tra
 from longspan.data.batches.encoding import lengths
 from longspan.testing import check_task
 from longspan.training.lengths import LengthTrainer
-from longspan.verbs.run_folders import RunFolder
+from longspan.verbs.run_folders import RunFolder, arguments_of
 from longspan.verbs.runs import load_run
-from longspan.verbs.training_arguments import arguments_of
 
 SMALL = ["data.tokens=words", "data.vocab_size=100", "model.dim=16", "model.heads=2", "model.depth=1"]
 QUICK = ["training.per_device_train_batch_size=8", "training.learning_rate=0.01", "model.dropout=0.0"]

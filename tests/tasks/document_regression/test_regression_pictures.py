@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawing import drawn
 
-from longspan.tasks.document_regression.pictures import POINTS, predicted_and_true
+from longspan.tasks.document_regression.report import POINTS, predicted_and_true
 from longspan.tasks.document_regression.scores import regression_scores
 
 

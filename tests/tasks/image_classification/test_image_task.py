@@ -14,12 +14,12 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification, pi
 
 import longspan
 from longspan import TrainedRun, UserError, compare, predict, train
-from longspan.data.images import augmented
+from longspan.data.images import processor as image_processor
 from longspan.data.images.processor import ImageProcessor
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.recipes import load as load_recipe
 from longspan.testing import check_task
-from longspan.verbs import separate
+from longspan.verbs import fitting
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "data.patch_size=2", "model.stem=0"]
 AUGMENTED = ["data.flip=true", "data.shift=1", "data.crop=0.8", "data.mixup=0.2"]
@@ -120,9 +120,9 @@ def test_augmentation_depends_on_seed_epoch_and_image_alone(shapes: Path, monkey
     prepared = recipe.task.prepare(recipe)
     assert isinstance(prepared.processor, ImageProcessor)
     rows = prepared.splits["train"]
-    made = [augmented.AugmentedImages(rows, prepared.processor, recipe.data, seed) for seed in (5, 5, 6)]
-    monkeypatch.setattr(augmented, "KEPT", 0)
-    made.append(augmented.AugmentedImages(rows, prepared.processor, recipe.data, 5))
+    made = [image_processor.AugmentedImages(rows, prepared.processor, recipe.data, seed) for seed in (5, 5, 6)]
+    monkeypatch.setattr(image_processor, "KEPT", 0)
+    made.append(image_processor.AugmentedImages(rows, prepared.processor, recipe.data, 5))
     one = made[0][2, 7]
     for others, same in ((made[1][2, 7], True), (made[3][2, 7], True), (made[0][3, 7], False), (made[2][2, 7], False)):
         assert (one["pixel_values"] == others["pixel_values"]).all() == same
@@ -143,7 +143,7 @@ def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
 def test_a_comparison_trains_the_network_as_long_as_the_recipe(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(separate, "run", lambda *arguments: "not fitted here")
+    monkeypatch.setattr(fitting, "run_module", lambda *arguments: "not fitted here")
     given = [f"data.path={shapes}", "training.num_train_epochs=5", "training.max_minutes=7"]
     with pytest.raises(UserError, match="not fitted here"):
         compare("images", overrides=given, baselines=["cnn", "pixels"], run=tmp_path)

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from longspan import cli, evaluate, recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.tasks.excerpts import CUT, excerpt
+from longspan.tasks.base.corpora import CUT, excerpt
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=40), st.integers(1, 400_000))
@@ -92,7 +92,7 @@ def write(folder: Path, most: int, mixer: str = "additive") -> Path:
 def test_a_training_run_scores_so_many_tokens_and_says_so(
     mixer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("longspan.tasks.excerpts.CUT", 30)
+    monkeypatch.setattr("longspan.tasks.base.corpora.CUT", 30)
     run = tmp_path / "run"
     assert cli.main(["train", str(write(tmp_path, 200, mixer)), "--run", str(run), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -122,7 +122,7 @@ def test_a_training_run_scores_so_many_tokens_and_says_so(
 
 @pytest.mark.parametrize("task", ["language_modelling", "masked_words"])
 def test_time_budgets_count_what_is_scored(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.tasks.excerpts.CUT", 30)
+    monkeypatch.setattr("longspan.tasks.base.corpora.CUT", 30)
     path = write(tmp_path, 200)
     path.write_text(path.read_text().replace("language_modelling", task))
     recipe = recipes.load(str(path))

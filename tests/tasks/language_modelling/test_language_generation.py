@@ -19,7 +19,7 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.results import Statistics
-from longspan.tasks.base import Run
+from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling import generation as module
 from longspan.verbs.runs import load_run
 

@@ -9,9 +9,8 @@ import pytest
 from longspan import cli, tasks
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Prepared, Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
-from longspan.tasks.prepared import Prepared
 
 TASK = tasks.load("language_modelling")
 TINY = ["model.dim=8", "model.depth=1", "model.heads=2", "training.per_device_train_batch_size=4"]

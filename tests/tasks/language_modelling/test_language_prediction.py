@@ -13,8 +13,8 @@ from language_runs import make_run
 from longspan import cli, evaluate, predict
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.tasks import examples
-from longspan.tasks.base import Run
+from longspan.tasks.base import examples
+from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling.task import LossPrediction
 from longspan.verbs.runs import load_run
 

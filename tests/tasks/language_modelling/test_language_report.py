@@ -11,7 +11,7 @@ from language_runs import make_run
 from longspan import generate, report, tasks
 from longspan.report.card import model_card
 from longspan.results import Evaluation, Statistics, TrainingResult
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.scores import LanguageScores
 

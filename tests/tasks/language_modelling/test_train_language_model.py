@@ -16,7 +16,7 @@ from longspan.errors import UserError
 from longspan.machine.printing import BARS
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.trainer import SegmentTrainer
 

@@ -14,7 +14,7 @@ from target_tasks import TINY
 from longspan import UserError, cli, explain, recipes, train
 from longspan.data.sources.formats.rows import Row
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.testing import check_task
 from longspan.verbs.evaluate import evaluate
 from longspan.verbs.predict import predict

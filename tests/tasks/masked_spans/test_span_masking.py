@@ -11,9 +11,17 @@ from longspan.data.config import DataConfig
 from longspan.data.text.long_documents import tokenize_documents
 from longspan.data.text.pairs import pair_tokenizer
 from longspan.data.text.tokenization import token_ids
-from longspan.tasks.masked_spans.filling import filled, with_sentinels
-from longspan.tasks.masked_spans.masking import SpanMasking, add_sentinels, pair_sizes, sentinels_of, spans_of
-from longspan.tasks.masked_spans.windows import DrawnSpans, windows
+from longspan.tasks.masked_spans.masking import (
+    DrawnSpans,
+    SpanMasking,
+    add_sentinels,
+    filled,
+    pair_sizes,
+    sentinels_of,
+    spans_of,
+    windows,
+    with_sentinels,
+)
 
 END, FIRST = 999, 1000
 SENTINELS = list(range(FIRST, FIRST + 200))

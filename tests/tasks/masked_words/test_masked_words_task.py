@@ -19,7 +19,7 @@ from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.results import TrainingResult
 from longspan.tasks.masked_words.baselines.neighbours import _Counts
-from longspan.tasks.masked_words.filling import fill, ids_with_masks
+from longspan.tasks.masked_words.task import fill, ids_with_masks
 from longspan.testing import check_task
 from longspan.verbs import fitting
 from longspan.verbs.evaluate import evaluate

@@ -7,7 +7,7 @@ import pytest
 import torch
 from drawing import drawn
 
-from longspan.tasks.multi_label_classification.pictures import precision_recall_curves
+from longspan.tasks.multi_label_classification.report import precision_recall_curves
 from longspan.tasks.multi_label_classification.scores import multi_label_scores
 
 

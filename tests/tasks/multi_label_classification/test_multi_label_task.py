@@ -14,7 +14,7 @@ from drawing import drawn
 
 from longspan import cli, recipes, train
 from longspan.errors import UserError
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.task import Prepared
 from longspan.verbs.runs import load_run
 
 WORDS = {"sport": "goal match", "money": "bank stock", "art": "paint museum"}

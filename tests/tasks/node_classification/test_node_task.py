@@ -12,7 +12,7 @@ from longspan import evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import Nodes
-from longspan.tasks.node_classification.trainer import NodeBatches
+from longspan.tasks.node_classification.task import NodeBatches
 from longspan.testing import check_task
 
 SMALL = ["model.dim=8", "model.heads=2", "model.depth=1", "model.dropout=0.0", "data.validation_fraction=0.3"]

@@ -10,7 +10,7 @@ from news_folders import named, news_row, settings, write_log
 
 from longspan.data.sources.splitting import deal
 from longspan.errors import UserError
-from longspan.tasks.recommendation import clicks
+from longspan.tasks.recommendation import recorded as recorded_clicks
 from longspan.tasks.recommendation.recorded import Recorded, read
 
 
@@ -91,8 +91,8 @@ def test_histories_are_the_earlier_clicks_or_all_others_without_times(
 ) -> None:
     random = np.random.default_rng(history)
     # A few impressions at a time, and few clicks to spare, so that earlier ones are needed too.
-    monkeypatch.setattr(clicks, "_AT_ONCE", 50)
-    monkeypatch.setattr(clicks, "_SPARE", 1)
+    monkeypatch.setattr(recorded_clicks, "_AT_ONCE", 50)
+    monkeypatch.setattr(recorded_clicks, "_SPARE", 1)
     files, times = {}, np.sort(random.integers(90, size=300))
     for number, split in enumerate(("train", "validation", "test")):
         some = times if split == "train" else times[:60] + 20 * number

@@ -15,10 +15,10 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
-from longspan.models.ranking import ranking_loss
+from longspan.models.parts.ranking import ranking_loss
 from longspan.models.wide.ranker import FEATURES
 from longspan.results.parts import Parts
-from longspan.tasks.base import Recipe
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.counting import (
     SMOOTHING,
@@ -30,10 +30,10 @@ from longspan.tasks.recommendation.counting import (
 )
 from longspan.tasks.recommendation.items import Items, Names, title_tokenizer
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits, impression_parts
 from longspan.tasks.recommendation.recorded import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions
+from longspan.tasks.recommendation.task import names_of
 from longspan.verbs.runs import load_run
 
 

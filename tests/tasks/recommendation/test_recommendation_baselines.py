@@ -8,10 +8,9 @@ import pytest
 from news_folders import TITLES, behavior, settings, write_log, write_mind
 
 from longspan.errors import UserError
-from longspan.tasks.base import Recipe
-from longspan.tasks.baselines import baselines_in
+from longspan.tasks.base.task import Recipe, baselines_in
 from longspan.tasks.recommendation import baselines
-from longspan.tasks.recommendation.mind import prediction_line, ranks_of
+from longspan.tasks.recommendation.prediction import prediction_line, ranks_of
 from longspan.tasks.recommendation.recorded import Recorded, read
 from longspan.tasks.recommendation.samples import Impressions
 

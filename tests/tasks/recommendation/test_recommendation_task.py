@@ -18,10 +18,10 @@ from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
-from longspan.tasks.recommendation.processor import names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.recorded import read
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, collate
+from longspan.tasks.recommendation.task import names_of
 from longspan.testing import check_task
 from longspan.verbs.runs import load_run
 

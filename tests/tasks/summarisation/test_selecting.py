@@ -9,9 +9,8 @@ from chats import FILLER, chat
 
 from longspan import UserError, evaluate, train
 from longspan.tasks.summarisation.options import SummaryData
-from longspan.tasks.summarisation.reading import SummaryProcessor
+from longspan.tasks.summarisation.reading import SummaryProcessor, selected
 from longspan.tasks.summarisation.scores import SummaryScores
-from longspan.tasks.summarisation.selecting import selected
 from longspan.verbs.trained import load
 
 
@@ -50,7 +49,7 @@ def test_a_document_of_one_line_is_read_in_sentences() -> None:
 
 
 def test_it_is_one_sentence_where_a_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.tasks.summarisation.selecting.BM25_PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("longspan.tasks.summarisation.reading.BM25_PACKAGES", ("no_such_package",))
     with pytest.raises(UserError, match=r"data.select_words needs the package 'no_such_package'.*longspan.baselines"):
         SummaryProcessor.check({}, SummaryData(select_words=9))
     SummaryProcessor.check({}, SummaryData())

@@ -13,17 +13,17 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan import UserError, recipes
 from longspan.data.sources.formats.rows import Row
+from longspan.tasks.base.baselines.retrieval import tfidf
+from longspan.tasks.base.task import Run
 from longspan.tasks.evidence.task import Evidence as EvidenceTask
 from longspan.tasks.evidence.task import EvidencePrediction
-from longspan.tasks.recipe import Run
-from longspan.tasks.retrieval import tfidf
 from longspan.tasks.summarisation.baselines.bm25 import Bm25
 from longspan.tasks.summarisation.baselines.constant import best_of
 from longspan.tasks.summarisation.baselines.evidence import Evidence
 from longspan.tasks.summarisation.baselines.lead import Lead
 from longspan.tasks.summarisation.baselines.oracle import Oracle, greedy
 from longspan.tasks.summarisation.baselines.textrank import ranks
-from longspan.tasks.summarisation.extracting import fill, units
+from longspan.tasks.summarisation.reading import fill, units
 from longspan.verbs import fitting
 
 

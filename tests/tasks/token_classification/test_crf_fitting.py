@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 
 from longspan import evaluate, predict, recipes, train
 from longspan.data.text.processor import tokenizer_of
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.models.wide.word_features import NOTHING
 from longspan.ops.crf import naive_paths
 from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts
-from longspan.tasks.token_classification import combining, crf_fitting
+from longspan.tasks.token_classification import combining, fitted_chain
 from longspan.tasks.token_classification.baselines import crf
 from longspan.tasks.token_classification.fitted_chain import _renumbered, chosen, cross_fitted
 
@@ -28,7 +28,7 @@ ALLOWED = np.array([[True, True, False], [True, True, True], [True, True, True]]
 SMALL = ["model.dim=16", "model.heads=2", "model.feed_forward_dim=32", "model.word_buckets=256", "data.vocab_size=300"]
 
 
-def sentences(count: int, size: int, features: int) -> crf_fitting.LabelledWords:
+def sentences(count: int, size: int, features: int) -> fitted_chain.LabelledWords:
     random = np.random.default_rng(0)
     words, labels = [], []
     for _ in range(count):
@@ -41,10 +41,10 @@ def sentences(count: int, size: int, features: int) -> crf_fitting.LabelledWords
             labels.append(label)
             before = label
     starts = np.arange(count + 1) * size
-    return crf_fitting.LabelledWords(np.array(words, np.int32), np.array(labels, np.int32), starts.astype(np.int64))
+    return fitted_chain.LabelledWords(np.array(words, np.int32), np.array(labels, np.int32), starts.astype(np.int64))
 
 
-def loss_of(words: crf_fitting.LabelledWords, weights: torch.Tensor, transitions: torch.Tensor) -> torch.Tensor:
+def loss_of(words: fitted_chain.LabelledWords, weights: torch.Tensor, transitions: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood, from all paths one by one."""
     total = torch.zeros((), dtype=torch.float64)
     barred = torch.from_numpy(np.where(ALLOWED, 0.0, -1e4))
@@ -66,14 +66,14 @@ def test_a_step_follows_the_gradient() -> None:
     after, after_between = weights.copy(), transitions.copy()
     # Of each feature there is one word, so that its whole penalty is taken at once.
     features = np.array([[0, 1, 2], [3, -1, -1], [4, 5, -1], [-1, -1, -1]], np.int32)
-    once = crf_fitting.LabelledWords(features, np.array([1, 2, 0, 0], np.int32), np.array([0, 4]))
+    once = fitted_chain.LabelledWords(features, np.array([1, 2, 0, 0], np.int32), np.array([0, 4]))
     own = torch.from_numpy(weights.astype(np.float64).reshape(6, 3)).requires_grad_()
     between = torch.from_numpy(transitions.copy()).requires_grad_()
     wanted = loss_of(once, own, between)
     (wanted + decay / 2 * (own.square().sum() + between.square().sum())).backward()
     assert own.grad is not None
     assert between.grad is not None
-    found = crf_fitting._descend(
+    found = fitted_chain._descend(
         np.array([0]), once.starts, once.features, once.labels, np.arange(7) * 3,
         np.array([label for _, label in pairs], np.int16), np.ones(6, np.float32), decay,
         after, squares, after_between, between_squares, ALLOWED, 0.0, 0,
@@ -85,7 +85,7 @@ def test_a_step_follows_the_gradient() -> None:
     ):
         # Weights are in float32.
         np.testing.assert_allclose(sums, 1 + gradient**2, rtol=1e-4)
-        np.testing.assert_allclose(moved, -crf_fitting._RATE * gradient / np.sqrt(1 + gradient**2), atol=1e-4)
+        np.testing.assert_allclose(moved, -fitted_chain._RATE * gradient / np.sqrt(1 + gradient**2), atol=1e-4)
     assert not after_between[~ALLOWED].any()
 
 
@@ -96,7 +96,7 @@ def test_a_step_without_some_features_is_that_of_the_others() -> None:
     def step(features: np.ndarray, dropout: float) -> np.ndarray:
         weights = np.zeros(120, np.float32)
         order, first = np.array([0]), np.arange(41) * 3
-        crf_fitting._descend(
+        fitted_chain._descend(
             order, words.starts[:2], features, words.labels[:6], first, np.array([b for _, b in pairs], np.int16),
             np.ones(40, np.float32), 0.0, weights, np.ones(120, np.float32), np.zeros((3, 3)), np.ones((3, 3)),
             np.ones_like(ALLOWED), dropout, 3,
@@ -130,8 +130,8 @@ def test_a_fit_is_as_good_as_that_of_crfsuite() -> None:
         trainer.append(rows, [NAMES[label] for label in words.labels[start:end]])
     # Its labels may follow each other in any order.
     everything = np.ones_like(ALLOWED)
-    fitted = crf_fitting.fit(words, 40, everything, penalty)
-    again = crf_fitting.fit(words, 40, everything, penalty)
+    fitted = fitted_chain.fit(words, 40, everything, penalty)
+    again = fitted_chain.fit(words, 40, everything, penalty)
     assert np.array_equal(fitted.of_features, again.of_features)
     scores = torch.from_numpy(fitted.of_features)[torch.from_numpy(words.features[:, :2].astype(np.int64))].sum(1)
     gold = torch.from_numpy(words.labels.astype(np.int64)).view(300, 6)

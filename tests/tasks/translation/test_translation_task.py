@@ -17,12 +17,12 @@ from longspan import UserError, compare, evaluate, export, predict, recipes, tra
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
-from longspan.tasks import target_search
-from longspan.tasks.pairs import reader_of
+from longspan.tasks.base.seq2seq import search
+from longspan.tasks.base.seq2seq.task import reader_of
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.tasks.translation.task import TranslationPrediction
 from longspan.testing import check_task
-from longspan.training.uploading import push_run
+from longspan.training.base import push_run
 from longspan.verbs.runs import load_run
 from longspan.verbs.trained import TrainedRun, load
 
@@ -196,7 +196,7 @@ def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult)
         tokens = tokenizer_of(run.processor)(endless.to_dict()["translation"])["input_ids"]
         read = tokenizer_of(run.processor)(source)["input_ids"]
         # Text that is put together and taken apart may have fewer tokens, and never more.
-        assert len(tokens) - 1 <= target_search.RATIO * len(read) + target_search.MORE
+        assert len(tokens) - 1 <= search.RATIO * len(read) + search.MORE
 
 
 def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult) -> None:

@@ -108,7 +108,7 @@ def _joined(rows: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
 def nothing(example: Mapping[str, Any], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:
     """Return a batch like that of an example, with one position of padding in each stream.
 
-    It is no token: of tables, a token would count as read (`longspan.training.tables`).
+    It is no token: of tables, a token would count as read (`longspan.training.optimizers`).
     """
     empty = {
         name: np.full((int(not stream.joined), *stream.array(example[name]).shape[1:]), stream.fill)

@@ -1,16 +1,24 @@
 """Reading graphs from files of any known kind: `read_graph`."""
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+import io
+import uuid
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from longspan.data.graphs.archives import kept, read_npz
-from longspan.data.graphs.graph import Graph
+import numpy as np
+from datasets import config
+
+from longspan.data.graphs.graph import Features, Graph
 from longspan.data.graphs.networks import is_networkx, of_networkx, read_graphml
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.raw import RawGraph
 from longspan.data.graphs.tables import read_tables
+from longspan.data.sources.files.addresses import IN_MEMORY, named
+from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.in_memory import is_path
 from longspan.errors import UserError
@@ -73,3 +81,132 @@ def _refusal(path: Path) -> UserError:
         f"expected a graph that can be read without executing code, got {path.name!r}, a pickle, as Planetoid's raw "
         "files are; convert it to npz where you trust it (docs/graphs.md)."
     )
+
+
+SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+
+
+def read_npz(path: Path) -> RawGraph:
+    """Read a graph from an npz file.
+
+    Raises:
+        UserError: It is damaged, has arrays of objects, or no layout that is known.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for keys, read in _LAYOUTS.items():
+                if set(keys) <= set(archive.files):
+                    return read(_Arrays(archive), path)
+            found = ", ".join(sorted(archive.files)[:8])
+    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(
+            f"expected arrays of a graph in {named(path)}, got something else ({error}); restore the file."
+        ) from None
+    raise UserError(
+        f"expected an npz file as of Planetoid (feature_row, edges, label, ...) or with matrices in CSR form "
+        f"(adj_indices, attr_indices, labels, ...), got {named(path)} with {found}; convert it."
+    )
+
+
+class _Arrays:
+    """The arrays of an archive, without those of objects."""
+
+    def __init__(self, archive: Any) -> None:
+        self.archive = archive
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.archive.files
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        found: np.ndarray = self.archive[name]
+        return found
+
+
+def _planetoid(arrays: _Arrays, path: Path) -> RawGraph:
+    shape = [int(size) for size in arrays["shape"]]
+    row, column = arrays["feature_row"].astype(np.int64), arrays["feature_col"].astype(np.int64)
+    features = Features.sparse(row, column, arrays["feature_value"], shape)
+    edges = arrays["edges"].astype(np.int64).reshape(-1, 2)
+    splits = {ours: arrays[theirs].astype(np.int64) for theirs, ours in SPLITS.items() if theirs in arrays}
+    return _made(path, shape[0], features, edges, arrays["label"], splits, None)
+
+
+def _csr(arrays: _Arrays, path: Path) -> RawGraph:
+    nodes = int(arrays["adj_shape"][0])
+    source = np.repeat(np.arange(nodes), np.diff(arrays["adj_indptr"]))
+    edges = np.stack((source, arrays["adj_indices"].astype(np.int64)), 1)
+    if "attr_indptr" in arrays:
+        row = np.repeat(np.arange(nodes), np.diff(arrays["attr_indptr"]))
+        shape = [int(size) for size in arrays["attr_shape"]]
+        features = Features.sparse(row, arrays["attr_indices"], arrays["attr_data"], shape)
+    else:
+        features = Features.dense(arrays["attr_matrix"])
+    return _made(path, nodes, features, edges, arrays["labels"], {}, None)
+
+
+def _copy(arrays: _Arrays, path: Path) -> RawGraph:
+    names = [str(name) for name in arrays["names"]]
+    features = Features(arrays["starts"], arrays["columns"], arrays["values"], int(arrays["width"]))
+    splits = {name: arrays[f"split_{name}"] for name in SPLITS.values() if f"split_{name}" in arrays}
+    source, target = arrays["source"], arrays["target"]
+    labels = [str(label) for label in arrays["labels"]]
+    directed = bool(arrays["directed"])
+    return RawGraph(named(path), names, features, source, target, arrays["edge_features"], labels, splits, directed)
+
+
+def _made(
+    path: Path,
+    nodes: int,
+    features: Features,
+    edges: np.ndarray,
+    labels: np.ndarray,
+    splits: Mapping[str, np.ndarray],
+    directed: bool | None,
+) -> RawGraph:
+    if len(labels) != nodes or len(features.starts) != nodes + 1:
+        raise ValueError(f"{nodes} nodes with {len(labels)} labels and {len(features.starts) - 1} rows of features")
+    for what, numbers in {"edges": edges, **splits}.items():
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < nodes:
+            raise ValueError(f"{what} of nodes below {nodes}, got {numbers.min()} to {numbers.max()}")
+    names = [str(number) for number in range(nodes)]
+    classes = ["" if label < 0 else str(int(label)) for label in labels]
+    none = np.zeros((len(edges), 0), np.float32)
+    return RawGraph(named(path), names, features, edges[:, 0], edges[:, 1], none, classes, splits, directed)
+
+
+_LAYOUTS: dict[tuple[str, ...], Callable[[_Arrays, Path], RawGraph]] = {
+    ("feature_row", "feature_col", "feature_value", "shape", "label", "edges"): _planetoid,
+    ("adj_indptr", "adj_indices", "adj_shape", "labels"): _csr,
+    ("names", "starts", "columns", "source", "target", "directed"): _copy,
+}
+
+
+def kept(graph: RawGraph) -> Path:
+    """Return the file with a copy of a graph that is in memory, writing it unless it is there."""
+    arrays: dict[str, Any] = {
+        "names": np.array(graph.names, dtype=np.str_),
+        "starts": graph.features.starts,
+        "columns": graph.features.columns,
+        "values": graph.features.values,
+        "width": np.array(graph.features.width),
+        "source": graph.source,
+        "target": graph.target,
+        "edge_features": graph.edge_features,
+        "labels": np.array(graph.labels, dtype=np.str_),
+        "directed": np.array(bool(graph.directed)),
+        **{f"split_{name}": nodes for name, nodes in graph.splits.items()},
+    }
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    path = Path(config.HF_DATASETS_CACHE, IN_MEMORY, digest.hexdigest()[:16], "graph.npz")
+    if not path.exists():
+        written = io.BytesIO()
+        np.savez(written, **arrays)
+        with needing_room():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f"{uuid.uuid4().hex}.part")
+            part.write_bytes(written.getvalue())
+            part.replace(path)
+    return path

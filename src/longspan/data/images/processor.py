@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
+from longspan.data.batches.drawn import AugmentedExamples, Index
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.pictures import Picture
@@ -14,7 +15,7 @@ from longspan.data.images.decoding import decoded
 from longspan.data.images.options import ImageData
 from longspan.data.processor import Encoded, Places, Processor
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
-from longspan.models.image_processing import LongspanImageProcessor
+from longspan.models.hub.image_processing import LongspanImageProcessor
 from longspan.ops.images import CHANNELS, sequence
 
 
@@ -76,3 +77,39 @@ class ImageProcessor(Processor):
     def facts(self, data: Any) -> Any:
         # Not how training changes them, nor what the processor has.
         return []
+
+
+#: Bytes of decoded images that are kept; the others are decoded again in each epoch.
+KEPT = 1 << 28
+
+
+class AugmentedImages(AugmentedExamples):
+    """Images as sequences. With mixup, `mixed_labels` and `mixed_shares` say what is mixed in."""
+
+    processor: ImageProcessor
+    data: ImageData
+
+    def __init__(self, rows: Dataset, processor: ImageProcessor, data: ImageData, seed: int) -> None:
+        super().__init__(rows, processor, data, seed)
+        self.images, self.labels = rows.select_columns(["image"]), np.asarray(rows["labels"][:])
+        self._kept: dict[int, np.ndarray] = {}
+        self._bytes = 0
+
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
+        row = index[1]
+        array = self.change.changed(self._decoded(row), random)
+        found: dict[str, Any] = {"labels": self.labels[row]}
+        if self.change.mixup:
+            other = int(random.integers(len(self)))
+            array, share = self.change.mixed(array, self.change.changed(self._decoded(other), random), random)
+            found |= {"mixed_labels": self.labels[other], "mixed_shares": np.float32(share)}
+        return found | self.processor.encoded(array)
+
+    def _decoded(self, row: int) -> np.ndarray:
+        found = self._kept.get(row)
+        if found is None:
+            found = self.processor.decoded(self.images[row]["image"])
+            if self._bytes + found.nbytes <= KEPT:
+                self._kept[row] = found
+                self._bytes += found.nbytes
+        return found

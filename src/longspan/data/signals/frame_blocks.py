@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.models.feature_extraction import LongspanFeatureExtractor
+from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
 
 
 def frame_blocks(extractor: LongspanFeatureExtractor, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from datasets import Dataset
 
+from longspan.data.batches.drawn import AugmentedExamples, Index
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.media import Recording
@@ -16,7 +17,7 @@ from longspan.data.processor import Encoded, Places, Processor, Unreadable
 from longspan.data.signals.augmentation import Augmentation, faster
 from longspan.data.signals.decoding import rate_of, samples
 from longspan.data.signals.options import RecordingData
-from longspan.models.feature_extraction import LongspanFeatureExtractor
+from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
 
 #: The main stream, as in transformers.
 FRAMES = "input_features"
@@ -126,3 +127,16 @@ def usual_rate(recordings: Sequence[Mapping[str, Any]]) -> int:
     if not rates and problem is not None:
         raise problem
     return min(MOST_RATE, min(rates, key=lambda rate: (-rates[rate], rate)))
+
+
+class AugmentedRecordings(AugmentedExamples):
+    """Recordings as frames. They are decoded again in each epoch."""
+
+    processor: RecordingProcessor
+    data: RecordingData
+
+    def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
+        row = self.rows[index[1]]
+        sound = samples(row["recording"], self.processor.sample_rate)
+        frames = self.processor.augmented(sound, self.change, random, self.data.max_length)
+        return {"labels": row["labels"], **frames}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from datasets.exceptions import DatasetsError
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.media import Media
+from longspan.data.columns.values import BadCell
 from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import encoding_name, mend
 from longspan.data.sources.files.encodings import AUTO
@@ -37,13 +38,11 @@ from longspan.data.sources.formats.folders import (
     sub_folders,
     visible,
 )
-from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
 from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
 from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.rows import is_document, is_lines
 from longspan.data.sources.formats.schema import Row, Schema
-from longspan.data.sources.formats.tables import read_table
-from longspan.data.sources.merging import merged_rows
+from longspan.data.sources.formats.tables import is_object, list_objects, read_objects, read_table
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -325,3 +324,44 @@ def class_names(value: Any, kind: Any) -> Any:
         # The Hub's convention for test sets with secret labels is -1.
         return None if value is None or value < 0 else kind.int2str(value)
     return value
+
+
+_AGAIN = "a recording that is no file and is in a row before, too (one row may have a list of all its segments)"
+
+
+def merged_rows(rows: Iterable[Row], schema: Schema) -> Iterator[Row]:
+    """Yield rows, those of one file as one, in the order of the first of each.
+
+    All columns but those that merge are equal in the rows of one file. A bad row makes that one bad, as the other rows
+    alone would be wrong about the file. Rows whose value is no file, such as an array, come first, as they are. They
+    are not kept to be merged, so a second row with the same value is bad.
+    """
+    (file,) = schema.of(File)
+    assert isinstance(file, File)
+    merging = [column for column in schema.columns if column.merges]
+    found: dict[str, list[Row]] = {}
+    contents: set[bytes] = set()
+    for row in rows:
+        value = row.values.get(file.name)
+        if value is None:
+            yield row
+            continue
+        if file.path_of(value) is None:
+            content = file.content(value)
+            yield row._replace(problem=row.problem or _AGAIN) if content in contents else row
+            contents.add(content)
+            continue
+        own = {name: value for name, value in row.values.items() if name not in {column.name for column in merging}}
+        found.setdefault(json.dumps(own), []).append(row)
+    for same in found.values():
+        bad = next((row for row in same if row.problem), None)
+        if bad is not None or len(same) == 1:
+            yield bad or same[0]
+            continue
+        first = same[0]
+        try:
+            values = {column.name: column.merged([row.values[column.name] for row in same]) for column in merging}
+        except BadCell as error:
+            yield first._replace(problem=str(error))
+            continue
+        yield first._replace(values={**first.values, **values})

@@ -17,7 +17,7 @@ from longspan.data.processor import Encoded, Processor
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode_counted, token_ids, tokenizer_hash
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 
 #: The folder of the tokenizer of targets in that of a run, where source and target have two vocabularies.
 TARGET = "target_tokenizer"

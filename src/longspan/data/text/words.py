@@ -16,7 +16,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from longspan.data.text.threads import backend_ids
 from longspan.errors import UserError
-from longspan.models.words import LETTERS
+from longspan.models.parts.words import LETTERS
 
 _LETTERS = r"[\p{L}\p{M}\p{N}_]"
 #: What may hold the parts of a word together, as patterns of `re`: between letters or digits, and how raw text is split

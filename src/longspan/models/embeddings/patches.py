@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.grid_positions import NAMES, GridPositions
+from longspan.models.parts.grid_positions import NAMES, GridPositions
 from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
 
 #: What the streams of an image are called: its patches, (b, t, patch * patch * channels) from 0 to 255, and their row

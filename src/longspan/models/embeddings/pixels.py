@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.errors import UserError, check_choice
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.patches import COORDINATES, PIXELS, given
-from longspan.models.grid_positions import NAMES, GridPositions
+from longspan.models.parts.grid_positions import NAMES, GridPositions
 from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
 
 

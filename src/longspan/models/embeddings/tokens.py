@@ -10,11 +10,11 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.ngrams import NOTHING, NgramEmbedding
+from longspan.models.parts.adaptive import AdaptiveEmbedding
+from longspan.models.parts.ngrams import NOTHING, NgramEmbedding
+from longspan.models.parts.words import WordCharacters
 from longspan.models.settings import EmbeddingSettings, check_sizes
-from longspan.models.words import WordCharacters
 
 #: Tokens of the longest n-grams.
 LONGEST_NGRAM = 16

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from longspan.errors import UserError
-from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import TokenSettings, token_settings
 from longspan.models.generation import LongspanGenerationMixin
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import (
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.adaptive import AdaptiveSoftmax
+from longspan.models.parts.losses import (
     IGNORED,
     check_token_labels,
     cross_entropies,
@@ -24,7 +25,6 @@ from longspan.models.losses import (
     mean_loss,
     output_losses,
 )
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
 from longspan.models.wide.language import Mixture, Read

@@ -14,8 +14,8 @@ from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.settings import HeadSettings, arguments, check_each, check_shares, check_sizes, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.ops.counts import counting, present

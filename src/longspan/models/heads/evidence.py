@@ -13,9 +13,9 @@ from transformers.utils.generic import can_return_tuple
 from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
 from longspan.models.layers import build_backbone
-from longspan.models.losses import IGNORED, mean_loss
-from longspan.models.matching import LexicalMatch, matches
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, mean_loss
+from longspan.models.parts.matching import LexicalMatch, matches
 from longspan.models.questions import check_question, settle_question
 from longspan.models.settings import DEEPEST, HeadSettings, check_each, check_shares, check_sizes, from_data
 from longspan.ops.pooling import accumulation_dtype

@@ -12,8 +12,8 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.settings import HeadSettings, arguments, check_shares
 
 

@@ -17,7 +17,7 @@ from longspan.models.heads.classification import (
     ClassifierOutput,
     LongspanForSequenceClassification,
 )
-from longspan.models.losses import IGNORED, mean_loss, smoothed_losses
+from longspan.models.parts.losses import IGNORED, mean_loss, smoothed_losses
 from longspan.models.settings import arguments
 from longspan.ops.pooling import accumulation_dtype
 

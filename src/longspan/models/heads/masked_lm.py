@@ -12,8 +12,8 @@ from longspan.models.block import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import token_settings
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, check_token_labels, kept, mean_loss, output_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, check_token_labels, kept, mean_loss, output_losses
 from longspan.models.settings import HeadSettings
 
 

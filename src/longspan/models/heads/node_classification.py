@@ -12,8 +12,8 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.settings import HeadSettings, check_shares, check_sizes
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.propagation import propagate

@@ -12,8 +12,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
-from longspan.models.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.losses import IGNORED, cross_entropies, mean_loss
 from longspan.models.questions import check_question, settle_question
 from longspan.models.settings import HeadSettings, check_shares, check_sizes
 from longspan.ops.pooling import accumulation_dtype, softmax_pool

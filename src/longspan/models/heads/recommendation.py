@@ -15,10 +15,10 @@ from longspan.errors import UserError, check_choice
 from longspan.machine.imports import named_in
 from longspan.models import recommenders
 from longspan.models.config import LongspanConfig
-from longspan.models.losses import IGNORED
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel, check_attentions
-from longspan.models.positions import NAMES as POSITIONS
-from longspan.models.ranking import LOSSES, count_items, ranking_loss
+from longspan.models.parts.losses import IGNORED
+from longspan.models.parts.positions import NAMES as POSITIONS
+from longspan.models.parts.ranking import LOSSES, count_items, ranking_loss
 from longspan.models.recommenders._parts import Published
 from longspan.models.recommenders.base import News
 from longspan.models.settings import DEEPEST, HeadSettings, check_sizes, from_data

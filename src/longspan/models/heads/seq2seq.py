@@ -11,11 +11,12 @@ from transformers.utils.generic import can_return_tuple
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-from longspan.models.copying import CopyAttention, Source
 from longspan.models.decoder import decoder_config, target_size
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.generation import SourceGenerationMixin
-from longspan.models.losses import (
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel, check_attentions
+from longspan.models.parts.copying import CopyAttention, Source
+from longspan.models.parts.losses import (
     IGNORED,
     check_token_labels,
     cross_entropies,
@@ -25,7 +26,6 @@ from longspan.models.losses import (
     output_losses,
     uniform_losses,
 )
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel, check_attentions
 from longspan.models.settings import DEEPEST, HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
 

@@ -12,13 +12,13 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
-from longspan.models.linear_chain import COUNTS_ALONE, LinearChain, path_losses
-from longspan.models.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
+from longspan.models.parts.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
+from longspan.models.parts.words import Gathered, first_of_words, gathered
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
 from longspan.models.wide.chain import WideChain
-from longspan.models.words import Gathered, first_of_words, gathered
 from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longspan.models.backbone import known_to
 from longspan.models.layers import build_backbone
-from longspan.models.positions import Positions
+from longspan.models.parts.positions import Positions
 from longspan.models.recommenders._parts import AdditivePooling
 from longspan.models.recommenders.base import ClickState, Recommender, renewed
 from longspan.ops.packing import zero_padding

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from longspan.models.ngrams import NOTHING
+from longspan.models.parts.ngrams import NOTHING
 from longspan.ops.execution import exporting
 
 #: Positions whose similarities to all that they may look up are in memory together.

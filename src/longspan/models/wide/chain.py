@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longspan.models.parts.words import LETTERS
 from longspan.models.wide.base import WidePart
 from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import KNOWN, NOTHING, decoded, kinds_of_characters, lower_cases, word_features
-from longspan.models.words import LETTERS
 
 #: Number of folds: what the network reads of a training document is fitted without the documents of its own fold.
 FOLDS = 3

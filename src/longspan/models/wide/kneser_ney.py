@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longspan.models.ngrams import NOTHING
+from longspan.models.parts.ngrams import NOTHING
 from longspan.ops.execution import exporting
 
 #: No n-gram.

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.models.ngrams import NOTHING
+from longspan.models.parts.ngrams import NOTHING
 from longspan.models.wide.base import WidePart
 from longspan.models.wide.cache import Found, Places, cached
 from longspan.models.wide.kneser_ney import KneserNey

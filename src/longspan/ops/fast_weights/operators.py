@@ -12,11 +12,11 @@ from torch.utils.flop_counter import register_flop_formula
 
 from longspan.ops.execution import TRITON, differentiated_further, on_cpu, plain_gradients
 from longspan.ops.fast_weights import plain
+from longspan.ops.fast_weights.plain import CHUNK
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 # Positions of a head for which the forward pass saves one matrix. More take less memory until the backward pass, which
 # computes the matrices of a chunk again, and a larger buffer in it.
-CHUNK = 64
 # The same of the kernels for a GPU: the positions of their products. Fewer where keys are wide, as registers are few,
 # or have a rate per channel, as products of all channels with all positions are formed.
 GPU_CHUNK, GPU_SHORT_CHUNK, WIDE = 32, 16, 64

@@ -8,6 +8,8 @@ from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.decay import chunk_decay, running_sums
 from longspan.ops.execution import exporting
 
+CHUNK = 64
+
 # Positions per chunk: scores take CHUNK numbers per position and head, and what goes from chunk to chunk two products
 # of e·v·CHUNK each. With a rate per channel, the products of all channels with all positions of a chunk are formed.
 CHUNK, CHANNEL_CHUNK = 32, 8

@@ -5,7 +5,7 @@ thus grow with the length, not with its square. `sliding` and `chosen` say which
 three ways to compute it.
 """
 
-from longspan.ops.window.chosen import block_attention, block_attention_naive
+from longspan.ops.window.engines import block_attention, block_attention_naive
 from longspan.ops.window.sliding import Shared, window_attention, window_attention_naive
 
 __all__ = ["Shared", "block_attention", "block_attention_naive", "window_attention", "window_attention_naive"]

@@ -1,8 +1,10 @@
 """The three ways to let blocks of queries attend to windows: in portions, fused, and in plain operations."""
 
+import itertools
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -10,6 +12,7 @@ from longspan.ops.alibi import biases
 from longspan.ops.blocks import block_by_block
 from longspan.ops.execution import by_hand, exporting, on_cpu, transformed, without_autocast
 from longspan.ops.scan import FLOOR, accumulation_dtype
+from longspan.ops.window import engines
 from longspan.ops.window.portions import Windows, in_plain_operations, plain_attention
 from longspan.ops.window.windows import Chosen, Sliding, seen, windows
 
@@ -114,3 +117,40 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
     query, keys, values, seen = (x.transpose(1, 2).flatten(0, 1) for x in (query, keys, values, seen))
     out = scaled_dot_product_attention(query, keys, values, attn_mask=seen.expand(-1, -1, block, -1))
     return out.unflatten(0, (b, n)).transpose(1, 2)
+
+
+def block_attention(
+    query: Float[Tensor, "b h n q e"],
+    key: Float[Tensor, "b h m k e"],
+    value: Float[Tensor, "b h m k v"],
+    chosen: Int[Tensor, "b h n s"],
+    mask: Bool[Tensor, "b m k"],
+) -> Float[Tensor, "b h n q v"]:
+    """Return softmax(QKᵀ/√e)V of each block of queries over the keys of the blocks that `chosen` names.
+
+    A negative number names no block, and keys where `mask` is False are not seen. A block that sees no key gives zeros.
+    Cost: n·q·s·k·(e + v).
+    """
+    b, h, m, size, _ = key.shape
+    numbers = chosen.clamp(min=0)
+    row, head = torch.arange(b, device=key.device).view(b, 1, 1, 1), torch.arange(h, device=key.device).view(h, 1, 1)
+    visible = (mask[row, numbers] & (chosen >= 0).unsqueeze(-1)).flatten(3)
+    if exporting():
+        keys, values = (x[row, head, numbers].flatten(3, 4) for x in (key, value))
+        out = plain_attention(query, keys, values, visible.unsqueeze(3))[0]
+        return out * visible.any(-1)[..., None, None]
+    source = Chosen((row * h + head) * m + numbers, size)
+    out = engines.attend(query, key.flatten(2, 3), value.flatten(2, 3), visible, source)
+    return out * visible.any(-1)[..., None, None]
+
+
+def block_attention_naive(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, mask: Tensor) -> Tensor:
+    """Compute `block_attention` block by block over the keys each sees."""
+    out = query.new_zeros(*query.shape[:4], value.shape[4])
+    for row, head, i in itertools.product(*map(range, query.shape[:3])):
+        named = [j for j in chosen[row, head, i].tolist() if j >= 0]
+        if mask[row, named].any():
+            keys, values = (torch.cat([x[row, head, j][mask[row, j]] for j in named]) for x in (key, value))
+            scores = query[row, head, i] @ keys.T / query.shape[4] ** 0.5
+            out[row, head, i] = scores.softmax(-1) @ values
+    return out

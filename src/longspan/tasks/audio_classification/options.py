@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.signals.options import RecordingData
 from longspan.errors import UserError
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, SoundOptions, option
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, SoundOptions, option
 
 __all__ = ["AudioData", "EvaluationOptions", "PredictionOptions", "TrainingOptions"]
 

@@ -1,25 +1,76 @@
 """Document pairs: `DocumentPairs`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 from datasets import Dataset
 
+from longspan.data.batches.streams import Stream
+from longspan.data.columns.kinds import Column, Text
+from longspan.data.processor import Encoded, Places
+from longspan.data.text.offsets import spans
+from longspan.data.text.processor import TextProcessor
+from longspan.data.text.tokenization import build_tokenizer, encode_counted
 from longspan.explanations.question import Read
+from longspan.machine.printing import code_names
 from longspan.models import LongspanForDocumentPairs
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
+from longspan.models.publishing import NAME
 from longspan.report import count
 from longspan.report.card import CardParts
 from longspan.results import TrainingResult
-from longspan.tasks.base import Baseline, Recipe
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassTask, balanced_weights
-from longspan.tasks.document_pairs import baselines, report
+from longspan.tasks.base.case import texts_as_one
+from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
+from longspan.tasks.base.examples import Facts
+from longspan.tasks.base.task import Baseline, Recipe, baselines_in
+from longspan.tasks.document_pairs import baselines
 from longspan.tasks.document_pairs.options import PairData
-from longspan.tasks.document_pairs.processor import DocumentPairProcessor
-from longspan.tasks.examples import Facts
+
+#: The columns of both documents, as messages call them.
+FIRST, SECOND = "first document", "second document"
+
+
+@dataclass(frozen=True)
+class DocumentPairProcessor(TextProcessor):
+    """Two documents as token ids, with the same tokens: `input_ids` of the first, `second_ids` of the second.
+
+    `data.max_length` cuts each of them.
+    """
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {**super().streams, "second_ids": Stream(fill=self.tokenizer.pad_token_id, mask="second_mask")}
+
+    @classmethod
+    def columns(cls, data: Any) -> Sequence[Column]:
+        return [
+            Text(FIRST, "text_column" if data.text_column else "first_column"),
+            Text(SECOND, "second_column"),
+        ]
+
+    @classmethod
+    def learned(cls, training: Dataset, data: Any) -> "DocumentPairProcessor":
+        texts = chain(training[FIRST], training[SECOND])
+        return cls(build_tokenizer(data, texts, cache_key=f"document pairs {training._fingerprint}"))
+
+    def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
+        first, second = (
+            encode_counted(self.tokenizer, [text or "" for text in rows[name]], data) for name in (FIRST, SECOND)
+        )
+        return [
+            Encoded({"input_ids": one, "second_ids": other}, lost + lost_of_other)
+            for (one, lost), (other, lost_of_other) in zip(first, second, strict=True)
+        ]
+
+    def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
+        texts = [values[name] for name in (FIRST, SECOND)]
+        return texts_as_one(texts, [spans(self.tokenizer, text, data.max_length, data.keep)[1] for text in texts])
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        return next((f"no {name}" for name in (FIRST, SECOND) if not (values.get(name) or "").strip()), "")
 
 
 class DocumentPairs(ClassTask[PairData]):
@@ -53,4 +104,41 @@ class DocumentPairs(ClassTask[PairData]):
         return baselines_in(baselines)
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
+        return card_parts(recipe, result)
+
+
+def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
+    """Return what the model card says about a classifier of pairs of documents."""
+    length = recipe.data.max_length
+    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
+    return CardParts(
+        description=f"A classifier of pairs of documents, trained with the recipe `{recipe.name}`.",
+        made=f". It reads each of two documents by itself, compares them, and distinguishes "
+        f"{code_names(result.details['labels'])}.",
+        results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy.",
+        use=_USE.format(name=NAME),
+        limitations=_LIMITATIONS.format(kept=kept),
+        tags=("document-pairs", "long-document"),
+        metrics=("accuracy", "f1"),
+        metric_names={"macro_f1": "f1"},
+    )
+
+
+_USE = """\
+```python
+from longspan import LongspanForDocumentPairs
+from transformers import AutoTokenizer
+
+{name}
+model = LongspanForDocumentPairs.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name)
+first, second = (tokenizer([text], return_tensors="pt") for text in ("Some text.", "Another text."))
+found = model(**first, second_ids=second["input_ids"], second_mask=second["attention_mask"])
+print(model.config.id2label[int(found.logits.argmax())])
+```
+
+`longspan predict FOLDER FILE` labels the pairs of a table."""
+
+_LIMITATIONS = """\
+The scores apply to pairs like those it was trained on, and {kept}. It always answers with one of its classes, even for
+documents of another kind or language. It shares the biases of its training data."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "RegressionData", "TrainingOptions"]
 

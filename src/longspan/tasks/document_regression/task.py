@@ -15,19 +15,18 @@ from longspan.data.columns.kinds import Column, Number, Text
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.report import number
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Recipe, Task
-from longspan.tasks.baselines import baselines_in
+from longspan.tasks.base.case import Asked, number_asked
+from longspan.tasks.base.documents import DocumentTask
+from longspan.tasks.base.examples import Facts
+from longspan.tasks.base.mistakes import Wrong, number_errors
+from longspan.tasks.base.task import Baseline, Recipe, Task, baselines_in
 from longspan.tasks.document_regression import baselines, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
-from longspan.tasks.documents import DocumentTask
-from longspan.tasks.examples import Facts
-from longspan.tasks.explaining import Asked, number_asked
-from longspan.tasks.mistakes import Wrong, number_errors
 from longspan.training.lengths import targets
 
 #: Models compute in float32, which has seven digits: with a spread below this share of the numbers, rounding would
@@ -103,10 +102,10 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     def draw(
         self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        from longspan.tasks.document_regression import pictures
+        from longspan.tasks.document_regression import report
 
         name = config.id2label[0]
-        pictures.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
+        report.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         return {"mistakes": number_errors(logits.squeeze(-1), targets)}

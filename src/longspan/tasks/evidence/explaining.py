@@ -8,9 +8,9 @@ import numpy as np
 from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import tokenizer_of
 from longspan.explanations.question import Question, Read
-from longspan.tasks.base import Run
+from longspan.tasks.base.case import Case, label_asked, texts_as_one
+from longspan.tasks.base.task import Run
 from longspan.tasks.evidence.tokens import collate, read
-from longspan.tasks.explaining import Case, label_asked, texts_as_one
 
 
 def part_case(run: Run, where: str, parts: Sequence[str], question: str, number: int, said: dict[str, Any]) -> Case:

@@ -21,18 +21,16 @@ from longspan.models.limits import check_length, too_long
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.counts import Counted, Counts
-from longspan.tasks.evidence import baselines, columns, report
+from longspan.tasks.base.case import Case, numbered
+from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.evidence import baselines, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.explaining import part_case
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
+from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
 from longspan.tasks.evidence.tokens import read, tokenise, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
-from longspan.tasks.explaining import Case, numbered
-from longspan.tasks.prepared import Prepared
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import scoring_batches
 
@@ -66,7 +64,7 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         return [
             Parts("parts", "parts_column", names=(data.parts_column, TURNS)),
             Questions("questions", "question_column", names=(data.question_column, *several)),
-            columns.Evidence("evidence", "evidence_column", names=(data.evidence_column, *several)),
+            EvidenceColumn("evidence", "evidence_column", names=(data.evidence_column, *several)),
         ]
 
     def load(self, data: EvidenceData) -> Splits:
@@ -122,11 +120,9 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         logits = evidence_logits(run.model, tokens, _batches(run, lengths), streams=streams, progress=True)
         gold = truth(tokens)
         scores = evidence_scores(logits, gold, run.model.config.head.thresholds[0])
-        from longspan.tasks.evidence import pictures
-
-        pictures.recall_curve(scores, folder / "recall.png")
+        report.recall_curve(scores, folder / "recall.png")
         asked = [question for questions in examples["questions"][:] for question in questions]
-        pictures.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
+        report.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
         worst = report.mistakes(logits, gold, examples)
         return scores, {"documents": len(examples), "data_summary": describe(tokens, examples), "mistakes": worst}
 

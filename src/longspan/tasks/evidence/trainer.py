@@ -14,8 +14,7 @@ from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.tasks.evidence.tokens import Collator, collate, truth
 from longspan.training import processes
 from longspan.training.encoder_outputs import WithOutputs
-from longspan.training.lengths import LengthTrainer, Rows, computed_together, scoring_batches
-from longspan.training.loader import Loader
+from longspan.training.lengths import LengthTrainer, Loader, Rows, computed_together, scoring_batches
 
 
 class EvidenceTrainer(LengthTrainer[EvidenceScores]):

@@ -12,9 +12,9 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models.limits import too_long
-from longspan.tasks.base import Run
-from longspan.tasks.classes import labels
-from longspan.tasks.explaining import Case, class_asked
+from longspan.tasks.base.case import Case, class_asked
+from longspan.tasks.base.classes import labels
+from longspan.tasks.base.task import Run
 from longspan.tasks.frame_labelling.prediction import FramesPrediction
 from longspan.tasks.frame_labelling.processor import FrameProcessor
 from longspan.tasks.frame_labelling.scores import OUTSIDE

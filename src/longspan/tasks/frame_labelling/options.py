@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.signals.options import RecordingData
 from longspan.errors import UserError
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions, SoundOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, SoundOptions
 
 __all__ = ["EvaluationOptions", "FrameData", "PredictionOptions", "TrainingOptions"]
 

@@ -9,7 +9,7 @@ from datasets import Dataset
 from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Task
+from longspan.tasks.base.task import Task
 from longspan.tasks.frame_labelling.processor import FrameProcessor
 from longspan.tasks.frame_labelling.scores import FrameScores
 

@@ -24,11 +24,11 @@ from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.limits import check_length, too_long
 from longspan.report import count
 from longspan.results import Evaluation, Prediction
-from longspan.tasks.base import Baseline, Recipe, Run
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.classes import labels
-from longspan.tasks.examples import Facts, ProcessedTask
-from longspan.tasks.explaining import Case
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.classes import labels
+from longspan.tasks.base.examples import Facts, ProcessedTask
+from longspan.tasks.base.options import LengthTrainingOptions
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.frame_labelling import baselines, report
 from longspan.tasks.frame_labelling.explaining import frame_label
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
@@ -43,9 +43,7 @@ from longspan.tasks.frame_labelling.trainer import (
     smoothed,
 )
 from longspan.tasks.frame_labelling.windows import LABELS, DrawnWindows, cut_for, recordings, windowed
-from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.prepared import Prepared
-from longspan.training.loader import data_seed
+from longspan.training.lengths import data_seed
 
 #: Windows of a recording that are read together, and seconds of raw sound that are waited for.
 _TOGETHER, _PIECE = 8, 0.1

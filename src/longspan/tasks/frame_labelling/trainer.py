@@ -8,7 +8,7 @@ from datasets import Dataset
 from torch import Tensor, nn
 
 from longspan.data.batches.streams import Stream
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.results.scores import check_finite
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths

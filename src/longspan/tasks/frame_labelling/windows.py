@@ -18,7 +18,7 @@ from longspan.data.signals.decoding import samples
 from longspan.data.signals.frame_blocks import windows
 from longspan.data.signals.processor import FRAMES
 from longspan.models import LongspanConfig
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.tasks.frame_labelling.options import FrameData
 from longspan.tasks.frame_labelling.processor import FrameProcessor, classes_at
 

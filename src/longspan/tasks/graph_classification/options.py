@@ -1,6 +1,6 @@
 """Options of graph classification."""
 
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "TrainingOptions"]
 

@@ -7,11 +7,9 @@ from longspan.data.graphs.many import GraphsData, GraphsProcessor
 from longspan.models import LongspanForGraphClassification
 from longspan.models.embeddings.nodes import NodeSettings
 from longspan.report import count
-from longspan.tasks.base import Baseline
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassTask
-from longspan.tasks.examples import Facts
+from longspan.tasks.base.classes import ClassificationScores, ClassTask
+from longspan.tasks.base.examples import Facts
+from longspan.tasks.base.task import Baseline, baselines_in
 from longspan.tasks.graph_classification import baselines
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.images.options import ImageData
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "ImageClassificationData", "TrainingOptions"]
 

@@ -6,11 +6,11 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longspan.errors import UserError
-from longspan.tasks.base import Run
+from longspan.tasks.base.options import CorpusData
+from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling.likelihood import attention_length, set_attention_length
 from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
 from longspan.tasks.language_modelling.trainer import carries
-from longspan.tasks.options import CorpusData
 
 
 @dataclass(frozen=True)

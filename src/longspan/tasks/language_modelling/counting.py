@@ -12,8 +12,8 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.machine.environment import available_memory
 from longspan.models.wide.kneser_ney import KneserNey
-from longspan.tasks.excerpts import excerpt
-from longspan.tasks.prepared import Prepared, check_validation
+from longspan.tasks.base.corpora import excerpt
+from longspan.tasks.base.task import Prepared, check_validation
 
 #: The highest order that is tried: no text that fits into memory has enough of longer n-grams.
 HIGHEST = 8

@@ -10,8 +10,8 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models.limits import too_long
-from longspan.tasks.base import Run
-from longspan.tasks.explaining import Case, likeliest, numbered, token_asked
+from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
+from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling.contexts import reading
 from longspan.tasks.language_modelling.likelihood import attention_length
 from longspan.tasks.language_modelling.options import EvaluationOptions

@@ -22,7 +22,7 @@ from transformers import (
 from longspan.errors import UserError
 from longspan.models.limits import check_length
 from longspan.results import Statistics
-from longspan.tasks.options import GenerationOptions
+from longspan.tasks.base.options import GenerationOptions
 
 #: Tokens before the text that decide how it begins.
 _CONTEXT = 16

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longspan.errors import check_choice
-from longspan.tasks.options import CorpusData, CorpusTrainingOptions, check_at_least, option
+from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "LanguageModellingData", "TrainingOptions"]
 

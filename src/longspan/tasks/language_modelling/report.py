@@ -1,6 +1,7 @@
 """Results of language models: tables and the model card."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe
-from longspan.tasks.corpora import documents_table
+from longspan.tasks.base.corpora import documents_table
+from longspan.tasks.base.options import CorpusData
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.options import TrainingOptions
-from longspan.tasks.options import CorpusData
 
 #: Tokens of the passages whose losses are compared.
 _PASSAGE = 64
@@ -116,3 +117,24 @@ or, with constant memory per token, `longspan generate FOLDER --prompt "Some tex
 _LIMITATIONS = """\
 The scores apply to text like its training data. It continues text plausibly, not truthfully, and repeats what is biased
 or private in its training data."""
+
+
+def loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw the loss against the position in the document, on a logarithmic axis.
+
+    Args:
+        rows: What `longspan.tasks.language_modelling.scores.loss_by_position` returns.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save
+
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    edges = [row["from"] for row in rows] + [rows[-1]["to"] + 1]
+    axes.stairs([row["loss"] for row in rows], edges, baseline=None, linewidth=2)
+    axes.set(xscale="log", xlabel="position in the document (tokens)", ylabel="nats per token")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    save(figure, path)

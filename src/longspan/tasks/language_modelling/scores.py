@@ -8,7 +8,7 @@ import numpy as np
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
-from longspan.tasks.mean_losses import perplexity
+from longspan.tasks.base.corpora import perplexity
 
 
 @dataclass(frozen=True)

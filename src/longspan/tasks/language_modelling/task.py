@@ -18,12 +18,11 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.counts import Counts
-from longspan.tasks.examples import windows
-from longspan.tasks.explaining import Case
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
+from longspan.tasks.base.examples import windows
+from longspan.tasks.base.options import CorpusData, GenerationOptions
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.language_modelling import baselines, generation, report
 from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
@@ -34,8 +33,6 @@ from longspan.tasks.language_modelling.parts import losses_of_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
-from longspan.tasks.options import CorpusData, GenerationOptions
-from longspan.tasks.prepared import Prepared
 
 # Of a document, where a part of it will do.
 _CHARACTERS = 100_000
@@ -133,9 +130,9 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
             losses = [row[:, 0] for row in of_parts]
             told = {"parts": parts_of(of_parts).to_dict()}
         by_position = loss_by_position(losses)
-        from longspan.tasks.language_modelling import pictures
+        from longspan.tasks.language_modelling import report
 
-        pictures.loss_by_position(by_position, folder / "loss_by_position.png")
+        report.loss_by_position(by_position, folder / "loss_by_position.png")
         scores = language_scores(losses, counts["characters"], counts["bytes"])
         worst = report.passages(losses, tokens, tokenizer_of(run.processor))
         return scores, {**counts, **how.told(run.model), **told, "by_position": by_position, "mistakes": worst}

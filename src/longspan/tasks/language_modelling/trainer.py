@@ -1,5 +1,6 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -15,11 +17,10 @@ from transformers import PreTrainedModel
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
-from longspan.models.wide.language import Mixture
+from longspan.models.wide.language import Gate, Mixture, log_weights
 from longspan.results.parts import NETWORK
-from longspan.tasks.excerpts import excerpt
+from longspan.tasks.base.corpora import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
-from longspan.tasks.language_modelling.gating import fit_gate
 from longspan.tasks.language_modelling.likelihood import losses_of, token_outputs
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.parts import LOSSES, losses_of_parts, parts_of
@@ -27,7 +28,7 @@ from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
-from longspan.training.loader import Loader, data_seed
+from longspan.training.lengths import Loader, data_seed
 
 #: How many tokens of the validation split the weights of a mixture are fitted to: more change them little.
 _ENOUGH = 30_000
@@ -253,3 +254,57 @@ def carries(model: PreTrainedModel, options: TrainingOptions) -> bool:
     model.base_model.init_states(1)
     bounded = all(block.mixer.bounded_state for block in model.base_model.backbone.layers)
     return bounded and options.carry_states
+
+
+#: Steps of Adam with all tokens, and the rate of the first.
+_STEPS, _RATE = 150, 0.02
+#: Penalties, in nats for all tokens together, times the square of each weight: of most weights, and of those that read
+#: the network's output, which is far longer than the rest of the evidence. Chosen on halves of validation splits.
+_PENALTY, _PENALTY_OF_OUTPUTS = 10.0, 300.0
+
+
+def fit_gate(gate: Gate, evidence: Float[Tensor, "n e"], parts: Float[Tensor, "n k"], outputs: int) -> None:
+    """Fit a gate so that the mixture predicts these tokens best; the same for equal tokens.
+
+    Args:
+        gate: The gate, changed in place.
+        evidence: What it reads at each token.
+        parts: log p of each token in each part.
+        outputs: How many of the last numbers of the evidence are the network's output.
+    """
+    evidence, parts = evidence.float(), parts.float()
+    mean, deviation = evidence.mean(0), evidence.std(0, correction=0)
+    deviation = torch.where(deviation > 1e-6, deviation, 1.0)
+    standard = (evidence - mean) / deviation
+    learned = [tensor.requires_grad_() for tensor in _started(gate, outputs)]
+    inner, outer = learned[::2]
+    optimizer = torch.optim.Adam(learned, _RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / _STEPS)))
+    unchanged = [torch.zeros(gate.size), torch.ones(gate.size)]
+    few = gate.size - outputs
+    with torch.enable_grad():
+        for _ in range(_STEPS):
+            loss = mixed(standard, parts, [*unchanged, *learned]).mean()
+            rest = _PENALTY * (inner[:, :few].square().sum() + outer.square().sum())
+            loss = loss + (rest + _PENALTY_OF_OUTPUTS * inner[:, few:].square().sum()) / len(evidence)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    for buffer, tensor in zip(gate.buffers(), [mean, deviation, *learned], strict=True):
+        buffer.copy_(tensor.detach())
+
+
+def mixed(
+    evidence: Float[Tensor, "n e"], parts: Float[Tensor, "n k"], tensors: Sequence[Tensor]
+) -> Float[Tensor, " n"]:
+    """Return the losses in nats of a mixture whose gate has these tensors."""
+    return -(parts + log_weights(evidence, tensors)).logsumexp(-1)
+
+
+def _started(gate: Gate, outputs: int) -> list[Tensor]:
+    """Return the weights that fitting starts from: equal parts, and small random ones of all but the outputs."""
+    random, few = torch.Generator().manual_seed(0), gate.size - outputs
+    inner = torch.randn(gate.inner.shape, generator=random) / max(1, few) ** 0.5
+    inner[:, few:] = 0
+    return [inner, torch.zeros(len(inner)), torch.zeros(gate.outer.shape), torch.zeros(gate.parts)]

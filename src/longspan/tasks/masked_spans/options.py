@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.errors import UserError
-from longspan.tasks.options import (
+from longspan.tasks.base.options import (
     CorpusData,
     EvaluationOptions,
     ExcerptTrainingOptions,

@@ -9,8 +9,8 @@ from longspan.report import count, scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe
-from longspan.tasks.corpora import documents_table
+from longspan.tasks.base.corpora import documents_table
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.masked_spans.options import MaskedSpansData, TrainingOptions
 
 
@@ -35,7 +35,7 @@ def mistakes(
 
     Args:
         losses: `(n, 2)` the nats of each window's target, and its tokens.
-        windows: What `longspan.tasks.masked_spans.windows.windows` returned for the documents.
+        windows: What `longspan.tasks.masked_spans.masking.windows` returned for the documents.
         documents: They have `length` and `where`.
         size: Tokens of a window.
         tokenizer: Turns tokens into text.

@@ -23,23 +23,70 @@ from longspan.errors import UserError
 from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Recipe, Run
-from longspan.tasks.corpora import DATA_HINT, documents_table, scored_lengths, text_column, tokenised
-from longspan.tasks.examples import windows as windows_of_rows
-from longspan.tasks.explaining import Case
+from longspan.results.scores import Scores, score
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.corpora import (
+    DATA_HINT,
+    documents_table,
+    mean_nats,
+    perplexity,
+    scored_lengths,
+    text_column,
+    tokenised,
+)
+from longspan.tasks.base.examples import windows as windows_of_rows
+from longspan.tasks.base.seq2seq.explaining import SourceText, written
+from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
+from longspan.tasks.base.seq2seq.task import PairTask, reader_of, settings_of
+from longspan.tasks.base.seq2seq.trainer import PairTrainer
+from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.tasks.masked_spans import report
-from longspan.tasks.masked_spans.filling import filled, with_sentinels
-from longspan.tasks.masked_spans.masking import SpanMasking, add_sentinels, sentinels_of, spans_of
+from longspan.tasks.masked_spans.masking import (
+    DrawnSpans,
+    SpanMasking,
+    add_sentinels,
+    filled,
+    sentinels_of,
+    spans_of,
+    windows,
+    with_sentinels,
+)
 from longspan.tasks.masked_spans.options import EvaluationOptions, MaskedSpansData, TrainingOptions
-from longspan.tasks.masked_spans.scores import SpanScores, span_scores
-from longspan.tasks.masked_spans.trainer import SpanTrainer
-from longspan.tasks.masked_spans.windows import DrawnSpans, windows
-from longspan.tasks.pairs import PairTask, reader_of, settings_of
-from longspan.tasks.prepared import Prepared
-from longspan.tasks.target_search import Search, pair_lengths, search, target_losses
-from longspan.tasks.written import SourceText, written
-from longspan.training.lengths import scoring_batches
-from longspan.training.loader import data_seed
+from longspan.training.lengths import data_seed, scoring_batches
+
+
+@dataclass(frozen=True)
+class SpanScores(Scores):
+    """How well masked spans are predicted, each token given those before it.
+
+    Attributes:
+        loss: Mean nats per token of the targets: of spans, of the sentinel before each, and of the end token.
+        perplexity: e to the power of that.
+    """
+
+    loss: float = score("loss (nats per target token)", higher_is_better=False)
+    perplexity: float = score("perplexity", higher_is_better=False)
+
+
+def span_scores(nats: float, tokens: float) -> SpanScores:
+    """Score predictions of a number of tokens, given the sum of their losses.
+
+    Raises:
+        UserError: There is nothing to predict, or losses are not finite, as after a training run that diverged.
+    """
+    loss = mean_nats(nats, tokens, tokens="target tokens", source="text to mask")
+    return SpanScores(loss, perplexity(loss))
+
+
+class SpanTrainer(PairTrainer[SpanScores]):
+    """A `PairTrainer` of which the loss is the score."""
+
+    def rehearse(self, dataset: Dataset) -> None:
+        self.score(dataset)
+
+    def score(self, dataset: Dataset) -> SpanScores:
+        return span_scores(*self.loss_parts(dataset))
+
 
 #: Maximum number of tokens that are written for a mask.
 LONGEST = 20

@@ -4,7 +4,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.text.words import word_starts
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 
 #: Of the tokens to be predicted, the share that is replaced by the mask, and that up to which by a random token; the
 #: others stay, as no text that the model is used for later has masks.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longspan.errors import UserError
-from longspan.tasks.options import CorpusData, CorpusTrainingOptions, EvaluationOptions, option
+from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions, EvaluationOptions, option
 
 __all__ = ["EvaluationOptions", "MaskedWordsData", "TrainingOptions"]
 

@@ -7,16 +7,16 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.models.publishing import NAME
 from longspan.report import count, scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe
-from longspan.tasks.corpora import documents_table
+from longspan.tasks.base.corpora import documents_table
+from longspan.tasks.base.options import CorpusData
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.masked_words.options import TrainingOptions
-from longspan.tasks.options import CorpusData
 
 #: Tokens on either side of a masked one that are shown.
 _AROUND = 24

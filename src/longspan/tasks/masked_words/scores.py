@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.results.scores import Scores, score
-from longspan.tasks.mean_losses import mean_nats, perplexity
+from longspan.tasks.base.corpora import mean_nats, perplexity
 
 
 @dataclass(frozen=True)

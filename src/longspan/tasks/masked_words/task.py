@@ -6,36 +6,190 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, TrainingArguments
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from longspan import mixers
 from longspan.data.columns.kinds import Column
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
+from longspan.data.text.masks import around_masks, characters_of
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids
+from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
+from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.examples import windows
-from longspan.tasks.explaining import Case
+from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
+from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
+from longspan.tasks.base.examples import windows
+from longspan.tasks.base.options import CorpusData
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.masked_words import baselines, report
-from longspan.tasks.masked_words.explaining import filled_mask
-from longspan.tasks.masked_words.filling import Filling, fill, ids_with_masks
-from longspan.tasks.masked_words.likelihood import masked_losses
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import EvaluationOptions, MaskedWordsData, TrainingOptions
-from longspan.tasks.masked_words.rows import fixed_rows
+from longspan.tasks.masked_words.rows import (
+    PackedBatches,
+    PackedData,
+    Packing,
+    fixed_rows,
+    likeliest_words,
+    masked_losses,
+)
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
-from longspan.tasks.masked_words.trainer import MaskedTrainer
-from longspan.tasks.options import CorpusData
-from longspan.tasks.prepared import Prepared
+from longspan.training import processes
+from longspan.training.base import LongspanTrainer
+from longspan.training.lengths import Loader, data_seed
+
+
+def filled_mask(run: Run, row: Row, of: str, at: float | None) -> Case:
+    """Return what there is to explain about the mask with the number `at`, by default the first.
+
+    Args:
+        run: The run.
+        row: A text with "<mask>" in it.
+        of: The token that fills it; by default the likeliest.
+        at: The number of the mask, from 1.
+
+    Raises:
+        UserError: See `Task.case`.
+    """
+    model, tokenizer, text = run.model, tokenizer_of(run.processor), row.values.get("text") or ""
+    masks = text.count(MASK)
+    if problem := row.problem or ("" if masks else f"no {MASK}"):
+        raise UserError(
+            f"{row.where}: expected a text with {MASK} in it to explain, got {problem}; choose another row."
+        )
+    ids = ids_with_masks(tokenizer, text)
+    if problem := too_long(model, len(ids)):
+        raise UserError(f"{row.where}: {problem}.")
+    number = numbered(1 if at is None else at, masks, "a mask")
+    place = int(np.flatnonzero(ids == tokenizer.mask_token_id)[number])
+    batch = {"input_ids": torch.from_numpy(ids).unsqueeze(0).to(model.device)}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    settings = {"logits_to_keep": torch.tensor([place], device=model.device)}
+    with torch.no_grad():
+        logits = model(**batch, **settings).logits.float().cpu()
+    scores = logits[0, 0]
+    asked = token_asked(tokenizer, of, scores).at(0)
+    question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings, at=place)
+    places = Places("characters", characters_of(tokenizer, text), text)
+    where = f"{row.where}, mask {number + 1}"
+    said = {"probabilities": likeliest(tokenizer, scores)}
+    return Case(where, asked, question, places, said, outputs=logits)
+
+
+BEST = 5
+"""How many tokens are given for each mask."""
+
+Filling = dict[str, Any]
+"""Where a mask is in its text, `start` and `end` in characters, and `tokens`, each a `token` and its `probability`."""
+
+
+def ids_with_masks(tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
+    """Return the tokens of a text, `(t,)`, in which each "<mask>" is the mask; see `around_masks`."""
+    parts = around_masks(tokenizer, text)
+    masked = [np.concatenate([part, [tokenizer.mask_token_id]]) for part in parts[:-1]]
+    return np.concatenate([*masked, parts[-1]]).astype(np.int64)
+
+
+def fill(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, ids: np.ndarray
+) -> tuple[str, list[Filling]]:
+    """Return a text with the likeliest token for each "<mask>" in it, and the likeliest ones for each.
+
+    Args:
+        model: A `LongspanForMaskedLM` in evaluation mode.
+        tokenizer: Its tokenizer.
+        text: The text.
+        ids: Its tokens, from `ids_with_masks`.
+    """
+    filled, *parts = text.split(MASK)
+    found = likeliest_words(model, ids, tokenizer.mask_token_id, BEST) if parts else []
+    place, fillings = len(filled), []
+    for best, part in zip(found, parts, strict=True):
+        words = [{"token": str(tokenizer.decode([token])).strip(), "probability": share} for token, share in best]
+        fillings.append({"start": place, "end": place + len(MASK), "tokens": words})
+        filled += f"{words[0]['token']}{part}"
+        place += len(MASK) + len(part)
+    return filled, fillings
+
+
+class MaskedTrainer(LongspanTrainer[MaskedScores]):
+    """A `Trainer` that predicts the masked tokens in rows of packed documents, masked differently in every epoch.
+
+    The loss is the mean over the masked tokens of all rows, processes and accumulated batches. Validation masks the
+    same tokens each time, whatever the seed.
+
+    Args:
+        segment_length: tokens in a row.
+        masking: what is masked.
+        max_eval_tokens: maximum number of tokens that `score` reads; 0 means all.
+        kwargs: what `Trainer` takes. Data sets are those of `longspan.data.text.long_documents.tokenize_documents`.
+
+    Raises:
+        UserError: when there are fewer tokens than one step reads.
+    """
+
+    def __init__(
+        self, *args: Any, segment_length: int, masking: Masking, max_eval_tokens: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.masking, self.max_eval_tokens = masking, max_eval_tokens
+        rows = self._train_batch_size * self.args.world_size
+        self.packing = Packing(self.train_dataset["length"][:], rows, segment_length, data_seed(self.args))
+
+    def get_train_dataloader(self) -> Loader:
+        # No workers: there is little to wait for.
+        data = PackedData(token_arrays(self.train_dataset), self.packing, self.masking)
+        rank, world = self.args.process_index, self.args.world_size
+        return Loader(data, batch_sampler=PackedBatches(self.packing.steps, self._train_batch_size, rank, world))
+
+    def per_token_columns(self) -> Sequence[str]:
+        return ("input_ids",)
+
+    def batch_positions(self, epoch: int) -> list[int]:
+        return [self._train_batch_size * self.packing.segment_length] * self.packing.steps
+
+    def padding_fraction(self) -> float:
+        return 0.0
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return this batch's share of the mean loss in nats per masked token; see `Trainer`."""
+        # Without padding there is nothing to mask, and mixers take a shorter path.
+        given = {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
+        return super().compute_loss(model, given, return_outputs, num_items_in_batch)
+
+    def validation_sizes(self) -> np.ndarray:
+        lengths = np.asarray(self.eval_dataset["length"][:])
+        return np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+
+    def score(self, dataset: Dataset) -> MaskedScores:
+        """Return the scores of documents, or of an `excerpt` of `max_eval_tokens`. All processes share the work."""
+        lengths = np.asarray(dataset["length"][:])
+        scored = np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+        rows = fixed_rows(token_arrays(dataset), scored, self.packing.segment_length, self.masking)
+        losses, found, wanted = masked_losses(
+            self.model,
+            rows[self.args.process_index :: self.args.world_size],
+            self.args.per_device_eval_batch_size,
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+        )
+        right = int((found == wanted).sum())
+        return masked_scores(*processes.total([float(losses.sum(dtype=np.float64)), float(right), len(losses)]))
+
 
 # Of a document, where a part of it will do.
 _CHARACTERS = 100_000

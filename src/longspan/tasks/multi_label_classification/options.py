@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks.options import LengthTrainingOptions, option
+from longspan.tasks.base.options import LengthTrainingOptions, option
 
 __all__ = ["EvaluationOptions", "MultiLabelData", "TrainingOptions"]
 

@@ -20,17 +20,40 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base import Baseline, Recipe, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.documents import DocumentTask
-from longspan.tasks.examples import Facts
-from longspan.tasks.explaining import Asked, label_asked
-from longspan.tasks.mistakes import Wrong, flag_errors
+from longspan.tasks.base.case import Asked, label_asked
+from longspan.tasks.base.documents import DocumentTask
+from longspan.tasks.base.examples import Facts
+from longspan.tasks.base.mistakes import Wrong, flag_errors
+from longspan.tasks.base.task import Baseline, Recipe, Task, baselines_in
 from longspan.tasks.multi_label_classification import baselines, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
-from longspan.tasks.multi_label_classification.scores import MultiLabelScores, multi_label_scores, probabilities
-from longspan.tasks.multi_label_classification.trainer import ThresholdTrainer
-from longspan.training.lengths import targets
+from longspan.tasks.multi_label_classification.scores import (
+    MultiLabelScores,
+    best_thresholds,
+    multi_label_scores,
+    probabilities,
+)
+from longspan.training.lengths import LengthTrainer, targets
+
+
+class ThresholdTrainer(LengthTrainer[MultiLabelScores]):
+    """A `LengthTrainer` that chooses the thresholds of a model whenever it scores the validation split.
+
+    They are chosen before a checkpoint is saved, so each one has its own. No other split changes them.
+    """
+
+    def score(self, dataset: Dataset) -> MultiLabelScores:
+        if dataset is not self.eval_dataset:
+            return super().score(dataset)
+        logits, wanted = self.outputs(dataset), targets(dataset)
+        self.model.config.head.thresholds = best_thresholds(logits, wanted)
+        return self.measure(logits, wanted)
+
+    def validation_scores(self) -> MultiLabelScores:
+        scores = super().validation_scores()
+        # Those of the epoch that was kept, whose weights came back without them.
+        self.model.config.head.thresholds = [row["threshold"] for row in scores.per_label.values()]
+        return scores
 
 
 @dataclass(frozen=True)
@@ -123,10 +146,10 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     def draw(
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        from longspan.tasks.multi_label_classification import pictures
+        from longspan.tasks.multi_label_classification import report
 
         path = folder / "precision_recall.png"
-        pictures.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
+        report.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
     def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.graphs.options import GraphData
-from longspan.tasks.options import EvaluationOptions, TrainingOptions, check_at_least, option
+from longspan.tasks.base.options import EvaluationOptions, TrainingOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "GraphData", "NodePredictionOptions", "NodeTrainingOptions", "PredictionOptions"]
 

@@ -10,8 +10,8 @@ from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe, Task
-from longspan.tasks.options import LengthTrainingOptions
+from longspan.tasks.base.options import LengthTrainingOptions
+from longspan.tasks.base.task import Recipe, Task
 from longspan.tasks.question_answering.answers import Answered
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, f1

@@ -6,36 +6,138 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
+from longspan.data.batches.streams import Stream, pad
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.columns.spans import Identifier, Spans, Truth
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
+from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
+from longspan.explanations.question import Question, Read
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.scores import check_finite
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.examples import windows as in_batches
-from longspan.tasks.explaining import Case, no_place
-from longspan.tasks.options import LengthTrainingOptions
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.case import Asked, Case, no_place, number_of_class, texts_as_one
+from longspan.tasks.base.examples import windows as in_batches
+from longspan.tasks.base.options import LengthTrainingOptions
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.question_answering import answers, baselines, report
-from longspan.tasks.question_answering.explaining import answer_case
 from longspan.tasks.question_answering.options import QuestionsData
-from longspan.tasks.question_answering.scores import AnswerScores, answer_scores
-from longspan.tasks.question_answering.trainer import LOGITS, PER_TOKEN, AnswerTrainer
-from longspan.tasks.question_answering.windows import NoRoom, Reading, reading_of, tokenize_questions
-from longspan.training.lengths import ragged_outputs, scoring_batches, targets
+from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
+from longspan.tasks.question_answering.windows import Layout, NoRoom, Reading, reading_of, tokenize_questions
+from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
+
+
+def answer_case(
+    run: Run, where: str, windows: Sequence[dict[str, Any]], span: tuple[int, int], name: str, said: dict[str, Any]
+) -> Case:
+    """Return what there is to explain about an answer: the log-odds of its first and of its last token, added.
+
+    Args:
+        run: The run.
+        where: The place of the question.
+        windows: The rows of its document, see `windows.FEATURES`.
+        span: The characters of the answer in the document.
+        name: The answer.
+        said: What the model says, as JSON.
+
+    Raises:
+        UserError: No token is in the span.
+    """
+    model, tokenizer = run.model, tokenizer_of(run.processor)
+    for row in windows:
+        offsets = np.asarray(row["offsets"]).reshape(-1, 2)
+        inside = np.flatnonzero((offsets[:, 1] > span[0]) & (offsets[:, 0] < span[1]))
+        # In the window that has all of it.
+        if len(inside) and offsets[-1, 1] >= span[1] and offsets[0, 0] <= span[0]:
+            break
+    else:
+        raise UserError(f"{where}: expected an answer of tokens that are read together, got {name!r}; name another.")
+    first, last = (int(row["begin"] + place) for place in (inside[0], inside[-1]))
+    read = pad([row], {**run.processor.streams, **PER_TOKEN})
+    batch = {key: each.to(model.device) for key, each in read.items()}
+    ends = [number_of_class(number, name) for number in (first, last)]
+
+    def odds(logits: Tensor) -> Tensor:
+        return sum((end.value(logits[:, place]) for place, end in enumerate(ends)), logits.new_zeros(len(logits)))
+
+    def share(logits: Tensor) -> Tensor:
+        return ends[0].share(logits[:, 0]) * ends[1].share(logits[:, 1])
+
+    question = Question(
+        model,
+        batch,
+        odds,
+        share,
+        (Read(call=1 if model.config.cross_mixers else 0),),
+        masked=False,
+        output=lambda found: torch.stack((found.start_logits, found.end_logits), 1),
+    )
+    ((_, asked),) = tokens_with_offsets(tokenizer, [row["question"]])
+    layout, none = Layout.of(tokenizer), np.full((1, 2), -1)
+    head = np.concatenate([none.repeat(len(layout.before), 0), asked, none.repeat(len(layout.between), 0)])
+    tail = none.repeat(row["length"] - row["begin"] - len(offsets), 0)
+    # Characters are those of the whole document, of which the window has a part.
+    document = np.concatenate([offsets - row["shift"], tail])
+    places = texts_as_one([row["question"], row["text"]], [head, document])
+    return Case(where, Asked(name, "log-odds", odds, share), question, places, said)
+
+
+#: What models read in addition to the ids of tokens, and what stands at padding.
+PER_TOKEN = {"token_type_ids": Stream()}
+#: Their outputs.
+LOGITS = ("start_logits", "end_logits")
+
+
+class AnswerTrainer(LengthTrainer[AnswerScores]):
+    """A `LengthTrainer` whose scores are those of answers' texts.
+
+    Where the data have questions without an answer, the threshold is chosen whenever the validation split is scored,
+    so before a checkpoint is saved. No other split changes it.
+    """
+
+    def score(self, dataset: Dataset) -> AnswerScores:
+        logits, config = self.outputs(dataset), self.model.config
+        found = list(answers.answered(dataset, logits, config.head.longest_answer))
+        expected = [one.expected for one in found]
+        if dataset is self.eval_dataset and config.head.answer_threshold is not None:
+            best = [one.answer(None) for one in found]
+            config.head.answer_threshold = best_threshold([one.score for one in found], best, expected)
+        given = [one.answer(config.head.answer_threshold) for one in found]
+        loss = answers.loss(logits, dataset["length"][:], targets(dataset))
+        return answer_scores(given, expected, loss=loss, threshold=config.head.answer_threshold)
+
+    def validation_scores(self) -> AnswerScores:
+        scores = super().validation_scores()
+        # That of the epoch that was kept, whose weights came back without it.
+        self.model.config.head.answer_threshold = scores.threshold
+        return scores
+
+    def outputs(self, dataset: Dataset, name: str | Sequence[str] = LOGITS) -> Tensor:
+        """Return the model's outputs for all tokens of a data set, (sum of lengths, 2)."""
+        lengths = dataset["length"][:]
+        return ragged_outputs(
+            self.model,
+            self.rows(dataset, ["input_ids", *PER_TOKEN]),
+            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
+            lengths,
+            name=name,
+            streams=self.streams,
+            shape=() if isinstance(name, str) else (len(name),),
+            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            after_batch=self._scored_a_batch,
+        )
+
 
 #: Spans of each question that predictions have.
 PREDICTED = 5

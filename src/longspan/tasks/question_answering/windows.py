@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.tokenization import map_once, special_tokens, token_ids
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.tasks.question_answering.options import QuestionsData
 
 FEATURES = {

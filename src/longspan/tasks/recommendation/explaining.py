@@ -14,8 +14,8 @@ from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.explanations.question import LayerWeights, Question, Read
-from longspan.tasks.base import Run
-from longspan.tasks.explaining import Asked, Case
+from longspan.tasks.base.case import Asked, Case
+from longspan.tasks.base.task import Run
 from longspan.tasks.recommendation.impressions import FEATURES
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.prediction import RankedPrediction

@@ -15,7 +15,7 @@ from longspan.data.columns.values import in_order
 from longspan.data.sources.announcements import note
 from longspan.data.text.tokenization import build_tokenizer, token_ids
 from longspan.models import LongspanConfig, recommenders
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.task import Prepared
 from longspan.tasks.recommendation.entities import EntityVectors
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import Ragged, offsets_of

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks import options
-from longspan.tasks.options import EvaluationOptions, check_at_least, option
+from longspan.tasks.base import options
+from longspan.tasks.base.options import EvaluationOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "RecommendationData", "TrainingOptions"]
 

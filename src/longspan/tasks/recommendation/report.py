@@ -14,7 +14,7 @@ from longspan.report import scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe, Task
+from longspan.tasks.base.task import Recipe, Task
 from longspan.tasks.recommendation.ranking import ItemVectors
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.ragged import Ragged, offsets_of, ragged
 from longspan.tasks.recommendation.scores import grouped_by

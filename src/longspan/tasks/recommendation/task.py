@@ -1,5 +1,7 @@
 """Recommending items, such as news: `Recommendation`."""
 
+import dataclasses
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,23 +14,22 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
+from longspan.data.processor import json_object
 from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
-from longspan.data.text.processor import tokenizer_of
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.errors import UserError
+from longspan.errors.hints import matches
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.results.outputs import write_text
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.counts import Counted
-from longspan.tasks.explaining import Case, no_place
-from longspan.tasks.prepared import Prepared
+from longspan.results.outputs import write_json, write_text
+from longspan.tasks.base.case import Case, no_place
+from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.columns import impression_columns
@@ -38,7 +39,6 @@ from longspan.tasks.recommendation.explaining import ranked_item
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
-from longspan.tasks.recommendation.processor import ItemProcessor, names_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.recorded import Recorded, ragged, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
@@ -46,6 +46,48 @@ from longspan.tasks.recommendation.scores import RecommendationScores, auc_inter
 from longspan.tasks.recommendation.source_files import find_recorded
 from longspan.tasks.recommendation.trainer import RecommendationTrainer
 from longspan.training.base import LongspanTrainer
+
+_FILE = "names.json"
+
+
+@dataclass(frozen=True)
+class ItemProcessor(TextProcessor):
+    """Texts of items as tokens, and their categories and entities, and users, as numbers.
+
+    Attributes:
+        names: The names that the numbers replace.
+    """
+
+    files = ("tokenizer_config.json", _FILE)
+
+    names: Names
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        super().save_pretrained(folder)
+        write_json(Path(folder, _FILE), dataclasses.asdict(self.names))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "ItemProcessor":
+        path, hints = Path(folder, _FILE), typing.get_type_hints(Names)
+        # Those of earlier versions count no clicks.
+        values = {"items": [], **json_object(path)}
+        if values.keys() != hints.keys() or not all(matches(value, hints[name]) for name, value in values.items()):
+            raise UserError(f"expected the names of categories, entities and users in {str(path)!r}; restore it.")
+        return cls(TextProcessor.from_pretrained(folder).tokenizer, Names(**values))
+
+
+def names_of(run: Run) -> Names:
+    """Return the names of the rows of a model's tables. Raises UserError if their number differs."""
+    assert isinstance(run.processor, ItemProcessor)
+    names, head = run.processor.names, run.model.config.head
+    for what, size in names.settings().items():
+        if getattr(head, what) != size:
+            raise UserError(
+                f"expected {_FILE} of {str(run.folder)!r} to fit its config.json with {what}={getattr(head, what)}, "
+                f"got {size}; restore either file."
+            )
+    return names
+
 
 #: Impressions that are read together for predictions.
 _READ = 1000

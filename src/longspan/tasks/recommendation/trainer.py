@@ -17,7 +17,7 @@ from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 from longspan.training.base import LongspanTrainer
-from longspan.training.loader import Loader, data_seed
+from longspan.training.lengths import Loader, data_seed
 
 
 class RecommendationTrainer(LongspanTrainer[RecommendationScores]):

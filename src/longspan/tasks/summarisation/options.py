@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
-from longspan.tasks.options import LengthTrainingOptions, SearchOptions, check_at_least, option
+from longspan.tasks.base.options import LengthTrainingOptions, SearchOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "PredictionOptions", "SummaryData", "TrainingOptions"]
 

@@ -10,9 +10,9 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base.seq2seq.task import by_likelihood, data_table
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.summarisation.scores import SIGNATURE, SummaryScores
-from longspan.tasks.targets import by_likelihood, data_table
 
 
 def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:

@@ -17,19 +17,18 @@ from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
-from longspan.tasks.base import Baseline, Recipe, Run
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.examples import windows
-from longspan.tasks.explaining import Case
-from longspan.tasks.mistakes import Wrong
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.examples import windows
+from longspan.tasks.base.mistakes import Wrong
+from longspan.tasks.base.seq2seq.explaining import written
+from longspan.tasks.base.seq2seq.search import Search
+from longspan.tasks.base.seq2seq.task import TargetTask, answers, describe
+from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
 from longspan.tasks.summarisation import baselines, report
 from longspan.tasks.summarisation.columns import columns, each_question
 from longspan.tasks.summarisation.options import EvaluationOptions, PredictionOptions, SummaryData, TrainingOptions
 from longspan.tasks.summarisation.reading import SummaryProcessor
 from longspan.tasks.summarisation.scores import SummaryScores, rouge, summary_scores
-from longspan.tasks.target_search import Search
-from longspan.tasks.targets import TargetTask, answers, describe
-from longspan.tasks.written import written
 
 #: Maximum number of tokens of a summary, unless it is said how many.
 LONGEST = 256

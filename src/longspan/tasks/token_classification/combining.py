@@ -9,8 +9,8 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.models import LongspanForTokenClassification
-from longspan.models.linear_chain import COUNTS_ALONE, NETWORK_ALONE, path_losses
-from longspan.models.losses import IGNORED
+from longspan.models.parts.linear_chain import COUNTS_ALONE, NETWORK_ALONE, path_losses
+from longspan.models.parts.losses import IGNORED
 from longspan.ops.crf import best_path
 from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
 from longspan.tasks.token_classification.labels import spans

@@ -12,7 +12,7 @@ from longspan.data.batches.streams import Stream
 from longspan.data.text.tokenization import map_once
 from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
 from longspan.tasks.token_classification.labelled_documents import by_sentence
 from longspan.tasks.token_classification.labels import Scheme, to_iob2
 

@@ -10,8 +10,8 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.explanations.question import Question
-from longspan.tasks.base import Run
-from longspan.tasks.explaining import Case, class_asked, place_of
+from longspan.tasks.base.case import Case, class_asked, place_of
+from longspan.tasks.base.task import Run
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.prediction import WordsPrediction
 

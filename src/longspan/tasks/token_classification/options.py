@@ -6,7 +6,7 @@ from typing import Literal
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError, check_choice
-from longspan.tasks.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "TokenData", "TrainingOptions"]
 

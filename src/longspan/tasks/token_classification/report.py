@@ -11,7 +11,7 @@ from longspan.report import count, scores_table, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base import Recipe, Task
+from longspan.tasks.base.task import Recipe, Task
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.tasks.token_classification.trainer import Sentence
 

@@ -23,12 +23,9 @@ from longspan.report import count, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
-from longspan.tasks.base import Baseline, Recipe, Run, Task
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.counts import Counts
-from longspan.tasks.examples import windows
-from longspan.tasks.explaining import Case
-from longspan.tasks.prepared import Prepared
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.examples import windows
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.explaining import word_label

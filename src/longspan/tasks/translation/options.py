@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.errors import UserError
-from longspan.tasks.options import LengthTrainingOptions, SearchOptions, check_at_least, option
+from longspan.tasks.base.options import LengthTrainingOptions, SearchOptions, check_at_least, option
 
 __all__ = ["EvaluationOptions", "PredictionOptions", "TrainingOptions", "TranslationData"]
 

@@ -1,6 +1,7 @@
 """Results of translation: tables, samples and the model card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.recipe import Recipe
-from longspan.tasks.targets import by_likelihood, data_table
+from longspan.tasks.base.seq2seq.task import by_likelihood, data_table
+from longspan.tasks.base.task import Recipe
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 _BINS = 5
@@ -124,3 +125,26 @@ print({target}.batch_decode(ids, skip_special_tokens=True))
 ```
 
 `longspan predict FOLDER FILE` translates whole files, line by line."""
+
+
+def draw_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw BLEU and chrF by the length of the source.
+
+    Args:
+        rows: What `longspan.tasks.translation.report.by_length` returns.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save
+
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(rows))
+    for name, words, marker in (("bleu", "BLEU", "o"), ("chrf", "chrF", "s")):
+        axes.plot(places, [row[name] for row in rows], marker=marker, label=words)
+    axes.set_xticks(places, [f"{row['from']:.0f} to {row['to']:.0f}" for row in rows])
+    axes.set(xlabel="source (tokens)", ylabel="score", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    save(figure, path)

@@ -20,14 +20,14 @@ from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
-from longspan.tasks.base import Baseline, Recipe, Run
-from longspan.tasks.baselines import baselines_in
-from longspan.tasks.examples import windows
-from longspan.tasks.explaining import Case
-from longspan.tasks.mistakes import Wrong
-from longspan.tasks.pairs import reader_of
-from longspan.tasks.target_search import Search
-from longspan.tasks.targets import TargetTask, answers, describe
+from longspan.tasks.base.case import Case
+from longspan.tasks.base.examples import windows
+from longspan.tasks.base.mistakes import Wrong
+from longspan.tasks.base.seq2seq.explaining import SourceText, written
+from longspan.tasks.base.seq2seq.search import Search
+from longspan.tasks.base.seq2seq.task import TargetTask, answers, describe, reader_of
+from longspan.tasks.base.seq2seq.word_alignment import source_words
+from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
 from longspan.tasks.translation import baselines, report
 from longspan.tasks.translation.options import (
     EvaluationOptions,
@@ -36,8 +36,6 @@ from longspan.tasks.translation.options import (
     TranslationData,
 )
 from longspan.tasks.translation.scores import TranslationScores, sentence_chrf, translation_scores
-from longspan.tasks.word_alignment import source_words
-from longspan.tasks.written import SourceText, written
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         scores = self.score(found.rows, found.texts, found.loss, True)
         references = found.rows["target"][:]
         by_length = report.by_length(found.texts, references, found.rows["length"][:])
-        from longspan.tasks.translation import pictures
-
-        pictures.by_length(by_length, folder / "bleu_by_length.png")
+        report.draw_by_length(by_length, folder / "bleu_by_length.png")
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in found.texts))
         return scores, {
             "data_table": describe(found.rows),

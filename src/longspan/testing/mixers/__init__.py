@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers import claims, contexts, counts, looks, programs, rows, streams
+from longspan.testing.mixers import claims, contexts, looks, programs, rows, streams
 from longspan.testing.mixers.subject import Subject
 
 Check = Callable[..., None]
@@ -110,8 +110,8 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         rows.packed_documents_are_separate_calls,
         rows.gradients_agree_with_finite_differences,
         rows.blocks_agree_with_the_whole,
-        counts.gradients_of_counts_agree_with_finite_differences,
-        counts.counts_that_do_not_fit_are_refused,
+        claims.gradients_of_counts_agree_with_finite_differences,
+        claims.counts_that_do_not_fit_are_refused,
         claims.operations_are_as_many_as_claimed,
         claims.rows_longer_than_max_length_are_refused,
         contexts.contexts_are_refused_where_unsupported,
@@ -131,7 +131,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         rows.what_padding_holds_is_never_seen,
         rows.rows_of_padding_give_zeros,
         rows.batch_mates_change_nothing,
-        counts.counts_of_zero_are_padding,
+        claims.counts_of_zero_are_padding,
     ]
     if able.looks:
         plain.append(looks.looks_at_whole_rows_are_means)

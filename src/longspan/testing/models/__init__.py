@@ -13,8 +13,26 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.errors import check_choice
 from longspan.results.check import Checked, ModelReport, Outcome
-from longspan.testing.models import caches, causality, packing, precision, programs, rows
-from longspan.testing.models.limits import DOCUMENTED
+from longspan.testing.models import caches
+from longspan.testing.models.checks import (
+    DOCUMENTED,
+    bfloat16,
+    compilation,
+    earlier_inputs,
+    float16,
+    future_in_gradients,
+    future_in_outputs,
+    gradient_checkpointing,
+    limit_of_packing,
+    limit_on_the_left,
+    logits_to_keep,
+    other_rows,
+    packing,
+    padding_on_the_left,
+    padding_on_the_right,
+    saving,
+    training_mode,
+)
 from longspan.testing.models.subject import TOLERANCE, NotApplicable, Subject, deviation
 from longspan.testing.models.targets import resolve
 
@@ -53,32 +71,32 @@ CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
     for check in (
         influence,
-        rows.padding_on_the_right,
-        rows.padding_on_the_left,
-        rows.other_rows,
-        rows.earlier_inputs,
-        causality.future_in_outputs,
-        causality.future_in_gradients,
+        padding_on_the_right,
+        padding_on_the_left,
+        other_rows,
+        earlier_inputs,
+        future_in_outputs,
+        future_in_gradients,
         caches.cached_steps,
         caches.cached_chunks,
         caches.cached_padding,
         caches.generation,
         caches.beams,
-        packing.packing,
-        precision.float16,
-        precision.bfloat16,
+        packing,
+        float16,
+        bfloat16,
         attention_implementations,
-        programs.training_mode,
-        programs.gradient_checkpointing,
-        programs.saving,
-        programs.logits_to_keep,
-        programs.compilation,
+        training_mode,
+        gradient_checkpointing,
+        saving,
+        logits_to_keep,
+        compilation,
     )
 }
 #: What says why nothing claims that a check passes, for checks that few models claim to pass.
 LIMITS: dict[str, Callable[[Subject], str]] = {
-    "packing": packing.limit_of_packing,
-    "padding-on-the-left": rows.limit_on_the_left,
+    "packing": limit_of_packing,
+    "padding-on-the-left": limit_on_the_left,
 }
 #: Checks that run only where they are asked for: they take minutes for some models.
 SLOW = ("compilation",)

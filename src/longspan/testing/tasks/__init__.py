@@ -5,37 +5,47 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from longspan.tasks.base import Task
-from longspan.testing.tasks import (
-    budgets,
-    copies,
-    declared,
-    explained,
-    folders,
-    mistaken,
-    planned,
-    predicted,
-    trained,
-    truncation,
+from longspan.tasks.base.task import Task
+from longspan.testing.tasks.promises import (
+    bad_rows_keep_their_place,
+    counts_copies,
+    declares_itself,
+    evaluates_as_in_training,
+    explains_or_says_why_not,
+    formats_take_every_prediction,
+    is_reported_on,
+    lists_mistakes_or_says_why_not,
+    one_training_run_at_a_time,
+    other_rows_change_nothing,
+    outputs_replace_links,
+    plans_the_run_without_training,
+    predicts_each_row_in_order,
+    recipe_survives_its_file,
+    refuses_unknown_options,
+    resumes_to_the_same_weights,
+    says_what_it_leaves_out,
+    trains,
+    trains_within_a_time_budget,
+    what_comes_meanwhile_is_kept,
 )
 from longspan.testing.tasks.subject import Subject
 
 #: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
 PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
-    "declarations": (declared.declares_itself, declared.refuses_unknown_options, declared.recipe_survives_its_file),
-    "scores": (trained.trains, trained.evaluates_as_in_training),
-    "resume": (trained.resumes_to_the_same_weights,),
-    "time budget": (budgets.trains_within_a_time_budget,),
-    "plans": (planned.plans_the_run_without_training,),
-    "links": (folders.outputs_replace_links,),
-    "locks": (folders.one_training_run_at_a_time, folders.what_comes_meanwhile_is_kept),
-    "predictions": (predicted.predicts_each_row_in_order, predicted.other_rows_change_nothing),
-    "duplicates": (copies.counts_copies,),
-    "reported truncation": (truncation.says_what_it_leaves_out,),
-    "error rows": (predicted.bad_rows_keep_their_place,),
-    "formats that read back": (predicted.formats_take_every_prediction,),
-    "mistakes": (mistaken.lists_mistakes_or_says_why_not, mistaken.is_reported_on),
-    "explanations": (explained.explains_or_says_why_not,),
+    "declarations": (declares_itself, refuses_unknown_options, recipe_survives_its_file),
+    "scores": (trains, evaluates_as_in_training),
+    "resume": (resumes_to_the_same_weights,),
+    "time budget": (trains_within_a_time_budget,),
+    "plans": (plans_the_run_without_training,),
+    "links": (outputs_replace_links,),
+    "locks": (one_training_run_at_a_time, what_comes_meanwhile_is_kept),
+    "predictions": (predicts_each_row_in_order, other_rows_change_nothing),
+    "duplicates": (counts_copies,),
+    "reported truncation": (says_what_it_leaves_out,),
+    "error rows": (bad_rows_keep_their_place,),
+    "formats that read back": (formats_take_every_prediction,),
+    "mistakes": (lists_mistakes_or_says_why_not, is_reported_on),
+    "explanations": (explains_or_says_why_not,),
 }
 
 

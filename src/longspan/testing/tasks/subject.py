@@ -10,7 +10,7 @@ from typing import Any
 from longspan import recipes, tasks
 from longspan.data.sources.formats.rows import Row
 from longspan.results import TrainingResult
-from longspan.tasks.base import Recipe, Run, Task
+from longspan.tasks.base.task import Recipe, Run, Task
 from longspan.verbs.runs import load_run
 from longspan.verbs.train import train
 

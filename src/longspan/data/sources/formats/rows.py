@@ -20,10 +20,18 @@ from longspan.data.sources.formats.folders import (
     media_of,
     read_files,
 )
-from longspan.data.sources.formats.json_files import is_object, list_objects, read_objects
 from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.schema import Row, Schema, schema_of
-from longspan.data.sources.formats.tables import FORMATS, NESTED, PLAIN, json_object, read_table
+from longspan.data.sources.formats.tables import (
+    FORMATS,
+    NESTED,
+    PLAIN,
+    is_object,
+    json_object,
+    list_objects,
+    read_objects,
+    read_table,
+)
 from longspan.data.sources.formats.tmx import SUFFIX as TMX
 from longspan.machine.printing import printable
 

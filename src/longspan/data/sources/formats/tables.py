@@ -1,27 +1,165 @@
 """Reading tables from files row by row: csv and tsv, JSON lines, nested JSON, parquet."""
 
+import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data.columns.kinds import Words
+from longspan.data.columns.kinds import Text, Words
+from longspan.data.columns.parts import Document
+from longspan.data.columns.values import is_name
 from longspan.data.sources.files.addresses import is_copy, named, row_of
-from longspan.data.sources.files.decoding import broken, is_damaged, open_text, other
+from longspan.data.sources.files.decoding import (
+    LONGEST_LINE,
+    NotText,
+    broken,
+    encoding_name,
+    is_damaged,
+    mend,
+    open_text,
+    other,
+)
 from longspan.data.sources.files.encodings import AUTO
-from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
+from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix, read_document
 from longspan.data.sources.formats.conll import RAGGED, read_conll
-from longspan.data.sources.formats.delimited import FIELDS, first_row, read_separated
-from longspan.data.sources.formats.nested_json import read_nested
+from longspan.data.sources.formats.folders import DocumentFile, Listed, list_files
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tmx import SUFFIX as TMX
 from longspan.data.sources.formats.tmx import read_tmx
 from longspan.errors import UserError
 from longspan.machine.printing import printable
+
+FIELDS = "wrong number of fields"
+"""The beginning of `Row.problem` where a row has another number of fields than the first."""
+
+_WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "spaces"}
+_SETTINGS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+_SNIFFED = 20
+"""Number of rows that suggestions are made from."""
+
+
+def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
+    """Read a csv or tsv file row by row; a row with another number of fields than the first has a problem.
+
+    In files with another suffix, quotation marks are characters like others.
+
+    Raises:
+        UserError: It lacks a column, is in another encoding, or has a quotation mark that is never closed.
+    """
+    # The default limit of 128 KiB per field catches broken files, but documents are longer.
+    csv.field_size_limit(LONGEST_LINE)
+    name, delimiter = printable(path.name), _delimiter(path, schema)
+    with open_packed(path) as raw, open_text(raw, name, schema.encoding, "") as lines:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=_quoting(path))
+        indices: dict[str, int] | None = None
+        width = number = 0
+        while True:
+            line = reader.line_num + 1
+            place = f"{name}, line {line}" if indices is None else f"{name}, row {number + 1} (line {line})"
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                hint = _other_delimiter(path, schema, delimiter)
+                raise UserError(
+                    f"{place}: expected fields separated by {_WORDS.get(delimiter, repr(delimiter))}, got a "
+                    f"quotation mark that is never closed or closed too early ({error}); "
+                    + (hint or "quote fields that begin with one, and double those inside.")
+                ) from None
+            if fields is None:
+                return
+            if not fields:
+                continue
+            if indices is None:
+                names = _names(fields, place, schema)
+                width = len(names)
+                schema.check_present(name, names, partial(_hint, path, schema, delimiter, fields))
+                indices = {source: names.index(source) for source in schema.sources if source in names}
+                if schema.header:
+                    continue
+            number += 1
+            if len(fields) != width:
+                first = "header" if schema.header else "first row"
+                yield Row({}, place, f"{FIELDS} (expected {width} as in the {first}, got {len(fields)})")
+                continue
+            cells = {source: fields[index] for source, index in indices.items()}
+            yield schema.row(cells, f"{name}, row {number}", path.parent)
+
+
+def _quoting(path: Path) -> Literal[0, 3]:
+    return csv.QUOTE_MINIMAL if packed_suffix(path) in (".csv", ".tsv") else csv.QUOTE_NONE
+
+
+def _delimiter(path: Path, schema: Schema) -> str:
+    if schema.delimiter != "auto":
+        return schema.delimiter
+    return "\t" if packed_suffix(path) == ".tsv" else ","
+
+
+def _names(fields: list[str], place: str, schema: Schema) -> list[str]:
+    """Return the names of the columns, from the first row."""
+    names = [field.strip() for field in fields]
+    if any("\x00" in field or is_damaged(field) for field in names):
+        raise UserError(
+            f"{place}: expected {encoding_name(schema.encoding)}, got another encoding; {mend(schema.encoding)}."
+        )
+    return names if schema.header else [str(number) for number in range(1, len(fields) + 1)]
+
+
+def first_row(path: Path, schema: Schema) -> list[str]:
+    """Return the fields of the first row: with a header, the names of the columns."""
+    return _first_rows(path, schema, _delimiter(path, schema))[0]
+
+
+def _hint(path: Path, schema: Schema, delimiter: str, fields: list[str]) -> str:
+    """Return what to do about a file that lacks a column, as its first rows suggest; an empty text if they do not."""
+    return _other_delimiter(path, schema, delimiter) or _no_header(fields, schema)
+
+
+def _other_delimiter(path: Path, schema: Schema, delimiter: str) -> str:
+    """Return what to do about another separator, if the first rows have one; an empty text otherwise."""
+    first = _first_rows(path, schema, delimiter)[0]
+    for separator, setting in _SETTINGS.items():
+        rows = _first_rows(path, schema, separator)
+        names = rows[0] if schema.header else [str(number) for number in range(1, len(rows[0]) + 1)]
+        known = all(needed in names for needed in schema.needed)
+        alike = len(rows[0]) > 1 and len(set(map(len, rows))) == 1
+        # Without the names, a single field in all rows says that it is not the separator.
+        if separator != delimiter and alike and (known or len(first) < 2):
+            return f"its fields seem to be separated by {_WORDS[separator]}: set data.delimiter={setting}."
+    return ""
+
+
+def _no_header(fields: list[str], schema: Schema) -> str:
+    """Return what to do about a header that looks like data, or about columns that need a header; else an empty
+    text."""
+    columns = [column for column in schema.columns if column.required]
+    if not schema.header:
+        named = [f"data.{column.setting}" for column in columns if not schema.names[column.name].isdigit()]
+        return f"without a header, columns are numbered from 1: set {' and '.join(named)}." if named else ""
+    if any(schema.names[column.name].isdigit() for column in columns) or not all(map(is_name, fields)):
+        settings = " and ".join(f"data.{column.setting}" for column in columns)
+        return (
+            "if its first row is data and not the names of the columns, set data.header=false, and "
+            f"{settings} to {'numbers' if len(columns) > 1 else 'the number'} of columns, counted from 1."
+        )
+    return ""
+
+
+def _first_rows(path: Path, schema: Schema, delimiter: str) -> list[list[str]]:
+    with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
+        try:
+            rows = islice(csv.reader(lines, delimiter=delimiter, quoting=_quoting(path)), _SNIFFED)
+            return [[field.strip() for field in row] for row in rows if row] or [[]]
+        except csv.Error:
+            return [[]]
+
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 NESTED = ".json"
@@ -41,7 +179,7 @@ def read_table(path: Path, schema: Schema) -> Iterator[Row]:
     """Read a csv, tsv, jsonl (ndjson), parquet or tmx file row by row, in constant memory, or a whole json file.
 
     If the schema has words, a file with any other suffix is read by `longspan.data.sources.formats.conll.read_conll`.
-    So is a .txt file by `longspan.data.sources.formats.delimited.read_separated`, if the schema says what separates its
+    So is a .txt file by `longspan.data.sources.formats.tables.read_separated`, if the schema says what separates its
     fields.
 
     The suffix decides the format; the text formats may be compressed (.csv.gz, .jsonl.zst). A malformed row has a
@@ -207,3 +345,101 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(part.name, _bytes(part.type)) for part in kind])
     return kind
+
+
+def is_object(path: Path, schema: Schema) -> bool:
+    """Return whether a file is a row by itself: JSON, for a task that reads something other than plain texts."""
+    return _reads_objects(schema) and packed_suffix(path) == ".json"
+
+
+def list_objects(folder: Path, schema: Schema) -> list[Listed]:
+    """Return the files of a folder and its sub-folders that are a row each, in order of names.
+
+    Raises:
+        UserError: A folder cannot be read.
+    """
+    return [file for file in list_files(folder) if is_object(Path(file.path), schema)] if _reads_objects(schema) else []
+
+
+def read_objects(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
+    """Read each file as one JSON object, whose keys are columns.
+
+    A file that is not text, or not a JSON object, has a problem.
+
+    Raises:
+        UserError: A file cannot be read or decompressed.
+    """
+    for file in files:
+        path = Path(file.path)
+        try:
+            content, encoding = read_document(path, schema.encoding)
+        except NotText as error:
+            yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
+            continue
+        cells, problem = json_object(content, schema.encoding)
+        if cells is None:
+            yield Row({}, file.where, problem)
+        else:
+            yield schema.row(cells, file.where, path.parent)._replace(encoding=encoding)
+
+
+def _reads_objects(schema: Schema) -> bool:
+    return all(isinstance(column, Document) for column in schema.of(Text))
+
+
+def read_nested(path: Path, schema: Schema) -> Iterator[Row]:
+    """Read the rows of a JSON file: its innermost objects that have the first of the columns, in order.
+
+    They inherit texts and numbers of the objects that they are in: in {"data": [{"paragraphs": [{"context": "...",
+    "qas": [{"question": "..."}]}]}]} each question has the context of its paragraph. The whole file is held in memory.
+
+    Raises:
+        UserError: It is not JSON, not in the encoding, has no such object, or a column is in none of them.
+    """
+    name = printable(path.name)
+    with open_packed(path) as raw, open_text(raw, name, schema.encoding, "\n") as lines:
+        text = "".join(lines)
+    if is_damaged(text):
+        raise UserError(
+            f"{name}: expected text in the encoding of the file, got bytes that are not; {mend(schema.encoding)}."
+        )
+    if not text.strip():
+        return
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"expected JSON in {name}, got an error at line {error.lineno}, column {error.colno} "
+            f"({error.msg.removesuffix(' at')}); correct it, or name the file .jsonl if each line is an object."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"expected JSON in {name}, got an error ({error}); write it again.") from None
+    first = schema.sources[0]
+    rows = list(_rows(value, {}, first))
+    known: dict[str, None] = {}
+    for row in rows or _objects(value):
+        known.update(dict.fromkeys(row))
+    schema.check_present(name, list(known))
+    for number, row in enumerate(rows, 1):
+        yield schema.row(row, f"{name}, row {number}", path.parent)
+
+
+def _rows(value: Any, inherited: dict[str, Any], first: str) -> Iterator[dict[str, Any]]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _rows(item, inherited, first)
+    elif isinstance(value, dict):
+        if first in value:
+            yield {**inherited, **value}
+            return
+        own = {key: item for key, item in value.items() if not isinstance(item, list | dict)}
+        for item in value.values():
+            yield from _rows(item, {**inherited, **own}, first)
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects, for the names of what there is."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(item)

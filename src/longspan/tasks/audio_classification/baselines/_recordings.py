@@ -12,11 +12,8 @@ from torch import Tensor
 from longspan.data.signals.decoding import samples
 from longspan.data.signals.processor import RecordingProcessor
 from longspan.models import LongspanConfig
-from longspan.tasks.base import Baseline, Recipe
-from longspan.tasks.baselines import Fitted
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassTask
-from longspan.tasks.prepared import check_validation
+from longspan.tasks.base.classes import ClassificationScores, ClassTask
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from longspan.tasks.audio_classification.baselines._recordings import Candidate, RecordingBaseline, Recordings
-from longspan.tasks.bags import decisions
+from longspan.tasks.base.baselines.bags import decisions
 
 #: Coefficients of each frame, the first of which is its level.
 COEFFICIENTS = 20

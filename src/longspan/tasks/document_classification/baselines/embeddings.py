@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from longspan.tasks.bags import Candidate, Documents, decisions
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.embeddings import STRENGTHS, EmbeddingBaseline
+from longspan.tasks.base.baselines.bags import Candidate, Documents, decisions
+from longspan.tasks.base.baselines.embeddings import STRENGTHS, EmbeddingBaseline
+from longspan.tasks.base.classes import ClassificationScores
 
 
 class Embeddings(EmbeddingBaseline[ClassificationScores]):

@@ -5,9 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from longspan.tasks.bags import BagBaseline, Candidate, Documents, log_odds, presence
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.one_vs_rest import class_logits, classes_against_the_rest
+from longspan.tasks.base.baselines.bags import (
+    BagBaseline,
+    Candidate,
+    Documents,
+    class_logits,
+    classes_against_the_rest,
+    log_odds,
+    presence,
+)
+from longspan.tasks.base.classes import ClassificationScores
 
 #: What validation chooses from: the longest n-grams in words, and scikit-learn's C.
 LONGEST = (2, 3)

@@ -10,13 +10,10 @@ from transformers import PreTrainedModel
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.models.wide.classifier import Wide, spelled
-from longspan.tasks.base import Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.classes import ClassTask
-from longspan.tasks.counts import Counted, Counts
+from longspan.tasks.base.classes import ClassificationScores, ClassTask
+from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.tasks.document_classification.bags import batches
 from longspan.tasks.document_classification.fitting import Chosen, check_memory, few, fit_wide, table_size
-from longspan.tasks.prepared import Prepared
 from longspan.training.lengths import targets
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from longspan.tasks.bags import STRENGTHS, BagBaseline, Candidate, Documents, tfidf
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.one_vs_rest import candidates
+from longspan.tasks.base.baselines.bags import STRENGTHS, BagBaseline, Candidate, Documents, candidates, tfidf
+from longspan.tasks.base.classes import ClassificationScores
 
 
 class Tfidf(BagBaseline[ClassificationScores]):

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from longspan.tasks.bags import STRENGTHS, BagBaseline, Candidate, Documents, Matrices, tfidf
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.one_vs_rest import candidates
+from longspan.tasks.base.baselines.bags import STRENGTHS, BagBaseline, Candidate, Documents, Matrices, candidates, tfidf
+from longspan.tasks.base.classes import ClassificationScores
 
 
 class Tfidf(BagBaseline[ClassificationScores]):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.tasks.bags import Documents, Matrices
+from longspan.tasks.base.baselines.bags import Documents, Matrices
 
 
 def ridge_outputs(features: Matrices, documents: Documents, penalty: float, **settings: Any) -> dict[str, Tensor]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from longspan.tasks.bags import Candidate, Documents
+from longspan.tasks.base.baselines.bags import Candidate, Documents
+from longspan.tasks.base.baselines.embeddings import EmbeddingBaseline
 from longspan.tasks.document_regression.baselines._ridge import ridge_outputs
 from longspan.tasks.document_regression.scores import RegressionScores
-from longspan.tasks.embeddings import EmbeddingBaseline
 
 #: What validation chooses from as the weight of the squared norm, for features and targets with a standard deviation
 #: of one.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from longspan.tasks.bags import BagBaseline, Candidate, Documents, tfidf
+from longspan.tasks.base.baselines.bags import BagBaseline, Candidate, Documents, tfidf
 from longspan.tasks.document_regression.baselines._ridge import ridge_outputs
 from longspan.tasks.document_regression.scores import RegressionScores
 

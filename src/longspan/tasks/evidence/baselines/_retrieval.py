@@ -6,10 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.tasks.base import Baseline, Fitted, Recipe
+from longspan.tasks.base.baselines.retrieval import smoothed
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
-from longspan.tasks.prepared import check_validation
-from longspan.tasks.retrieval import smoothed
 
 
 class Retrieval(Baseline[EvidenceScores]):

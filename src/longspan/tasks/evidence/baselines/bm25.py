@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from longspan.tasks.base.baselines.retrieval import BM25_PACKAGES, bm25
 from longspan.tasks.evidence.baselines._retrieval import Retrieval
-from longspan.tasks.retrieval import BM25_PACKAGES, bm25
 
 
 class Bm25(Retrieval):

@@ -5,11 +5,9 @@ from typing import ClassVar
 from transformers import PreTrainedModel
 
 from longspan.models.heads.evidence import LongspanForEvidence
-from longspan.tasks.base import Recipe
-from longspan.tasks.counts import Counted, Counts
+from longspan.tasks.base.task import Counted, Counts, Prepared, Recipe
 from longspan.tasks.evidence.baselines.bm25 import Bm25
 from longspan.tasks.evidence.scores import EvidenceScores
-from longspan.tasks.prepared import Prepared
 
 
 class Bm25Smoothed(Bm25, Counts[EvidenceScores]):

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from longspan.data.columns.values import composed
+from longspan.tasks.base.baselines.retrieval import TFIDF_PACKAGES, tfidf
 from longspan.tasks.evidence.baselines._retrieval import Retrieval
-from longspan.tasks.retrieval import TFIDF_PACKAGES, tfidf
 
 
 class Tfidf(Retrieval):

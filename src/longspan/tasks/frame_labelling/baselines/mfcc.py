@@ -5,14 +5,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from longspan.tasks.base import Baseline, Recipe
-from longspan.tasks.baselines import Fitted
-from longspan.tasks.classes import labels
-from longspan.tasks.examples import ProcessedTask
+from longspan.tasks.base.classes import labels
+from longspan.tasks.base.examples import ProcessedTask
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.frame_labelling.processor import FrameProcessor, classes_at
 from longspan.tasks.frame_labelling.scores import FrameScores
 from longspan.tasks.frame_labelling.trainer import Scored, best_penalty, smoothed_scores
-from longspan.tasks.prepared import check_validation
 
 #: Coefficients of each frame, the first of which is its level.
 COEFFICIENTS = 20

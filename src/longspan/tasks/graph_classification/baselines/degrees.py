@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores, classification_scores
+from longspan.tasks.base.classes import ClassificationScores, classification_scores
+from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.training.lengths import targets
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)

@@ -12,10 +12,9 @@ from longspan.data.images.augmentation import resized
 from longspan.data.images.processor import ImageProcessor
 from longspan.data.processor import Unreadable
 from longspan.models import LongspanConfig
-from longspan.tasks.base import Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
-from longspan.tasks.examples import ExampleTask
-from longspan.tasks.prepared import check_validation
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.examples import ExampleTask
+from longspan.tasks.base.task import Fitted, Recipe, check_validation
 
 #: Baselines read images of at most this height and width.
 SIDE = 32

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.image_classification.baselines._images import images
 
 #: What validation chooses from as scikit-learn's C, the inverse of the weight of the squared norm.

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.image_classification.baselines._images import Images, images
 
 #: Channels of the stages, each with two convolutions; height and width are halved between them.

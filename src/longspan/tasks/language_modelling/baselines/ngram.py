@@ -6,14 +6,11 @@ from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
 from longspan.models.heads.causal_lm import CausalLmSettings
 from longspan.models.wide.kneser_ney import KneserNey
-from longspan.tasks.baselines import Fitted
-from longspan.tasks.counts import Counted, Counts
-from longspan.tasks.excerpts import excerpt
+from longspan.tasks.base.corpora import excerpt
+from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.tasks.language_modelling.counting import count, losses
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.prepared import Prepared
-from longspan.tasks.recipe import Recipe
 
 
 class Ngram(Counts[LanguageScores]):

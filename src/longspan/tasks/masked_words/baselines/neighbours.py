@@ -4,14 +4,13 @@ import numpy as np
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.excerpts import excerpt
+from longspan.tasks.base.corpora import excerpt
+from longspan.tasks.base.options import CorpusData
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import TrainingOptions
 from longspan.tasks.masked_words.rows import fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
-from longspan.tasks.options import CorpusData
-from longspan.tasks.prepared import check_validation
 
 #: What is tried as the discount of counts.
 DISCOUNTS = (0.5, 0.75, 0.9)

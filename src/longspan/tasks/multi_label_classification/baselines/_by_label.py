@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from longspan.models import LongspanConfig
-from longspan.tasks.bags import BagBaseline, Matrices, log_odds
+from longspan.tasks.base.baselines.bags import BagBaseline, Matrices, log_odds
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, best_thresholds
 
 
@@ -23,7 +23,7 @@ class LabelBaseline(BagBaseline[MultiLabelScores]):
 def label_outputs(
     features: Matrices, truth: np.ndarray, strength: float, seed: int, *, dense: bool = False
 ) -> dict[str, Tensor]:
-    """Return the log-odds of each label by split, `(n, labels)`; arguments as of `longspan.tasks.bags.log_odds`.
+    """Return the log-odds of each label by split, `(n, labels)`; arguments as of `bags.log_odds`.
 
     Args:
         truth: `(n, labels)` bool, for the training documents.

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from longspan.tasks.bags import Candidate, Documents
-from longspan.tasks.embeddings import STRENGTHS, EmbeddingBaseline
+from longspan.tasks.base.baselines.bags import Candidate, Documents
+from longspan.tasks.base.baselines.embeddings import STRENGTHS, EmbeddingBaseline
 from longspan.tasks.multi_label_classification.baselines._by_label import LabelBaseline, label_outputs
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from longspan.tasks.bags import STRENGTHS, Candidate, Documents, tfidf
+from longspan.tasks.base.baselines.bags import STRENGTHS, Candidate, Documents, tfidf
 from longspan.tasks.multi_label_classification.baselines._by_label import LabelBaseline, label_outputs
 
 

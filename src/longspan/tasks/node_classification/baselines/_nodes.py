@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longspan.tasks.base import Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores, classification_scores
+from longspan.tasks.base.classes import ClassificationScores, classification_scores
+from longspan.tasks.base.task import Fitted, Recipe
 from longspan.training.lengths import targets
 
 #: What validation chooses from as scikit-learn's C.

@@ -5,8 +5,8 @@ import functools
 import torch
 
 from longspan.ops.propagation import propagate
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.node_classification.baselines._nodes import Known
 
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99)

@@ -3,8 +3,8 @@
 import functools
 
 from longspan.ops.propagation import propagate
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.class_scores import ClassificationScores
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
 
 HOPS = (1, 2, 3, 4)

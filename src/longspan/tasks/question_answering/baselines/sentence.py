@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longspan.data.sources.loading import load
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.prepared import check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 
 _WORD = re.compile(r"\w+")

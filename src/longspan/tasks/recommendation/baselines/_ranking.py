@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longspan.tasks.base import Baseline, Fitted, Recipe
-from longspan.tasks.prepared import check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.recommendation.options import RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.ranking import measured
 from longspan.tasks.recommendation.recorded import Recorded, read

@@ -5,9 +5,8 @@ from transformers import PreTrainedModel
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.models.wide.ranker import FEATURES
-from longspan.tasks import counts
-from longspan.tasks.prepared import Prepared
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base import task
+from longspan.tasks.base.task import Prepared, Recipe
 from longspan.tasks.recommendation.baselines._ranking import Ranking, Scorer
 from longspan.tasks.recommendation.counting import count_clicks, features
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, title_tokenizer
@@ -16,7 +15,7 @@ from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 
 
-class Counts(Ranking, counts.Counts):
+class Counts(Ranking, task.Counts):
     """How like a title is to those clicked before, and how often its words, and the item, were clicked; its age."""
 
     def scorer(self, recorded: Recorded, training: Impressions, data: RecommendationData) -> Scorer:
@@ -30,7 +29,7 @@ class Counts(Ranking, counts.Counts):
         numbers = sum(tensor.numel() for tensor in ranker.buffers())
         return Scorer(lambda shown: features(ranker, items, shown) @ weights, numbers, chosen)
 
-    def count(self, recipe: Recipe, prepared: Prepared) -> counts.Counted:
+    def count(self, recipe: Recipe, prepared: Prepared) -> task.Counted:
         assert isinstance(prepared, PreparedItems)
         tokens = ordinary_tokens(tokenizer_of(prepared.processor))
         ranker = count_clicks(tokens, prepared.items, Impressions(labelled(prepared.splits["train"])))
@@ -43,4 +42,4 @@ class Counts(Ranking, counts.Counts):
                     # A model may have room for more tokens.
                     own[name][: len(tensor)] = tensor
 
-        return counts.Counted({"time_origin": ranker.origin, "time_unit": ranker.unit}, enter)
+        return task.Counted({"time_origin": ranker.origin, "time_unit": ranker.unit}, enter)

@@ -8,11 +8,9 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.sources.loading import load
-from longspan.tasks.baselines import Baseline, Fitted
-from longspan.tasks.prepared import check_validation
-from longspan.tasks.recipe import Recipe
-from longspan.tasks.retrieval import smoothed
-from longspan.tasks.summarisation.extracting import UNITS, fill, units
+from longspan.tasks.base.baselines.retrieval import smoothed
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.summarisation.reading import UNITS, fill, units
 from longspan.tasks.summarisation.scores import ROUGE, SummaryScores, rouge, summary_scores
 
 Setting = Mapping[str, Any]

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.tasks.retrieval import BM25_PACKAGES, bm25, tfidf
+from longspan.tasks.base.baselines.retrieval import BM25_PACKAGES, bm25, tfidf
 from longspan.tasks.summarisation.baselines._extraction import Ranking
 
 

@@ -7,10 +7,9 @@ import numpy as np
 
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.tasks.baselines import RunBaseline
-from longspan.tasks.recipe import Run
+from longspan.tasks.base.task import Run, RunBaseline
 from longspan.tasks.summarisation.baselines._extraction import Ranking
-from longspan.tasks.summarisation.extracting import LINES
+from longspan.tasks.summarisation.reading import LINES
 from longspan.tasks.summarisation.scores import SummaryScores
 
 

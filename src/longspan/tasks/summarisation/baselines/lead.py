@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from longspan.tasks.summarisation.baselines._extraction import Extraction, Setting
-from longspan.tasks.summarisation.extracting import UNITS, fill, units
+from longspan.tasks.summarisation.reading import UNITS, fill, units
 
 
 class Lead(Extraction):

@@ -9,7 +9,7 @@ import numpy as np
 from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan.tasks.summarisation.baselines._extraction import Extraction, Setting
-from longspan.tasks.summarisation.extracting import UNITS, fill, units
+from longspan.tasks.summarisation.reading import UNITS, fill, units
 
 
 class Oracle(Extraction):

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from longspan.tasks.retrieval import TFIDF_PACKAGES, tfidf
+from longspan.tasks.base.baselines.retrieval import TFIDF_PACKAGES, tfidf
 from longspan.tasks.summarisation.baselines._extraction import Ranking
 
 _DAMPING, _STEPS, _ENOUGH = 0.85, 100, 1e-8

@@ -14,14 +14,12 @@ from longspan.data.batches.streams import Stream, pad
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.words import letters, word_starts
 from longspan.models import LongspanForTokenClassification
-from longspan.models.losses import IGNORED
+from longspan.models.parts.losses import IGNORED
+from longspan.models.parts.words import first_of_words, gathered
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import characters_of, kinds_of_characters, lower_cases, word_features
-from longspan.models.words import first_of_words, gathered
-from longspan.tasks.base import Fitted, Recipe
-from longspan.tasks.counts import Counted, Counts
-from longspan.tasks.prepared import Prepared, check_validation
+from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe, check_validation
 from longspan.tasks.token_classification.fitted_chain import HashedSentences, chosen, cross_fitted, paths
 from longspan.tasks.token_classification.labelled_documents import by_sentence, read
 from longspan.tasks.token_classification.labels import to_iob2

@@ -1,9 +1,7 @@
 """The source itself: `Copy`."""
 
 from longspan.data.sources.loading import load
-from longspan.tasks.baselines import Baseline, Fitted
-from longspan.tasks.prepared import check_validation
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 

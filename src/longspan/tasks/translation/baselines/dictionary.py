@@ -7,9 +7,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.sources.loading import load
-from longspan.tasks.baselines import Baseline, Fitted
-from longspan.tasks.prepared import check_validation
-from longspan.tasks.recipe import Recipe
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 _WORD = re.compile(r"\w+")

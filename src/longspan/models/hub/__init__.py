@@ -1,0 +1,1 @@
+"""Feature extractors and image processors for pipelines of transformers."""

@@ -1,0 +1,1 @@
+"""Parts of models that heads, embeddings and the backbone share."""

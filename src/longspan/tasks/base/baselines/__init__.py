@@ -1,0 +1,1 @@
+"""Count-based models and text embeddings that several tasks use as baselines."""

@@ -1,0 +1,47 @@
+"""Tasks whose examples are whole documents with one answer each: `DocumentTask`."""
+
+from typing import ClassVar, Generic, TypeVar
+
+from datasets import Dataset
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from longspan.data.config import DataConfig
+from longspan.data.processor import Processor
+from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.tokenization import encode
+from longspan.report import count
+from longspan.results.scores import S
+from longspan.tasks.base.examples import ExampleTask, Facts
+from longspan.tasks.base.options import LengthTrainingOptions
+from longspan.tasks.base.task import Run
+
+T = TypeVar("T", bound=DataConfig)
+
+
+class DocumentTask(ExampleTask[S, T], Generic[S, T]):
+    """Documents, each of which has one answer."""
+
+    data_hint = (
+        "data.path=FOLDER (a folder with one sub-folder per class, or a csv, tsv, jsonl or parquet file), or "
+        "data.train=FILE"
+    )
+    example = "a document"
+    #: The column of documents, among `columns`.
+    text: ClassVar[str] = "text"
+    facts: ClassVar[Facts] = {
+        "documents": ("documents", count),
+        "tokens": ("tokens", count),
+        "median_length": ("median length", count),
+        "longest": ("longest", count),
+        "cut_documents": ("cut documents", count),
+        "removed_tokens": ("tokens cut off", count),
+    }
+
+    def learned(self, training: Dataset, data: T) -> Processor:
+        processor = TextProcessor.learned(training, data)
+        # A pipeline, which reads documents whole unless told otherwise, then warns of longer ones.
+        processor.tokenizer.model_max_length = data.max_length or VERY_LARGE_INTEGER
+        return processor
+
+    def token_rows(self, run: Run[T, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:
+        return encode(tokenizer_of(run.processor), examples[self.text][:], run.recipe.data)

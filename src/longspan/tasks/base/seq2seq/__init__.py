@@ -1,0 +1,1 @@
+"""Tasks that write texts: training, beam search and explanations."""

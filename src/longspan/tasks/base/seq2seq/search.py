@@ -1,0 +1,416 @@
+"""From sources to targets in batches of similar length: greedy and beam search, drawn candidates, losses of targets."""
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from datasets import Dataset
+from datasets.utils import tqdm
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, ModelOutput
+
+from longspan.data.batches.streams import Stream, pad
+from longspan.models.alignment import aligned_layers, context_weights
+from longspan.models.limits import limits
+from longspan.models.parts.losses import IGNORED
+from longspan.training import processes
+from longspan.training.lengths import computed_together, scoring_batches
+
+#: A target has at most `RATIO` times the tokens of its source and `MORE`, unless it is said how many.
+RATIO, MORE = 2, 20
+
+
+@dataclass(frozen=True)
+class Search:
+    """How targets are searched for.
+
+    Attributes:
+        beams: Number of beams; 1 is greedy search.
+        candidates: Number of targets that are drawn at random instead, of which those that agree best with all of them
+            are taken; 0 for none.
+        best: Number of targets of each source, at most as many as `beams` or `candidates`.
+        length_penalty: Exponent of the length by which the log probability of a beam is divided.
+        least: Minimum number of tokens, where a target may have as many.
+        most: Maximum number of tokens; None for one that depends on the source. At least `least`.
+        once: Number of tokens in a row that occur only once in a target; 0 for no such limit.
+        batch_size: Maximum number of beams, or of candidates, in a batch.
+        batch_tokens: Maximum number of positions of sources and targets in a batch; 0 for no limit.
+    """
+
+    beams: int
+    candidates: int = 0
+    best: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+    most: int | None = None
+    once: int = 0
+    batch_size: int = 64
+    batch_tokens: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch for each source."""
+        return self.candidates or self.beams
+
+    def __str__(self) -> str:
+        if self.candidates:
+            return f"the best of {self.candidates} candidates"
+        return "greedy search" if self.beams == 1 else f"{self.beams} beams"
+
+    def longest(self, sources: Sequence[int], model: PreTrainedModel) -> np.ndarray:
+        """Return the maximum number of tokens of each target, end token not included, from those of sources."""
+        lengths = np.asarray(sources, dtype=np.int64)
+        found = RATIO * lengths + MORE if self.most is None else np.full(len(lengths), self.most)
+        found = np.maximum(found, self.least)
+        fits = most_targets(model)
+        # The start token takes a position, the end token none.
+        return found if fits is None else np.minimum(found, fits - 1)
+
+
+def most_targets(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a target may have, end token included; None for any number."""
+    return min((limit.tokens for limit in limits(model.get_decoder())), default=None)
+
+
+class Found(NamedTuple):
+    """Targets that were found.
+
+    Attributes:
+        targets: (n, `how.best`) lists of token ids, without start and end, best first.
+        losses: (n, `how.best`, 2) float64, the nats of each, summed over its tokens, and their number, end included.
+        links: For each target the numbers that `link` returned; empty without one.
+    """
+
+    targets: list[list[list[int]]]
+    losses: np.ndarray
+    links: list[list[list[int]]]
+
+
+Link = Callable[[int, Sequence[int], Tensor], Sequence[int]]
+"""Returns a number of at least -1 for each token of a target, from the number of its source, the target's t tokens, and
+(t, m) how much each of them reads of each source token."""
+
+
+class _Ends(LogitsProcessor):
+    """Ends each target at its own maximum, whatever the others in the batch do, and not before a minimum.
+
+    Args:
+        longest: (b,) maximum number of tokens.
+        least: Minimum number of tokens, where the maximum allows as many.
+        end: The end token.
+    """
+
+    def __init__(self, longest: np.ndarray, least: int, end: int) -> None:
+        self.longest, self.least, self.end = torch.from_numpy(longest), least, end
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        rows, made = len(scores) // len(self.longest), input_ids.shape[1] - 1
+        if made < self.least:
+            scores = scores.clone()
+            scores[:, self.end] = -torch.inf
+        full = (self.longest <= made).to(scores.device).repeat_interleave(rows)
+        only = torch.full_like(scores, -torch.inf)
+        only[:, self.end] = 0
+        return torch.where(full[:, None], only, scores)
+
+
+def search(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    how: Search,
+    streams: Mapping[str, Stream],
+    *,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> list[list[list[int]]]:
+    """Return the `how.best` targets of each source as token ids, without start and end, best first.
+
+    Several processes share the batches, and all get all of them.
+
+    Args:
+        model: An encoder-decoder model.
+        sources: (n, ...) token ids.
+        how: How to search.
+        streams: `input_ids` and `labels`.
+        progress: Whether to show a progress bar on standard error.
+        after_batch: Called after each batch.
+    """
+    return _search(model, sources, how, streams, None, progress, after_batch).targets
+
+
+def scored_search(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    how: Search,
+    streams: Mapping[str, Stream],
+    *,
+    link: Link | None = None,
+) -> Found:
+    """Return what `search` does, with the loss of each target. Each source is read once.
+
+    Args:
+        model, sources, how, streams: See `search`.
+        link: What links target tokens to the source; None for nothing.
+
+    Raises:
+        UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layers`.
+    """
+    return _search(model, sources, how, streams, _Forced(model, how.best, streams, link))
+
+
+def _search(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    how: Search,
+    streams: Mapping[str, Stream],
+    forced: "_Forced | None",
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> Found:
+    if not len(sources):
+        return Found([], np.zeros((0, how.best, 2)), [])
+    lengths = [len(source) for source in sources]
+    longest = how.longest(lengths, model)
+    size = max(1, how.batch_size // how.rows)
+    both = np.stack([np.asarray(lengths), longest], 1)
+    batches = scoring_batches(both, size, how.batch_tokens // how.rows)
+
+    # One after the other, as a single long source would make a table of all of them large.
+    ends = np.cumsum(np.repeat(longest + 1, how.best))
+    places, count = int(ends[-1]), len(ends)
+
+    def compute() -> Tensor:
+        # Ids plus one, and links plus one: 0 is nothing, so that processes can add up what they found. Then losses.
+        found = torch.zeros(places if forced is None else 2 * (places + count), dtype=torch.float64)
+        for batch in _shown(batches, progress, "Generating"):
+            padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
+            given = {name: tensor.to(model.device) for name, tensor in padded.items()}
+            encoded = model.get_encoder()(**given)
+            targets = _made(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
+            numbers = [row * how.best + place for row in batch for place in range(how.best)]
+            starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
+            for ids, start in zip(targets, starts, strict=True):
+                found[start : start + len(ids)] = torch.tensor(ids) + 1
+            if forced is not None:
+                losses, links = forced(batch, given, encoded, targets)
+                for number, start, nats, linked in zip(numbers, starts, losses, links, strict=True):
+                    found[places + start : places + start + len(linked)] = torch.tensor(linked) + 1
+                    found[2 * (places + number) : 2 * (places + number + 1)] = nats
+            if after_batch is not None:
+                after_batch()
+        return found
+
+    whole = computed_together(model, compute).numpy()
+
+    tokens = np.split(whole[:places] > 0, ends[:-1])
+
+    def in_lists(part: np.ndarray) -> list[list[list[int]]]:
+        parts = zip(np.split(part, ends[:-1]), tokens, strict=True)
+        rows = [(row[there] - 1).astype(int).tolist() for row, there in parts]
+        return [rows[start : start + how.best] for start in range(0, count, how.best)]
+
+    if forced is None:
+        return Found(in_lists(whole), np.zeros((0, how.best, 2)), [])
+    links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
+    return Found(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
+
+
+def _made(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    given: Mapping[str, Tensor],
+    encoded: ModelOutput,
+    longest: np.ndarray,
+    how: Search,
+) -> list[list[int]]:
+    """Return b·best targets of b sources that were read, those of the first source first."""
+    end = model.generation_config.eos_token_id
+    limit = _Ends(longest, how.least, end)
+    options: dict[str, Any] = {
+        "do_sample": False,
+        "no_repeat_ngram_size": how.once,
+        "max_new_tokens": int(longest.max()) + 1,
+    }
+    if how.candidates:
+        given, encoded = _repeated(given, encoded, how.candidates)
+        options |= {"num_beams": 1, "logits_processor": LogitsProcessorList([limit, Drawn(sources, how.candidates)])}
+    else:
+        options |= {"num_beams": how.beams, "num_return_sequences": how.best, "length_penalty": how.length_penalty}
+        options["logits_processor"] = LogitsProcessorList([limit])
+    made = model.generate(**given, encoder_outputs=encoded, **options)
+    # The first one is the start.
+    targets = [_before(ids, end) for ids in made[:, 1:].tolist()]
+    if not how.candidates:
+        return targets
+    of_each = [targets[start : start + how.candidates] for start in range(0, len(targets), how.candidates)]
+    return [some[place] for some in of_each for place in by_agreement(some)[: how.best]]
+
+
+def _repeated(given: Mapping[str, Tensor], encoded: ModelOutput, times: int) -> tuple[dict[str, Tensor], ModelOutput]:
+    """Return sources that were read, each that many times."""
+    repeated = {name: tensor.repeat_interleave(times, 0) for name, tensor in given.items()}
+    return repeated, BaseModelOutput(last_hidden_state=encoded[0].repeat_interleave(times, 0))
+
+
+class _Forced:
+    """Scores targets of sources that were read, and perhaps links them, in one pass of the decoder.
+
+    Args:
+        model: An encoder-decoder model.
+        best: How many targets each source has.
+        streams: `input_ids` and `labels`.
+        link: What links target tokens to the source.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, best: int, streams: Mapping[str, Stream], link: Link | None = None
+    ) -> None:
+        self.model, self.best, self.streams, self.link = model, best, streams, link
+        self.layers = [] if link is None else aligned_layers(model)
+
+    def __call__(
+        self, batch: Sequence[int], given: Mapping[str, Tensor], encoded: Any, targets: Sequence[list[int]]
+    ) -> tuple[Tensor, list[Sequence[int]]]:
+        """Return the losses (b·best, 2), and the links of each target.
+
+        Args:
+            batch: The numbers of b sources.
+            given: Their tokens and mask.
+            encoded: What the encoder returned for them.
+            targets: b·best targets, those of the first source first.
+        """
+        end = self.model.generation_config.eos_token_id
+        labels = pad([{"labels": [*ids, end]} for ids in targets], {"labels": self.streams["labels"]})["labels"]
+        repeated, encoded = _repeated(given, encoded, self.best)
+        labels = labels.to(self.model.device)
+        with context_weights(self.model, self.layers) as weights:
+            losses = _summed(self.model(**repeated, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)
+        if self.link is None:
+            return losses, [()] * len(targets)
+        rows = zip(targets, torch.stack(weights).mean(0).cpu(), np.repeat(batch, self.best).tolist(), strict=True)
+        return losses, [self.link(row, ids, read[: len(ids)]) for ids, read, row in rows]
+
+
+def _before(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
+
+
+@torch.no_grad()
+def target_losses(
+    model: PreTrainedModel,
+    examples: Any,
+    batches: Sequence[Sequence[int]],
+    streams: Mapping[str, Stream],
+    *,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+) -> np.ndarray:
+    """Return the nats of each target, summed over its tokens, and their number, (n, 2) float64.
+
+    Several processes share the batches, and all get all of them.
+
+    Args:
+        model: An encoder-decoder model.
+        examples: n rows with the streams.
+        batches: Row numbers, each exactly once.
+        streams: `input_ids` and `labels`.
+        progress: Whether to show a progress bar on standard error.
+        after_batch: Called after each batch.
+    """
+
+    def compute() -> Tensor:
+        found = torch.zeros(len(examples), 2, dtype=torch.float64)
+        for batch in _shown(batches, progress, "Scoring"):
+            padded = pad([examples[row] for row in batch], streams)
+            given = {name: tensor.to(model.device) for name, tensor in padded.items()}
+            # Logits of all positions would take more memory than the rest of the model.
+            found[torch.as_tensor(batch)] = _summed(model(**given, logits_to_keep=1), given["labels"])
+            if after_batch is not None:
+                after_batch()
+        return found
+
+    return computed_together(model, compute).numpy()
+
+
+def _summed(outputs: Any, labels: Tensor) -> Tensor:
+    """Return the nats of each target, and its number of tokens, (b, 2) float64 on the CPU."""
+    real = labels != IGNORED
+    nats = outputs.losses.double().masked_fill(~real, 0).sum(1)
+    return torch.stack([nats, real.sum(1).double()], 1).cpu()
+
+
+def _shown(batches: Sequence[Sequence[int]], progress: bool, what: str) -> Iterable[Sequence[int]]:
+    """Return this process's batches, perhaps with a progress bar."""
+    own = batches[processes.rank() :: processes.count()]
+    shown: Iterator[Sequence[int]] = tqdm(own, desc=what, unit="batch", leave=None)
+    return shown if progress else own
+
+
+def pair_lengths(dataset: Dataset) -> np.ndarray:
+    """Return the lengths of sources and targets, (n, 2)."""
+    return np.stack([np.asarray(dataset[name][:]) for name in ("length", "target_length")], 1)
+
+
+#: A token with a lower probability than this is never drawn, unless it is the likeliest: epsilon sampling, Hewitt
+#: et al. 2022 (https://arxiv.org/abs/2210.15191). Label smoothing spreads a tenth of the probability over all tokens.
+EPSILON = 0.02
+_DRAWABLE = math.floor(1 / EPSILON)
+
+
+class Drawn(LogitsProcessor):
+    """Leaves one token of each row, drawn by its probability, so that greedy search samples.
+
+    What is drawn depends on the source and the number of its candidate only, not on what else is in the batch, and no
+    global random state is read.
+
+    Args:
+        sources: b lists of token ids.
+        candidates: Number of candidates of each; the rows of logits are b·candidates, those of the first source first.
+    """
+
+    def __init__(self, sources: Sequence[Sequence[int]], candidates: int) -> None:
+        self.generators = [
+            torch.Generator().manual_seed(zlib.crc32(np.asarray(ids, dtype=np.int64).tobytes()) * candidates + number)
+            for ids in sources
+            for number in range(candidates)
+        ]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        likely, tokens = scores.float().log_softmax(-1).topk(min(_DRAWABLE, scores.shape[-1]))
+        likely[:, 1:] = likely[:, 1:].masked_fill(likely[:, 1:] < math.log(EPSILON), -torch.inf)
+        # The first of waiting times with these rates.
+        waiting = torch.stack([torch.empty(likely.shape[1]).exponential_(generator=own) for own in self.generators])
+        taken = tokens.gather(1, (likely - waiting.to(likely.device).log()).argmax(-1, keepdim=True))
+        return torch.full_like(scores, -torch.inf).scatter_(1, taken, 0)
+
+
+def by_agreement(candidates: Sequence[Sequence[int]]) -> list[int]:
+    """Return the places of candidates in the order of their mean agreement with all, the best first.
+
+    Agreement is the mean of two F1: that of tokens and that of pairs of neighbouring tokens, which may be repeated. Two
+    candidates without any agree in full. Of candidates that are the same, all but the first come last.
+
+    Args:
+        candidates: n lists of token ids.
+    """
+    agreed = np.zeros(len(candidates))
+    for grams in (candidates, [[*pairwise(ids)] for ids in candidates]):
+        known: dict[object, int] = {}
+        rows = [[known.setdefault(gram, len(known)) for gram in of_one] for of_one in grams]
+        counts = np.zeros((len(rows), len(known) + 1), dtype=np.int32)
+        for count, row in zip(counts, rows, strict=True):
+            np.add.at(count, row, 1)
+        # One more gram, which all have: so that F1 is defined without any.
+        counts[:, -1] = 1
+        totals = counts.sum(1)
+        for place, count in enumerate(counts):
+            agreed[place] += (2 * np.minimum(counts, count).sum(1) / (totals + totals[place])).mean()
+    first = {tuple(ids): place for place, ids in reversed([*enumerate(candidates)])}
+    repeated = sorted({*range(len(candidates))} - {*first.values()})
+    return [*sorted(first.values(), key=lambda place: (-agreed[place], place)), *repeated]

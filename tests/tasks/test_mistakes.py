@@ -12,6 +12,7 @@ from datasets import Dataset
 
 from longspan import tasks
 from longspan.results.mistakes import MOST, Mistakes, excerpt
+from longspan.tasks.base.engine import PipelineTask
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import class_errors, flag_errors, label_issues, number_errors
 from longspan.tasks.frame_labelling.report import mistakes as stretches
@@ -99,7 +100,9 @@ def test_an_excerpt_says_that_there_is_more() -> None:
 def test_every_task_lists_mistakes(name: str) -> None:
     kind = type(tasks.load(name))
     if issubclass(kind, ExampleTask):
-        assert kind.wrong is not ExampleTask.wrong
+        assert kind.errors is not ExampleTask.errors
+    elif issubclass(kind, PipelineTask):
+        assert '"mistakes": ' in inspect.getsource(kind.pipeline_class.score)
     else:
         assert '"mistakes": ' in inspect.getsource(kind.evaluate)
 

@@ -141,7 +141,9 @@ def test_order_and_batches_do_not_matter(made):
     run = load_run(made)
     examples = [{"input_ids": list(range(2, 2 + length))} for length in (3, 1, 6, 2, 5)]
     assert isinstance(run.task, DocumentClassification)
-    together = outputs(run.model, examples, run.task._batches(run, [3, 1, 6, 2, 5]), streams=run.processor.streams)
+    together = outputs(
+        run.model, examples, run.task.pipeline(run).batches([3, 1, 6, 2, 5]), streams=run.processor.streams
+    )
     for number, example in enumerate(examples):
         alone = run.model(**pad([example], run.processor.streams)).logits[0]
         torch.testing.assert_close(together[number], alone.detach())

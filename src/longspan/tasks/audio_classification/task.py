@@ -1,6 +1,5 @@
 """Audio classification: `AudioClassification`."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -24,15 +23,41 @@ from longspan.results import Prediction
 from longspan.tasks.audio_classification import baselines
 from longspan.tasks.audio_classification.options import AudioData, PredictionOptions
 from longspan.tasks.base.classes import ClassificationScores, ClassTask
-from longspan.tasks.base.examples import Facts
+from longspan.tasks.base.engine import check_outputs
+from longspan.tasks.base.examples import ExamplePipeline, Facts
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Run, baselines_in
 
+AudioRun = Run[AudioData, LengthTrainingOptions, RecordingProcessor]
 
-class AudioClassification(ClassTask[AudioData]):
+
+class AudioPipeline(ExamplePipeline[RecordingProcessor]):
+    """Recordings, those in long files read in segments where the model allows it."""
+
+    def __init__(self, run: AudioRun, options: Any) -> None:
+        super().__init__(run, options)
+        # Answers for stretches come as soon as these have come.
+        every = isinstance(options, PredictionOptions) and bool(options.every)
+        self.window = 1 if every else None
+        self.segments = not every and not self.data.max_length and can_stream(run.model)
+
+    def streams(self, row: Row) -> bool:
+        try:
+            return self.segments and is_long(row.values["recording"])
+        except Unreadable:
+            return False
+
+    def stream(self, row: Row) -> Iterator[Prediction]:
+        logits = streamed_logits(self.model, self.processor, row.values["recording"])
+        check_outputs(logits)
+        yield self.task.answer(row.where, logits, self.model.config)
+
+
+class AudioClassification(ClassTask[AudioData, RecordingProcessor]):
     """One label for each recording, of any length."""
 
     data_config = AudioData
+    pipeline_class = AudioPipeline
     processor = RecordingProcessor
     embeddings = (FrameSettings,)
     prediction_options = PredictionOptions
@@ -54,7 +79,7 @@ class AudioClassification(ClassTask[AudioData]):
 
     def inputs_of(
         self,
-        run: Run[AudioData, LengthTrainingOptions],
+        run: AudioRun,
         paths: Sequence[Path | str],
         data: AudioData,
         stdin: BinaryIO | None,
@@ -64,48 +89,17 @@ class AudioClassification(ClassTask[AudioData]):
             return of_pcm(raw_input(paths, stdin), options.every, options.pcm_rate)
         return self._stretches(run, super().inputs_of(run, paths, data, stdin))
 
-    def inputs_in_memory(
-        self, run: Run[AudioData, LengthTrainingOptions], given: Any, data: AudioData
-    ) -> Iterator[Row]:
+    def inputs_in_memory(self, run: AudioRun, given: Any, data: AudioData) -> Iterator[Row]:
         return self._stretches(run, super().inputs_in_memory(run, given, data))
 
-    def _stretches(self, run: Run[AudioData, LengthTrainingOptions], rows: Iterator[Row]) -> Iterator[Row]:
+    def _stretches(self, run: AudioRun, rows: Iterator[Row]) -> Iterator[Row]:
         options: PredictionOptions | None = run.prediction
-        assert isinstance(run.processor, RecordingProcessor)
         if options is None or not options.every:
             return rows
         return of_rows(rows, options.every, run.processor.sample_rate)
 
-    def predict(self, run: Run[AudioData, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
-        if run.prediction is not None and run.prediction.every:
-            # Each as soon as it has come.
-            for row in rows:
-                yield from self._answers(run, [row])
-        elif run.recipe.data.max_length or not can_stream(run.model):
-            yield from super().predict(run, rows)
-        else:
-            for long, some in itertools.groupby(rows, _is_long):
-                answers = (self._streamed(run, row) for row in some) if long else super().predict(run, some)  # noqa: B031
-                yield from answers
-
-    def _streamed(self, run: Run[AudioData, LengthTrainingOptions], row: Row) -> Prediction:
-        assert isinstance(run.processor, RecordingProcessor)
-        try:
-            logits = streamed_logits(run.model, run.processor, row.values["recording"])
-        except Unreadable as error:
-            return self.prediction(row.where, str(error))
-        return self.answer(row.where, logits, run.model.config)
-
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
-
-
-def _is_long(row: Row) -> bool:
-    """Return whether a row's recording is read in segments; what cannot be read at all is not."""
-    try:
-        return not row.problem and is_long(row.values["recording"])
-    except Unreadable:
-        return False
 
 
 #: Recordings of more seconds are read in segments where the model allows it, each of this number of positions.

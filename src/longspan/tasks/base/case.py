@@ -28,7 +28,7 @@ _BEST = 12
 
 
 @dataclass(frozen=True)
-class Asked:
+class Target:
     """What is explained of a prediction.
 
     Attributes:
@@ -43,7 +43,7 @@ class Asked:
     value: Callable[[Tensor], Tensor]
     share: Callable[[Tensor], Tensor]
 
-    def at(self, place: int) -> "Asked":
+    def at(self, place: int) -> "Target":
         """Return the same of one position of the outputs (b, t, ...)."""
         return replace(
             self,
@@ -52,23 +52,23 @@ class Asked:
         )
 
 
-def class_asked(names: Sequence[str], name: str) -> Asked:
+def class_asked(names: Sequence[str], name: str) -> Target:
     """Return the log-odds and the probability of one of several classes that exclude each other."""
     check_choice("class", name, names)
     return number_of_class(list(names).index(name), name)
 
 
-def number_of_class(number: int, name: str) -> Asked:
+def number_of_class(number: int, name: str) -> Target:
     """Return the same of the class with a number."""
 
     def odds(logits: Tensor) -> Tensor:
         others = torch.cat((logits[:, :number], logits[:, number + 1 :]), 1)
         return logits[:, number] - others.logsumexp(1)
 
-    return Asked(name, "log-odds", odds, lambda logits: logits.softmax(1)[:, number])
+    return Target(name, "log-odds", odds, lambda logits: logits.softmax(1)[:, number])
 
 
-def token_asked(tokenizer: PreTrainedTokenizerBase, of: str, scores: Tensor, known: int | None = None) -> Asked:
+def token_asked(tokenizer: PreTrainedTokenizerBase, of: str, scores: Tensor, known: int | None = None) -> Target:
     """Return the log-odds and the probability of a token: `of`, or the `known` one, or the one with the best score.
 
     Args:
@@ -105,17 +105,17 @@ def token_name(tokenizer: PreTrainedTokenizerBase, number: int) -> str:
     return name.strip() or repr(name)
 
 
-def label_asked(names: Sequence[str], name: str) -> Asked:
+def label_asked(names: Sequence[str], name: str) -> Target:
     """Return the log-odds and the probability of one of several labels that do not exclude each other."""
     check_choice("label", name, names)
     number = list(names).index(name)
-    return Asked(name, "log-odds", lambda logits: logits[:, number], lambda logits: logits[:, number].sigmoid())
+    return Target(name, "log-odds", lambda logits: logits[:, number], lambda logits: logits[:, number].sigmoid())
 
 
-def number_asked(own: str, name: str) -> Asked:
+def number_asked(own: str, name: str) -> Target:
     """Return the only number there is."""
     check_choice("number", name or own, [own])
-    return Asked(own, "units", lambda logits: logits[:, 0], lambda logits: logits[:, 0])
+    return Target(own, "units", lambda logits: logits[:, 0], lambda logits: logits[:, 0])
 
 
 def place_of(at: float | None, labels: Sequence[str], what: str) -> int:
@@ -178,7 +178,7 @@ class Case:
     """
 
     where: str
-    asked: Asked
+    asked: Target
     question: Question
     places: Places
     prediction: Mapping[str, Any]

@@ -19,10 +19,10 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation, Prediction
 from longspan.results.scores import Scores, check_finite, score
-from longspan.tasks.base.case import Asked, class_asked
+from longspan.tasks.base.case import Target, class_asked
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import Wrong, class_errors, label_issues
-from longspan.tasks.base.task import D, Task
+from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
@@ -133,7 +133,7 @@ class ClassPrediction(Prediction):
     probabilities: dict[str, float] | None = None
 
 
-class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
+class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
     """One label for each example: the processor's columns, and `label`, which `data.label_column` names."""
 
     scores = ClassificationScores
@@ -163,7 +163,7 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
         shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
         return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
 
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+    def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         """Return the log-odds of a class, by default the likeliest."""
         assert isinstance(prediction, ClassPrediction)
         return class_asked(labels(config), of or prediction.label or "")
@@ -177,7 +177,7 @@ class ClassTask(ExampleTask[ClassificationScores, D], Generic[D]):
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 
-    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         names = labels(config)
         return {
             "mistakes": class_errors(logits, targets, names),

@@ -6,8 +6,7 @@ what goes with that, whatever the answers are.
 """
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
@@ -22,13 +21,10 @@ from longspan.data.batches.drawn import AugmentedExamples
 from longspan.data.batches.encoding import encoded, lengths, truncation_table
 from longspan.data.batches.streams import Stream, measured, pad
 from longspan.data.batches.unreadable import (
-    UNREADABLE,
     each_encoded,
-    good_rows,
     misfits,
     readable,
     refusal,
-    unreadable,
 )
 from longspan.data.columns.kept import Carried
 from longspan.data.processor import Processor, Unreadable
@@ -37,21 +33,18 @@ from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
 from longspan.explanations.question import Question, Read
 from longspan.models import LongspanConfig
-from longspan.models.limits import check_length, too_long
+from longspan.models.limits import check_length
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.results.scores import S
-from longspan.tasks.base.case import Asked, Case, no_place
+from longspan.tasks.base.case import Case, Target, no_place
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, read_row
 from longspan.tasks.base.mistakes import Wrong
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Counted, D, Prepared, Recipe, Run, Task
+from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
 from longspan.training.encoder_outputs import EncoderOutputs
-from longspan.training.lengths import LengthTrainer, data_seed, outputs, scoring_batches, targets
-
-#: One window of examples is read, grouped by length and answered at a time.
-WINDOW_EXAMPLES = 512
-WINDOW_CHARACTERS = 1_000_000
+from longspan.training.lengths import LengthTrainer, data_seed, outputs, targets
 
 #: Columns of texts.
 _TEXTS = (Value("string"), Value("large_string"))
@@ -59,7 +52,7 @@ _TEXTS = (Value("string"), Value("large_string"))
 Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
-class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
+class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, P]):
     """Examples that a processor turns into streams, read in batches of similar length."""
 
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
@@ -100,12 +93,12 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         return {}
 
     @abc.abstractmethod
-    def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
+    def encode(self, examples: Dataset, processor: P, data: D, config: LongspanConfig, name: str) -> Dataset:
         """Return the examples of the split `name` as the trainer reads them, with their `length`."""
 
     # The rest is the same for all of them.
 
-    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared:
+    def prepare(self, recipe: Recipe[D, LengthTrainingOptions]) -> Prepared[P]:
         data, loaded = recipe.data, self.load(recipe.data)
         try:
             return self._prepared(recipe, loaded)
@@ -115,22 +108,20 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
         good = readable(loaded, lambda rows: self.learned(rows, data), data, self.columns(data))
         return self._prepared(recipe, good)
 
-    def _prepared(self, recipe: Recipe[D, LengthTrainingOptions], loaded: Splits) -> Prepared:
+    def _prepared(self, recipe: Recipe[D, LengthTrainingOptions], loaded: Splits) -> Prepared[P]:
         training = loaded.splits["train"]
         head = self.head(training, recipe.data)
-        processor = self._learned(training, recipe.data)
+        processor: Any = self._learned(training, recipe.data)
         config = {**processor.settings({}), **head}
         # Labels depend on no settings but those that depend on the data.
         made = self.configure(recipe.model, config)
-        splits = {
-            name: self._encoded(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()
-        }
+        splits = {name: self.encode(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()}
         data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
         data |= loaded.notices()
         return Prepared(splits, processor, config, data, self.details(made))
 
     def build_model(
-        self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared, counted: Counted | None = None
+        self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared[P], counted: Counted | None = None
     ) -> PreTrainedModel:
         model = super().build_model(recipe, prepared, counted)
         longest = max(int(lengths(split).max()) for split in prepared.splits.values())
@@ -161,31 +152,96 @@ class ProcessedTask(Task[S, D, LengthTrainingOptions], Generic[S, D]):
             number, problem = bad
             raise refusal(training[number]["where"], problem) from None
 
-    def _usable(self, run: Run[D, LengthTrainingOptions], examples: Dataset) -> tuple[Dataset, dict[int, str]]:
-        """Return the examples that can be read, and what is wrong with the others, by number, which may be left out."""
-        data = run.recipe.data
-        if not data.skip_bad_rows or run.processor.reads_all:
-            return examples, {}
-        bad = dict(unreadable(run.processor, examples, data))
-        return good_rows(examples, bad, "all"), bad
 
-    def _batches(self, run: Run[D, LengthTrainingOptions], sizes: Sequence[int] | np.ndarray) -> list[list[int]]:
-        """Group examples of similar length into batches as large as in training's evaluations, longest first."""
-        size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
-        return scoring_batches(sizes, size, most)
+class ExamplePipeline(Pipeline[Mapping[str, Any], Tensor, P], Generic[P]):
+    """Examples with one answer each: what the methods of an `ExampleTask` do with a run."""
+
+    shorten = "cut it, or train a model with {longer}"
+
+    def __init__(self, run: Run[Any, LengthTrainingOptions, P], options: Any) -> None:
+        super().__init__(run, options)
+        self.example = self.task.example
+        self.streams_read = self.task.streams(self.processor)
+
+    def size(self, row: Row) -> int:
+        return sum(column.size(row.values.get(column.name)) for column in self.task.inputs(self.data))
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Mapping[str, Any]] | str]:
+        columns = {
+            column.name: [row.values.get(column.name) for row in rows] for column in self.processor.columns(self.data)
+        }
+        names = measured(self.processor.streams)
+        for example, problem in each_encoded(self.processor, columns, self.data):
+            if example is None:
+                yield problem
+                continue
+            sizes = [len(example.streams[name]) for name in names]
+            yield ModelInput(example.streams, sum(sizes), example.removed, max(sizes))
+
+    def forward(self, inputs: Sequence[ModelInput[Mapping[str, Any]]]) -> Tensor:
+        examples = [one.value for one in inputs]
+        sizes = np.array([[len(streams[name]) for name in measured(self.processor.streams)] for streams in examples])
+        batches = self.batches(sizes[:, 0] if sizes.ndim == 2 and sizes.shape[1] == 1 else sizes)
+        return outputs(self.model, examples, batches, streams=self.streams_read, name=self.task.output)
+
+    def postprocess(self, row: Row, read: ModelInput[Mapping[str, Any]], output: Tensor) -> Prediction:
+        answer: Prediction = self.task.answer(row.where, output, self.model.config)
+        return answer
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        config = self.task.eval_config(self.model.config, self.options)
+        rows: Dataset = self.task.encode(examples, self.processor, self.data, config, split)
+        return rows
+
+    def outputs(self, encoded: Dataset) -> tuple[Tensor, dict[str, Any]]:
+        """Outputs, (n, ...), and what else the results should say about them."""
+        read = encoded.select_columns([name for name in self.streams_read if name != "labels"]).with_format("numpy")
+        batches, streams = self.batches(lengths(encoded)), self.streams_read
+        found: tuple[Tensor, dict[str, Any]] = self.task.logits(
+            self.run,
+            targets(encoded),
+            lambda name: outputs(self.model, read, batches, streams=streams, name=name, progress=True),
+        )
+        return found
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: tuple[Tensor, dict[str, Any]], folder: Path
+    ) -> tuple[Any, dict[str, Any]]:
+        task, config = self.task, self.task.eval_config(self.model.config, self.options)
+        (logits, details), gold = outputs, targets(encoded)
+        scores = task.score(logits, gold, config)
+        task.draw(scores, logits, gold, config, folder)
+        read = {column.name for column in task.inputs(self.data)}
+        texts = [name for name, feature in examples.features.items() if feature in _TEXTS and name in read]
+        sizes = lengths(encoded)
+        return scores, {
+            "documents": len(encoded),
+            **task.details(config),
+            "truncation": task.describe(encoded, config),
+            "padding_fraction": padding_fraction(self.batches(sizes), sizes),
+            **{name: errors.among(examples, texts) for name, errors in task.errors(logits, gold, config).items()},
+            **details,
+        }
 
 
-class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
+class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     """Examples, each of which has one answer."""
 
+    pipeline_class = ExamplePipeline
     #: Which of the model's outputs are scored, and make answers.
     output: ClassVar[str] = "logits"
     #: The sequences that its models read, whose positions are explained.
     reads: ClassVar[Sequence[Read]] = (Read(),)
     #: What trains its models.
-    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
+    trainer_class: ClassVar[type[LongspanTrainer]] = LengthTrainer
     #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
     augmented_class: ClassVar[type[AugmentedExamples] | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for former, now in {"told": "eval_config", "asked": "explained", "wrong": "errors"}.items():
+            if former in vars(cls):
+                raise TypeError(f"{cls.__name__}.{former} is called {now} by now; rename it, as nothing calls it.")
 
     @abc.abstractmethod
     def target(self, config: LongspanConfig) -> Carried:
@@ -206,7 +262,7 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         """Return the prediction for one example from the model's outputs for it, (...)."""
 
     def logits(
-        self, run: Run[D, LengthTrainingOptions], targets: Tensor, outputs: Callable[[str], Tensor]
+        self, run: Run[D, LengthTrainingOptions, P], targets: Tensor, outputs: Callable[[str], Tensor]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Return a model's outputs for examples, and what else the results should say about them.
 
@@ -223,173 +279,70 @@ class ExampleTask(ProcessedTask[S, D], Generic[S, D]):
         What draws is imported here, not above: Matplotlib takes long to import, and predictions draw nothing.
         """
 
-    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         """Return which of the answers are wrong, as "mistakes", and perhaps which of the labels, as "label_issues".
 
         `evaluate` lists the worst of each. By default, it is not known.
         """
         return {}
 
-    def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
+    def eval_config(self, config: LongspanConfig, options: Any) -> LongspanConfig:
         """Return the configuration to evaluate with, given the `evaluation_options`."""
         return config
 
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+    def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         """Return what is explained of a prediction: `of`, by default what it says.
 
         Raises:
             UserError: The model says nothing about what is called so.
         """
         raise UserError(
-            f"expected a task that says what its predictions are about (`asked`), got {self.name!r}; name a run of "
+            f"expected a task that says what its predictions are about (`explained`), got {self.name!r}; name a run of "
             "classes, labels or numbers of whole examples."
         )
 
     # The rest is the same for all of them.
 
-    def case(self, run: Run[D, LengthTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+    def case(self, run: Run[D, LengthTrainingOptions, P], row: Row, of: str, at: float | None) -> Case:
         no_place(at)
-        processor, data, model = run.processor, run.recipe.data, run.model
-        problem = row.problem or processor.problem(row.values)
-        if not problem:
-            encoded, places = processor.placed(row.values, data)
-            longest = max(len(encoded.streams[name]) for name in measured(processor.streams))
-            problem = too_long(model, longest)
-        if problem:
-            raise UserError(f"{row.where}: expected {self.example} to explain, got {problem}; choose another row.")
+        pipeline: ExamplePipeline[Any] = self.pipeline(run)
+        read_row(pipeline, row)
+        processor, model = run.processor, run.model
+        encoded, places = processor.placed(row.values, run.recipe.data)
         batch = {name: given.to(model.device) for name, given in pad([encoded.streams], processor.streams).items()}
         with torch.no_grad():
             logits = model(**batch)[self.output].float().cpu()
         prediction = self.answer(row.where, logits[0], model.config)
-        asked = self.asked(model.config, prediction, of)
+        target = self.explained(model.config, prediction, of)
         # Edges belong to all rows of a batch together.
         how: dict[str, Any] = {"masked": places.unit == "characters", "rows": 1 if "edges" in batch else None}
-        question = Question(model, batch, asked.value, asked.share, self.reads, **how)
+        question = Question(model, batch, target.value, target.share, self.reads, **how)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if getattr(model, "wide", None) else None
-        return Case(row.where, asked, question, places, prediction.to_dict(), encoded.removed, ids, logits)
+        return Case(row.where, target, question, places, prediction.to_dict(), encoded.removed, ids, logits)
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[D, LengthTrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> LengthTrainer:
-        training, augmented = prepared.splits["train"], self._augmented(recipe.data)
-        return self.trainer_class(
-            model,
-            arguments,
-            train_dataset=training,
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams=self.streams(prepared.processor),
-            output=self.output,
-            measure=lambda logits, targets: self.score(logits, targets, model.config),
-            drawn=augmented(training, prepared.processor, recipe.data, data_seed(arguments)) if augmented else None,
-        )
-
-    def evaluate(
-        self, run: Run[D, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
-    ) -> tuple[S, dict[str, Any]]:
-        config = self.told(run.model.config, options)
-        examples, bad = self._usable(run, examples)
-        tokens = self._encoded(examples, run.processor, run.recipe.data, config, split)
-        sizes = lengths(tokens)
-        check_length(run.model, int(sizes.max()), self.example, "cut it, or train a model with {longer}")
-        batches = self._batches(run, sizes)
-        streams = self.streams(run.processor)
-        read = tokens.select_columns([name for name in streams if name != "labels"]).with_format("numpy")
-        wanted = targets(tokens)
-        found, more = self.logits(
-            run, wanted, lambda name: outputs(run.model, read, batches, streams=streams, name=name, progress=True)
-        )
-        scores = self.score(found, wanted, config)
-        self.draw(scores, found, wanted, config, folder)
-        texts = [name for name, feature in examples.features.items() if feature in _TEXTS and name in self._read(run)]
-        wrong = self.wrong(found, wanted, config)
-        return scores, {
-            "documents": len(tokens),
-            **self.details(config),
-            **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
-            "truncation": self.describe(tokens, config),
-            "padding_fraction": padding_fraction(batches, sizes),
-            **{name: one.among(examples, texts) for name, one in wrong.items()},
-            **more,
+        prepared: Prepared[P],
+    ) -> dict[str, Any]:
+        augmented = self._augmented(recipe.data)
+        drawn = (prepared.splits["train"], prepared.processor, recipe.data, data_seed(arguments))
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": self.streams(prepared.processor),
+            "output": self.output,
+            "measure": lambda logits, targets: self.score(logits, targets, model.config),
+            "drawn": augmented(*drawn) if augmented else None,
         }
 
-    def predict(self, run: Run[D, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
-        columns = self.inputs(run.recipe.data)
-        for window in windows(rows, lambda row: sum(one.size(row.values.get(one.name)) for one in columns)):
-            yield from self._answers(run, window)
-
-    def _read(self, run: Run[D, LengthTrainingOptions]) -> list[str]:
-        return [column.name for column in self.inputs(run.recipe.data)]
-
-    def _encoded(self, examples: Dataset, processor: Processor, data: D, config: LongspanConfig, name: str) -> Dataset:
+    def encode(self, examples: Dataset, processor: P, data: D, config: LongspanConfig, name: str) -> Dataset:
         keep = {"labels": self.target(config)}
         if name == "train" and self._augmented(data):
             keep |= {column.name: Carried(column.name) for column in processor.columns(data)}
         return encoded(examples, processor, data, f"{processor.work} {name}", keep=keep)
 
     def _augmented(self, data: Any) -> type[AugmentedExamples] | None:
-        """Return what training reads in place of encoded examples, None for these."""
+        """What training reads in place of encoded examples, None for these."""
         return self.augmented_class if self.augmented_class is not None and data.augmentation else None
-
-    def _answers(self, run: Run[D, LengthTrainingOptions], window: list[Row]) -> Iterator[Prediction]:
-        processor, data = run.processor, run.recipe.data
-        problems = [row.problem or processor.problem(row.values) for row in window]
-        good = [row.values for row, problem in zip(window, problems, strict=True) if not problem]
-        read = each_encoded(processor, _by_column(good, [column.name for column in processor.columns(data)]), data)
-        both = [(None, problem) if problem else next(read) for problem in problems]
-        found, problems = [one for one, _ in both], [problem for _, problem in both]
-        names = measured(processor.streams)
-        sizes = np.array([[0 if one is None else len(one.streams[name]) for name in names] for one in found])
-        problems = [
-            problem or too_long(run.model, int(own.max())) for problem, own in zip(problems, sizes, strict=True)
-        ]
-        usable = [number for number, problem in enumerate(problems) if not problem]
-        examples = [one.streams for number, one in enumerate(found) if one is not None and not problems[number]]
-        batches = self._batches(run, sizes[usable] if len(names) > 1 else sizes[usable, 0])
-        streams = self.streams(processor)
-        # Without autograd's counters, which take a tenth of the time of a short text.
-        with torch.inference_mode():
-            results = iter(outputs(run.model, examples, batches, streams=streams, name=self.output))
-        for row, problem, one, length in zip(window, problems, found, sizes.sum(1).tolist(), strict=True):
-            if problem or one is None:
-                yield self.prediction(row.where, problem)
-                continue
-            answer = self.answer(row.where, next(results), run.model.config)
-            lost = one.removed
-            yield replace(answer, tokens_read=length, tokens_total=length + lost) if lost else answer
-
-
-def _by_column(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
-    return {name: [row.get(name) for row in rows] for name in columns}
-
-
-def _characters(row: Row) -> int:
-    return sum(len(value) for value in row.values.values() if isinstance(value, str | list))
-
-
-def windows(rows: Iterable[Row], size: Callable[[Row], int] = _characters) -> Iterator[list[Row]]:
-    """Yield rows in windows of a limited size; if reading fails, yield what was read before, then raise the failure."""
-    window: list[Row] = []
-    characters = 0
-    failure = None
-    remaining = iter(rows)
-    while True:
-        try:
-            row = next(remaining, None)
-        except Exception as error:
-            row, failure = None, error
-        if row is None:
-            break
-        window.append(row)
-        characters += size(row)
-        if len(window) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
-    if failure is not None:
-        raise failure

@@ -16,6 +16,7 @@ import tomli_w
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
+from typing_extensions import TypeVar as DefaultTypeVar
 
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
@@ -40,12 +41,18 @@ from longspan.tasks.base.case import Case
 from longspan.tasks.base.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
 from longspan.training.base import LongspanTrainer
 
-__all__ = ["Baseline", "D", "Fitted", "O", "Recipe", "Run", "Task"]
+__all__ = ["Baseline", "D", "Fitted", "O", "P", "Recipe", "Run", "Task"]
+
+
+#: What a task's `[data]` and the keys that it adds to `[training]` become, and what turns its examples into streams.
+D = TypeVar("D", bound=SourceData)
+O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
+P = DefaultTypeVar("P", bound=Processor, default=Any)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What a task makes of the data before a model is built.
+class Prepared(Generic[P]):
+    """Data of a recipe that are ready for training, before a model is built.
 
     Attributes:
         splits: "train", and "validation" and "test" where there are any, ready for the trainer. The column `length`
@@ -58,7 +65,7 @@ class Prepared:
     """
 
     splits: dict[str, Dataset]
-    processor: Processor
+    processor: P
     config: dict[str, Any]
     data: dict[str, Any]
     details: dict[str, Any] = field(default_factory=dict)
@@ -68,11 +75,6 @@ def check_validation(splits: Collection[str]) -> None:
     """Raise UserError unless there is a validation split."""
     if "validation" not in splits:
         raise UserError("expected a validation split, got none; set data.validation or data.validation_fraction.")
-
-
-#: What a task's `[data]` and the keys that it adds to `[training]` become.
-D = TypeVar("D", bound=SourceData)
-O = TypeVar("O", bound=TrainingOptions)  # noqa: E741
 
 
 def _usual() -> Any:
@@ -142,7 +144,7 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Run(Generic[D, O]):
+class Run(Generic[D, O, P]):
     """A trained model with everything needed to use it.
 
     Attributes:
@@ -156,7 +158,7 @@ class Run(Generic[D, O]):
 
     folder: Path
     model: PreTrainedModel
-    processor: Processor
+    processor: P
     recipe: Recipe[D, O]
     checkpoint: int | None = None
     prediction: Any = None
@@ -290,7 +292,7 @@ class Counts(Baseline[S]):
         """
 
 
-class Task(abc.ABC, Generic[S, D, O]):
+class Task(abc.ABC, Generic[S, D, O, P]):
     """One kind of prediction that models learn, with everything specific to it; an instance holds only its name.
 
     The class says what the task reads and measures, and which options it has; the verbs do the rest.
@@ -370,7 +372,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         return load(data, self.columns(data), training=False, stratify=self.stratify)
 
     def inputs_of(
-        self, run: "Run[D, O]", paths: Sequence[Path | str], data: D, stdin: BinaryIO | None
+        self, run: "Run[D, O, P]", paths: Sequence[Path | str], data: D, stdin: BinaryIO | None
     ) -> Iterator[Row]:
         """Return the rows of files that `predict` reads: by default, one for each row with the columns of `inputs`.
 
@@ -379,12 +381,12 @@ class Task(abc.ABC, Generic[S, D, O]):
         """
         return read_paths(paths, self.inputs(data), data, stdin=stdin)
 
-    def inputs_in_memory(self, run: "Run[D, O]", given: Any, data: D) -> Iterator[Row]:
+    def inputs_in_memory(self, run: "Run[D, O, P]", given: Any, data: D) -> Iterator[Row]:
         """Do for data in memory what `inputs_of` does for files: see `in_memory.rows_of`."""
         return rows_of(given, self.inputs(data), data)
 
     @abc.abstractmethod
-    def prepare(self, recipe: Recipe[D, O]) -> Prepared:
+    def prepare(self, recipe: Recipe[D, O]) -> Prepared[P]:
         """Read, split and process the data; whatever is learned from them is learned from the training split alone.
 
         Raises:
@@ -423,7 +425,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         with torch.device("meta"):
             return self.model_class(self.configure(settings, {}))
 
-    def counted(self, recipe: Recipe[D, O], prepared: Prepared) -> Counted | None:
+    def counted(self, recipe: Recipe[D, O], prepared: Prepared[P]) -> Counted | None:
         """Return the wide part of the recipe's model fitted to these data, or None if it has none (`counts`).
 
         Raises:
@@ -432,7 +434,9 @@ class Task(abc.ABC, Generic[S, D, O]):
         counts = self.counts() if recipe.model.get("wide") else None
         return None if counts is None else counts().count(recipe, prepared)
 
-    def build_model(self, recipe: Recipe[D, O], prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
+    def build_model(
+        self, recipe: Recipe[D, O], prepared: Prepared[P], counted: Counted | None = None
+    ) -> PreTrainedModel:
         """Return a new model of the recipe's shape for these data.
 
         Args:
@@ -453,7 +457,7 @@ class Task(abc.ABC, Generic[S, D, O]):
 
     @abc.abstractmethod
     def make_trainer(
-        self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+        self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared[P]
     ) -> LongspanTrainer:
         """Return what trains `model` on `prepared.splits["train"]` and scores the validation split.
 
@@ -465,7 +469,7 @@ class Task(abc.ABC, Generic[S, D, O]):
 
     @abc.abstractmethod
     def evaluate(
-        self, run: Run[D, O], examples: Any, split: str, options: Any, folder: Path
+        self, run: Run[D, O, P], examples: Any, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
         """Score examples and draw figures of the scores.
 
@@ -486,7 +490,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         """
 
     @abc.abstractmethod
-    def predict(self, run: Run[D, O], rows: Iterable[Row]) -> Iterator[Prediction]:
+    def predict(self, run: Run[D, O, P], rows: Iterable[Row]) -> Iterator[Prediction]:
         """Yield a prediction for each row, in order, or why it is missing; memory must not grow with the rows.
 
         The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
@@ -502,7 +506,7 @@ class Task(abc.ABC, Generic[S, D, O]):
         return {}
 
     def generate(
-        self, run: Run[D, O], prompt: str, options: GenerationOptions, statistics: Statistics
+        self, run: Run[D, O, P], prompt: str, options: GenerationOptions, statistics: Statistics
     ) -> Iterator[str]:
         """Yield the text that continues `prompt`, in pieces, and fill in `statistics`.
 
@@ -514,7 +518,7 @@ class Task(abc.ABC, Generic[S, D, O]):
             "not; name a run of language modelling."
         )
 
-    def token_rows(self, run: Run[D, O], examples: Dataset) -> list[list[int]]:
+    def token_rows(self, run: Run[D, O, P], examples: Dataset) -> list[list[int]]:
         """Return the token ids of each of a few examples, as the model reads them: what an export is checked on.
 
         Raises:
@@ -525,7 +529,7 @@ class Task(abc.ABC, Generic[S, D, O]):
             "say how (`Task.token_rows`); name another run."
         )
 
-    def case(self, run: Run[D, O], row: Row, of: str, at: float | None) -> Case:
+    def case(self, run: Run[D, O, P], row: Row, of: str, at: float | None) -> Case:
         """Return what there is to explain about what a model says of a row; see `longspan.explain`.
 
         Raises:

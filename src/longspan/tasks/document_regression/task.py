@@ -19,7 +19,7 @@ from longspan.models.parts.losses import IGNORED
 from longspan.report import number
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base.case import Asked, number_asked
+from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Wrong, number_errors
@@ -96,7 +96,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         # The shortest number that is this one in float32: 3.4 rather than 3.4000000953674316.
         return NumberPrediction(where, None, float(str(logits.float().numpy()[0])))
 
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+    def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         return number_asked(config.id2label[0], of)
 
     def draw(
@@ -107,7 +107,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         name = config.id2label[0]
         report.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
-    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         return {"mistakes": number_errors(logits.squeeze(-1), targets)}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:

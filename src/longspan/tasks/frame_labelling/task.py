@@ -7,13 +7,13 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from datasets import Dataset
+from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
-from longspan.data.batches.unreadable import UNREADABLE
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.values import in_order
-from longspan.data.processor import Processor, Unreadable
+from longspan.data.processor import Unreadable
 from longspan.data.signals.decoding import blocks, pcm, raw_input, resampled
 from longspan.data.signals.frame_blocks import frame_blocks, windows
 from longspan.data.signals.processor import FRAMES
@@ -21,11 +21,12 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForAudioFrameClassification
 from longspan.models.embeddings.frames import FrameSettings
-from longspan.models.limits import check_length, too_long
+from longspan.models.limits import too_long
 from longspan.report import count
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.classes import labels
+from longspan.tasks.base.engine import Pipeline
 from longspan.tasks.base.examples import Facts, ProcessedTask
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
@@ -49,10 +50,90 @@ from longspan.training.lengths import data_seed
 _TOGETHER, _PIECE = 8, 0.1
 
 
-class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
+FrameRun = Run[FrameData, LengthTrainingOptions, FrameProcessor]
+
+
+class FramePipeline(Pipeline[None, None, FrameProcessor]):
+    """Recordings of any length, all of them read in pieces and in constant memory."""
+
+    example = "a window of a recording"
+
+    def streams(self, row: Row) -> bool:
+        return True
+
+    def stream(self, row: Row) -> Iterator[Prediction]:
+        rate = self.processor.sample_rate
+        if "pcm" in row.values:
+            own = self.options.pcm_rate
+            sound = resampled(pcm(row.values["pcm"], _PIECE, own), own, rate, row.where)
+            # Each as soon as it has come.
+            yield from (FramesPrediction(row.where, segments=[one]) for one in self._segments(sound, 1))
+        else:
+            pieces = blocks(row.values["recording"], rate)
+            yield FramesPrediction(row.where, segments=list(self._segments(pieces, _TOGETHER)))
+
+    def _segments(self, pieces: Iterable[np.ndarray], together: int) -> Iterator[dict[str, Any]]:
+        """Segments of sound that comes in pieces.
+
+        Raises:
+            Unreadable: The sound cannot be read, or is too long for the model.
+        """
+        processor, model, stride = self.processor, self.model, self.model.config.embeddings.stride
+        sound = Counted(pieces)
+        cut = cut_for(self.data.max_length, stride)
+        smoother = Smoother(float(model.switch_penalty))
+        position, lead = processor.hop * stride, processor.middle - processor.hop / 2
+        segmenter = Segmenter(labels(model.config), position, lead)
+        found = windows(frame_blocks(processor.extractor, sound), cut.size, cut.context)
+        while some := list(itertools.islice(found, together)):
+            lengths = [len(window.frames) for window in some]
+            if problem := too_long(model, max(lengths)):
+                raise Unreadable(problem)
+            read = [{FRAMES: processor.extractor.normalised(window.frames)} for window in some]
+            logits = position_logits(model, read, lengths, self.batches(lengths), streams=processor.streams)
+            scores, start = log_probabilities(logits), 0
+            for window, length in zip(some, lengths, strict=True):
+                own = scores[start + window.first // stride : start + -(-window.last // stride)]
+                start += -(-length // stride)
+                yield from segmenter.add(*smoother.add(own))
+        yield from segmenter.add(*smoother.end())
+        yield from segmenter.end(sound.count / processor.sample_rate)
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        # Without what only training reads.
+        return windowed(examples, self.processor, self.data, self.model.config, split, drawn=False)
+
+    def outputs(self, encoded: Dataset) -> Tensor:
+        sizes, read = encoded["length"][:], encoded.select_columns([FRAMES]).with_format("numpy")
+        streams = self.processor.streams
+        return position_logits(self.model, read, sizes, self.batches(sizes), streams=streams, progress=True)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
+    ) -> tuple[FrameScores, dict[str, Any]]:
+        config, stride, sizes = self.model.config, self.model.config.embeddings.stride, encoded["length"][:]
+        penalty = float(self.model.switch_penalty)
+        scored = recordings(encoded, log_probabilities(outputs), stride)
+        gold, (given,) = smoothed(scored, [penalty], stride)
+        scores = frame_scores(gold, given, labels(config))
+        from longspan.report.confusion import confusion
+
+        confusion(scores.confusion, labels(config), folder / "confusion.png")
+        return scores, {
+            **self.task.details(config),
+            "data_summary": self.task.describe(encoded, config),
+            "switch_penalty": penalty,
+            "padding_fraction": padding_fraction(self.batches(sizes), sizes),
+            "mistakes": report.mistakes(gold, given, examples, labels(config), self.processor),
+        }
+
+
+class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
     """A label for each frame of recordings of any length, and segments of equal labels."""
 
     data_config = FrameData
+    pipeline_class = FramePipeline
+    trainer_class = FrameTrainer
     scores = FrameScores
     prediction = FramesPrediction
     prediction_options = PredictionOptions
@@ -105,70 +186,34 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[FrameData, LengthTrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> FrameTrainer:
-        processor, training, names = prepared.processor, prepared.splits["train"], labels(model.config)
-        assert isinstance(processor, FrameProcessor)
-        drawn = None
+        prepared: Prepared[FrameProcessor],
+    ) -> dict[str, Any]:
+        processor, names, drawn = prepared.processor, labels(model.config), None
         if recipe.data.augmentation:
             numbers = {name: number for number, name in enumerate(names)}
-            drawn = DrawnWindows(training, processor, recipe.data, numbers, data_seed(arguments))
-        return FrameTrainer(
-            model,
-            arguments,
-            train_dataset=training,
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams={**processor.streams, **LABELS},
-            names=names,
-            drawn=drawn,
-        )
+            drawn = DrawnWindows(prepared.splits["train"], processor, recipe.data, numbers, data_seed(arguments))
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": {**processor.streams, **LABELS},
+            "names": names,
+            "drawn": drawn,
+        }
 
-    def _encoded(
-        self, examples: Dataset, processor: Processor, data: FrameData, config: LongspanConfig, name: str
+    def encode(
+        self, examples: Dataset, processor: FrameProcessor, data: FrameData, config: LongspanConfig, name: str
     ) -> Dataset:
-        assert isinstance(processor, FrameProcessor)
         return windowed(examples, processor, data, config, name, drawn=name == "train" and bool(data.augmentation))
 
     # What a trained model does
 
-    def evaluate(
-        self, run: Run[FrameData, LengthTrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
-    ) -> tuple[FrameScores, dict[str, Any]]:
-        examples, bad = self._usable(run, examples)
-        config, stride = run.model.config, run.model.config.embeddings.stride
-        # Without what only training reads.
-        assert isinstance(run.processor, FrameProcessor)
-        tokens = windowed(examples, run.processor, run.recipe.data, config, split, drawn=False)
-        lengths = tokens["length"][:]
-        check_length(run.model, max(lengths), self.example, "set data.max_length={most}, or train one with {longer}")
-        batches = self._batches(run, lengths)
-        read = tokens.select_columns([FRAMES]).with_format("numpy")
-        logits = position_logits(run.model, read, lengths, batches, streams=run.processor.streams, progress=True)
-        penalty = float(run.model.switch_penalty)
-        scored = recordings(tokens, log_probabilities(logits), stride)
-        right, (given,) = smoothed(scored, [penalty], stride)
-        scores = frame_scores(right, given, labels(config))
-        from longspan.report.confusion import confusion
-
-        confusion(scores.confusion, labels(config), folder / "confusion.png")
-        return scores, {
-            **self.details(config),
-            **({"skipped": {UNREADABLE: len(bad)}} if bad else {}),
-            "data_summary": self.describe(tokens, config),
-            "switch_penalty": penalty,
-            "padding_fraction": padding_fraction(batches, lengths),
-            "mistakes": report.mistakes(right, given, examples, labels(config), run.processor),
-        }
-
     def inputs_of(
         self,
-        run: Run[FrameData, LengthTrainingOptions],
+        run: FrameRun,
         paths: Sequence[Path | str],
         data: FrameData,
         stdin: BinaryIO | None,
@@ -178,60 +223,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData]):
             return super().inputs_of(run, paths, data, stdin)
         return iter([Row({"pcm": raw_input(paths, stdin)}, "standard input")])
 
-    def predict(self, run: Run[FrameData, LengthTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
-        assert isinstance(run.processor, FrameProcessor)
-        rate = run.processor.sample_rate
-        for row in rows:
-            if row.problem:
-                yield FramesPrediction(row.where, row.problem)
-            elif "pcm" in row.values:
-                own = run.prediction.pcm_rate
-                sound = resampled(pcm(row.values["pcm"], _PIECE, own), own, rate, row.where)
-                try:
-                    # Each as soon as it has come.
-                    for one in self._segments(run, sound, 1):
-                        yield FramesPrediction(row.where, segments=[one])
-                except Unreadable as error:
-                    yield FramesPrediction(row.where, str(error))
-            else:
-                try:
-                    found = list(self._segments(run, blocks(row.values["recording"], rate), _TOGETHER))
-                except Unreadable as error:
-                    yield FramesPrediction(row.where, str(error))
-                else:
-                    yield FramesPrediction(row.where, segments=found)
-
-    def _segments(
-        self, run: Run[FrameData, LengthTrainingOptions], pieces: Iterable[np.ndarray], together: int
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the segments of sound that comes in pieces, in constant memory.
-
-        Raises:
-            Unreadable: The sound cannot be read, or is too long for the model.
-        """
-        processor, model, stride = run.processor, run.model, run.model.config.embeddings.stride
-        assert isinstance(processor, FrameProcessor)
-        sound = Counted(pieces)
-        cut = cut_for(run.recipe.data.max_length, stride)
-        smoother = Smoother(float(model.switch_penalty))
-        position, lead = processor.hop * stride, processor.middle - processor.hop / 2
-        segmenter = Segmenter(labels(model.config), position, lead)
-        found = windows(frame_blocks(processor.extractor, sound), cut.size, cut.context)
-        while some := list(itertools.islice(found, together)):
-            lengths = [len(window.frames) for window in some]
-            if problem := too_long(model, max(lengths)):
-                raise Unreadable(problem)
-            read = [{FRAMES: processor.extractor.normalised(window.frames)} for window in some]
-            logits = position_logits(model, read, lengths, self._batches(run, lengths), streams=processor.streams)
-            scores, start = log_probabilities(logits), 0
-            for window, length in zip(some, lengths, strict=True):
-                own = scores[start + window.first // stride : start + -(-window.last // stride)]
-                start += -(-length // stride)
-                yield from segmenter.add(*smoother.add(own))
-        yield from segmenter.add(*smoother.end())
-        yield from segmenter.end(sound.count / processor.sample_rate)
-
-    def case(self, run: Run[FrameData, LengthTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+    def case(self, run: FrameRun, row: Row, of: str, at: float | None) -> Case:
         (prediction,) = self.predict(run, [row])
         assert isinstance(prediction, FramesPrediction)
         return frame_label(run, row, of, at, prediction)

@@ -20,7 +20,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.base.examples import windows
+from longspan.tasks.base.engine import windows
 from longspan.tasks.base.options import CorpusData, GenerationOptions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.language_modelling import baselines, generation, report

@@ -34,7 +34,7 @@ from longspan.tasks.base.corpora import (
     text_column,
     tokenised,
 )
-from longspan.tasks.base.examples import windows as windows_of_rows
+from longspan.tasks.base.engine import windows as windows_of_rows
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
 from longspan.tasks.base.seq2seq.task import PairTask, reader_of, settings_of

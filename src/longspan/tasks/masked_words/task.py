@@ -28,7 +28,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
-from longspan.tasks.base.examples import windows
+from longspan.tasks.base.engine import windows
 from longspan.tasks.base.options import CorpusData
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.masked_words import baselines, report

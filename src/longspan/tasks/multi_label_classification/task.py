@@ -20,7 +20,7 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
-from longspan.tasks.base.case import Asked, label_asked
+from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Wrong, flag_errors
@@ -125,7 +125,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> MultiLabelScores:
         return multi_label_scores(logits, targets, names(config), thresholds(config))
 
-    def told(self, config: LongspanConfig, options: Any) -> LongspanConfig:
+    def eval_config(self, config: LongspanConfig, options: Any) -> LongspanConfig:
         if options.threshold is None:
             return config
         config = copy.deepcopy(config)
@@ -138,7 +138,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         given = sorted((name for name in shares if shares[name] >= least[name]), key=lambda name: -shares[name])
         return MultiLabelPrediction(where, None, given, shares)
 
-    def asked(self, config: LongspanConfig, prediction: Prediction, of: str) -> Asked:
+    def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         assert isinstance(prediction, MultiLabelPrediction)
         shares = prediction.probabilities or {}
         return label_asked(names(config), of or max(shares, key=lambda name: shares[name]))
@@ -151,7 +151,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         path = folder / "precision_recall.png"
         report.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
-    def wrong(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
         return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from longspan.models.limits import limits
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.scores import check_finite
-from longspan.tasks.base.case import Asked, Case, no_place, number_of_class, texts_as_one
-from longspan.tasks.base.examples import windows as in_batches
+from longspan.tasks.base.case import Case, Target, no_place, number_of_class, texts_as_one
+from longspan.tasks.base.engine import windows as in_batches
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.question_answering import answers, baselines, report
@@ -90,7 +90,7 @@ def answer_case(
     # Characters are those of the whole document, of which the window has a part.
     document = np.concatenate([offsets - row["shift"], tail])
     places = texts_as_one([row["question"], row["text"]], [head, document])
-    return Case(where, Asked(name, "log-odds", odds, share), question, places, said)
+    return Case(where, Target(name, "log-odds", odds, share), question, places, said)
 
 
 #: What models read in addition to the ids of tokens, and what stands at padding.

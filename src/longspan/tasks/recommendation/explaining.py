@@ -14,7 +14,7 @@ from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.explanations.question import LayerWeights, Question, Read
-from longspan.tasks.base.case import Asked, Case
+from longspan.tasks.base.case import Case, Target
 from longspan.tasks.base.task import Run
 from longspan.tasks.recommendation.impressions import FEATURES
 from longspan.tasks.recommendation.items import Items
@@ -89,7 +89,7 @@ def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items
         settings |= {name: each.to(model.device) for name, each in items.counted(read).items()}
         batch["times"] = model.wide.ticks(shown.times)
     batch = {name: each.to(model.device) for name, each in batch.items()}
-    asked = Asked(
+    asked = Target(
         prediction.ranking[wanted]["title"] or names[wanted],
         "logits",
         lambda logits: logits[:, wanted],

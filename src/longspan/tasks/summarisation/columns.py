@@ -38,13 +38,13 @@ def columns(data: SummaryData) -> Sequence[Column]:
     asked = data.question_column != SummaryData.question_column
     return [
         Document("document", setting, names=(getattr(data, setting), TURNS)),
-        Asked("questions", "question_column", names=(data.question_column, *several), required=asked),
+        Target("questions", "question_column", names=(data.question_column, *several), required=asked),
         Summaries("summaries", "summary_column", names=(data.summary_column, *several)),
     ]
 
 
 @dataclass(frozen=True)
-class Asked(Questions):
+class Target(Questions):
     """The questions about a document, if there are any."""
 
     def parse(self, cell: Any, folder: Path) -> list[str] | None:

@@ -24,7 +24,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.examples import windows
+from longspan.tasks.base.engine import windows
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
 from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader

@@ -21,7 +21,7 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.examples import windows
+from longspan.tasks.base.engine import windows
 from longspan.tasks.base.mistakes import Wrong
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search

@@ -11,7 +11,7 @@ from longspan.data.processor import Places
 from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models.limits import too_long
-from longspan.tasks.base.case import Asked, Case, likeliest, numbered, token_asked
+from longspan.tasks.base.case import Case, Target, likeliest, numbered, token_asked
 from longspan.tasks.base.seq2seq.search import Search, search
 from longspan.tasks.base.seq2seq.task import reader_of
 from longspan.tasks.base.task import Run
@@ -75,11 +75,11 @@ def written(run: Run, where: str, source: SourceText, how: Search, name: str, of
     return Case(where, asked, question, source.places, said, source.removed)
 
 
-def _whole(target: Tensor, name: str) -> Asked:
+def _whole(target: Tensor, name: str) -> Target:
     """Return the log probability of all tokens of a target (t,), and the geometric mean of their probabilities."""
 
     def nats(logits: Tensor) -> Tensor:
         shares = logits.log_softmax(-1)
         return shares.gather(-1, target.to(logits.device).expand(len(logits), -1).unsqueeze(-1)).sum((1, 2))
 
-    return Asked(name, "nats", nats, lambda logits: (nats(logits) / len(target)).exp())
+    return Target(name, "nats", nats, lambda logits: (nats(logits) / len(target)).exp())

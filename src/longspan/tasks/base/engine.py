@@ -148,7 +148,8 @@ class Pipeline(Generic[I, X, P]):
 def read_rows(pipeline: Pipeline[I, X, P], rows: Sequence[Row]) -> list[ModelInput[I] | str]:
     """Inputs of the model for rows, or the reasons why they have none."""
     problems = [row.problem or pipeline.problem(row) for row in rows]
-    read = iter(pipeline.preprocess([row for row, problem in zip(rows, problems, strict=True) if not problem]))
+    usable = [row for row, problem in zip(rows, problems, strict=True) if not problem]
+    read = iter(pipeline.preprocess(usable) if usable else ())
     result: list[ModelInput[I] | str] = []
     for problem in problems:
         one = problem or next(read)
@@ -185,9 +186,10 @@ def predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[Pr
                 yield failed(window[0].where, str(error))
             continue
         read = read_rows(pipeline, window)
+        inputs = [one for one in read if isinstance(one, ModelInput)]
         # Without autograd's counters, which take a tenth of the time of a short text.
         with torch.inference_mode():
-            outputs = iter(list(pipeline.forward([one for one in read if isinstance(one, ModelInput)])))
+            outputs = iter(list(pipeline.forward(inputs)) if inputs else ())
         for row, one in zip(window, read, strict=True):
             if isinstance(one, str):
                 yield failed(row.where, one)

@@ -232,8 +232,8 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     output: ClassVar[str] = "logits"
     #: The sequences that its models read, whose positions are explained.
     reads: ClassVar[Sequence[Read]] = (Read(),)
-    #: What trains its models.
-    trainer_class: ClassVar[type[LongspanTrainer]] = LengthTrainer
+    #: Trainer of its models.
+    trainer_class = LengthTrainer
     #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
     augmented_class: ClassVar[type[AugmentedExamples] | None] = None
 

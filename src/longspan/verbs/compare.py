@@ -26,7 +26,6 @@ from longspan.results.parts import Parts, mean_of
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Baseline, Recipe, Task
 from longspan.verbs import budget, fitting, reporting
-from longspan.verbs.fitting import run_module
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -271,7 +270,7 @@ def _fit(name: str, wanted: Recipe, folder: Path) -> str | None:
     folder_in(folder.parent, folder.name)
     file = folder / "recipe.toml"
     write_text(file, wanted.to_toml())
-    return run_module("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
+    return fitting.run_module("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
 
 
 def _train(wanted: Recipe, run_dir: Path) -> str | None:
@@ -280,7 +279,7 @@ def _train(wanted: Recipe, run_dir: Path) -> str | None:
     write_text(file, wanted.to_toml())
     resume = ["--resume"] if (run_dir / "recipe.toml").exists() else []
     flags = ["--run", str(run_dir), "--json", *imports.consent_flags(), *resume]
-    return run_module("longspan", "train", str(file), *flags)
+    return fitting.run_module("longspan", "train", str(file), *flags)
 
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:

@@ -1,6 +1,6 @@
 """Finding evidence: `Evidence`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,17 @@ from longspan.data.columns.kinds import Column
 from longspan.data.columns.parts import SPECIFIC, TURNS, Parts, Questions
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
-from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer
-from longspan.errors import UserError, check_choice
+from longspan.errors import check_choice
 from longspan.models import LongspanConfig, LongspanForEvidence
-from longspan.models.limits import check_length, too_long
+from longspan.models.limits import check_length
 from longspan.report import count, share, table
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base.case import Case, numbered
-from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
+from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.evidence import baselines, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.explaining import part_case
@@ -31,8 +32,6 @@ from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, prob
 from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
 from longspan.tasks.evidence.tokens import read, tokenise, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
-from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import scoring_batches
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,60 @@ class EvidencePrediction(Prediction):
     questions: list[dict[str, Any]] | None = None
 
 
-class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
+class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProcessor]):
+    """Long documents with questions, one document at a time."""
+
+    example = "a document with a question"
+    shorten = "train a model with {longer}"
+    window = 1
+
+    def problem(self, row: Row) -> str:
+        if not row.values.get("parts"):
+            return "empty document"
+        return "" if row.values.get("questions") else "no question"
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[list[dict[str, Any]]] | str]:
+        for row in rows:
+            examples = list(read(self.processor.tokenizer, row.values["parts"], row.values["questions"]))
+            yield ModelInput(examples, longest=len(examples[0]["input_ids"]))
+
+    def forward(self, inputs: Sequence[ModelInput[list[dict[str, Any]]]]) -> Iterator[list[np.ndarray]]:
+        for one in inputs:
+            batches = [[number] for number in range(len(one.value))]
+            yield evidence_logits(self.model, one.value, batches, streams=self.processor.streams)
+
+    def postprocess(
+        self, row: Row, read: ModelInput[list[dict[str, Any]]], output: list[np.ndarray]
+    ) -> EvidencePrediction:
+        parts, threshold = row.values["parts"], self.model.config.head.thresholds[0]
+        pairs = zip(row.values["questions"], output, strict=True)
+        return EvidencePrediction(row.where, None, [_found(*pair, parts, threshold) for pair in pairs])
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        return tokenise(examples, self.processor.tokenizer, split)
+
+    def outputs(self, encoded: Dataset) -> list[np.ndarray]:
+        batches = self.batches(encoded["length"][:])
+        return evidence_logits(self.model, encoded, batches, streams=self.processor.streams, progress=True)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: list[np.ndarray], folder: Path
+    ) -> tuple[EvidenceScores, dict[str, Any]]:
+        gold = truth(encoded)
+        scores = evidence_scores(outputs, gold, self.model.config.head.thresholds[0])
+        report.recall_curve(scores, folder / "recall.png")
+        questions = [question for row in examples["questions"][:] for question in row]
+        report.strips(outputs, gold, questions, scores.threshold, folder / "evidence.png")
+        worst = report.mistakes(outputs, gold, examples)
+        return scores, {"documents": len(examples), "data_summary": describe(encoded, examples), "mistakes": worst}
+
+
+class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextProcessor]):
     """Which parts of a long document, such as the turns of a meeting, answer a question about it."""
 
     data_config = EvidenceData
+    pipeline_class = EvidencePipeline
+    trainer_class = EvidenceTrainer
     length_key = ""
     training_options = TrainingOptions
     data_hint = "data.path=FOLDER (QMSum's, with a JSON file for each meeting) or data.path=FILE (JSON lines)"
@@ -93,55 +142,29 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
         model.expect(prepared.data["train"]["evidence"])
         return model
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[EvidenceData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> LongspanTrainer:
-        return EvidenceTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams=prepared.processor.streams,
-            measure=_measured_by_question,
-        )
-
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
-    ) -> tuple[EvidenceScores, dict[str, Any]]:
-        tokens = tokenise(examples, tokenizer_of(run.processor), split)
-        lengths = tokens["length"][:]
-        check_length(run.model, max(lengths), "a document", "train a model with {longer}")
-        streams = run.processor.streams
-        logits = evidence_logits(run.model, tokens, _batches(run, lengths), streams=streams, progress=True)
-        gold = truth(tokens)
-        scores = evidence_scores(logits, gold, run.model.config.head.thresholds[0])
-        report.recall_curve(scores, folder / "recall.png")
-        asked = [question for questions in examples["questions"][:] for question in questions]
-        report.strips(logits, gold, asked, scores.threshold, folder / "evidence.png")
-        worst = report.mistakes(logits, gold, examples)
-        return scores, {"documents": len(examples), "data_summary": describe(tokens, examples), "mistakes": worst}
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        for row in rows:
-            yield self._answer(run, row)
+        prepared: Prepared[TextProcessor],
+    ) -> dict[str, Any]:
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": prepared.processor.streams,
+            "measure": _measured_by_question,
+        }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        parts, questions = row.values.get("parts") or [], row.values.get("questions") or []
-        problem = row.problem or ("" if parts else "empty document") or ("" if questions else "no question")
-        if problem:
-            raise UserError(f"{row.where}: expected a document with a question, got {problem}; choose another row.")
+        pipeline: EvidencePipeline = self.pipeline(run)
+        read_row(pipeline, row)
+        parts, questions = row.values["parts"], row.values["questions"]
         if of:
             check_choice("question", of, questions)
         question = of or questions[0]
-        (found,) = self.predict(run, [Row({**row.values, "questions": [question]}, row.where)])
+        (found,) = predictions(pipeline, [Row({**row.values, "questions": [question]}, row.where)])
         assert isinstance(found, EvidencePrediction)
-        if found.questions is None:
-            raise UserError(f"{row.where}: {found.error}.")
+        assert found.questions is not None
         best = int(found.questions[0]["parts"][0]["part"])
         number = best if at is None else numbered(at, len(parts), "a part")
         return part_case(run, row.where, parts, question, number, found.to_dict())
@@ -162,20 +185,6 @@ class Evidence(Task[EvidenceScores, EvidenceData, TrainingOptions]):
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result)
-
-    def _answer(self, run: Run, row: Row) -> Prediction:
-        parts, questions = row.values.get("parts") or [], row.values.get("questions") or []
-        problem = row.problem or ("" if parts else "empty document") or ("" if questions else "no question")
-        if problem:
-            return self.prediction(row.where, problem)
-        examples = list(read(tokenizer_of(run.processor), parts, questions))
-        if problem := too_long(run.model, len(examples[0]["input_ids"])):
-            return self.prediction(row.where, problem)
-        batches = [[number] for number in range(len(examples))]
-        logits = evidence_logits(run.model, examples, batches, streams=run.processor.streams)
-        threshold = run.model.config.head.thresholds[0]
-        found = [_found(*pair, parts, threshold) for pair in zip(questions, logits, strict=True)]
-        return EvidencePrediction(row.where, None, found)
 
 
 def describe(tokens: Dataset, examples: Dataset) -> dict[str, Any]:
@@ -212,11 +221,6 @@ def _found(question: str, logits: np.ndarray, parts: Sequence[str], threshold: f
         "best": parts[order[0]],
         "parts": [{"part": number, "score": round(float(chances[number]), 6)} for number in order],
     }
-
-
-def _batches(run: Run[EvidenceData, TrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
-    size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
-    return scoring_batches(lengths, size, most)
 
 
 def _measured_by_question(*_: Any) -> EvidenceScores:

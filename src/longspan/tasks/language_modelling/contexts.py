@@ -35,8 +35,8 @@ class Reading:
         """Return how many positions of a document of `length` tokens, its end included, are counted at once."""
         return min(self.window, length) if self.window else length
 
-    def told(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return what results say about it."""
+    def details(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Details of results."""
         if self.context == "sliding":
             return {"context": self.context, "window": self.window, "stride": self.stride}
         return {

@@ -1,10 +1,11 @@
 """Language modelling: `LanguageModelling`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -15,14 +16,14 @@ from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.models.limits import check_length, too_long
+from longspan.models.limits import check_length
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
-from longspan.tasks.base.engine import windows
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData, GenerationOptions
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.language_modelling import baselines, generation, report
 from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
@@ -49,10 +50,58 @@ class LossPrediction(Prediction):
     tokens: int | None = None
 
 
-class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
+class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
+    """Documents, each token of which is predicted from those before it."""
+
+    def __init__(self, run: Run[CorpusData, TrainingOptions, TextProcessor], options: Any) -> None:
+        super().__init__(run, options)
+        self.how = reading(run, options if isinstance(options, EvaluationOptions) else EvaluationOptions())
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[np.ndarray]]:
+        for ids in token_ids(self.processor.tokenizer, [row.values["text"] for row in rows]):
+            yield ModelInput(ids, longest=self.how.at_once(len(ids) + 1))
+
+    def forward(self, inputs: Sequence[ModelInput[np.ndarray]]) -> list[np.ndarray]:
+        return token_losses(self.model, [one.value for one in inputs], **asdict(self.how))
+
+    def postprocess(self, row: Row, read: ModelInput[np.ndarray], output: np.ndarray) -> LossPrediction:
+        text = row.values["text"]
+        numbers: dict[str, Any] = language_scores([output], len(text), len(text.encode())).numbers()
+        return LossPrediction(row.where, None, **numbers, tokens=len(read.value))
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        return tokenize_documents(examples, self.processor.tokenizer, self.data, f"Tokenising {split}")
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        length = self.how.at_once(summary(encoded)["longest"] + 1)
+        what = "a window" if length == self.how.window else "a document with its end"
+        check_length(self.model, length, what, "score it in smaller windows, with --context sliding --window {most}")
+
+    def outputs(self, encoded: Dataset) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Losses of the tokens of each document, and what else the results should say about them."""
+        documents = token_arrays(encoded)
+        if self.model.wide is None:
+            return token_losses(self.model, documents, **asdict(self.how), progress=True), {}
+        of_parts = token_outputs(self.model, documents, losses_of_parts, **asdict(self.how), progress=True)
+        return [row[:, 0] for row in of_parts], {"parts": parts_of(of_parts).to_dict()}
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: tuple[list[np.ndarray], dict[str, Any]], folder: Path
+    ) -> tuple[LanguageScores, dict[str, Any]]:
+        (losses, details), counts = outputs, summary(encoded)
+        by_position = loss_by_position(losses)
+        report.loss_by_position(by_position, folder / "loss_by_position.png")
+        worst = report.passages(losses, encoded, self.processor.tokenizer)
+        more = {**self.how.details(self.model), **details, "by_position": by_position, "mistakes": worst}
+        return language_scores(losses, counts["characters"], counts["bytes"]), {**counts, **more}
+
+
+class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions, TextProcessor]):
     """The next token of documents, with memory that outlives the segment."""
 
     data_config = LanguageModellingData
+    pipeline_class = LossPipeline
+    trainer_class = SegmentTrainer
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = LanguageScores
@@ -84,13 +133,13 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         vocab_size = 1 + max([LongspanConfig.vocab_size, *(cutoffs if isinstance(cutoffs, list) else [])])
         return super().configure({"causal": True, **settings}, {"vocab_size": vocab_size, **from_data})
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[CorpusData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> SegmentTrainer:
+        prepared: Prepared[TextProcessor],
+    ) -> dict[str, Any]:
         segment_length = recipe.options.segment_length
         # One process cannot distribute states over several GPUs; torchrun starts one for each.
         arguments._n_gpu = min(1, arguments.n_gpu)
@@ -101,61 +150,13 @@ class LanguageModelling(Task[LanguageScores, CorpusData, TrainingOptions]):
         if not carried and segment_length < longest:
             longest, what = segment_length, "a segment"
         check_length(model, longest, what, "set {longer}, or choose what has no such limit")
-        return SegmentTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            segment_length=segment_length,
-            carries=carried,
-            end_id=tokenizer_of(prepared.processor).eos_token_id,
-            pad_id=tokenizer_of(prepared.processor).pad_token_id,
-            max_eval_tokens=recipe.options.max_eval_tokens,
-        )
-
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
-    ) -> tuple[LanguageScores, dict[str, Any]]:
-        tokens = tokenize_documents(examples, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
-        counts = summary(tokens)
-        how = reading(run, options)
-        length = how.at_once(counts["longest"] + 1)
-        what = "a window" if length == how.window else "a document with its end"
-        check_length(run.model, length, what, "score it in smaller windows, with --context sliding --window {most}")
-        documents, told = token_arrays(tokens), {}
-        if run.model.wide is None:
-            losses = token_losses(run.model, documents, **asdict(how), progress=True)
-        else:
-            of_parts = token_outputs(run.model, documents, losses_of_parts, **asdict(how), progress=True)
-            losses = [row[:, 0] for row in of_parts]
-            told = {"parts": parts_of(of_parts).to_dict()}
-        by_position = loss_by_position(losses)
-        from longspan.tasks.language_modelling import report
-
-        report.loss_by_position(by_position, folder / "loss_by_position.png")
-        scores = language_scores(losses, counts["characters"], counts["bytes"])
-        worst = report.passages(losses, tokens, tokenizer_of(run.processor))
-        return scores, {**counts, **how.told(run.model), **told, "by_position": by_position, "mistakes": worst}
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[LossPrediction]:
-        how = reading(run, EvaluationOptions())
-        for window in windows(rows):
-            texts = [row.values.get("text") or "" for row in window]
-            tokens = token_ids(tokenizer_of(run.processor), texts)
-            problems = [
-                row.problem
-                or ("" if text.strip() else "empty document")
-                or too_long(run.model, how.at_once(len(ids) + 1))
-                for row, text, ids in zip(window, texts, tokens, strict=True)
-            ]
-            usable = [ids for ids, problem in zip(tokens, problems, strict=True) if not problem]
-            losses = iter(token_losses(run.model, usable, **asdict(how)))
-            for row, text, ids, problem in zip(window, texts, tokens, problems, strict=True):
-                if problem:
-                    yield LossPrediction(row.where, problem)
-                    continue
-                numbers: dict[str, Any] = language_scores([next(losses)], len(text), len(text.encode())).numbers()
-                yield LossPrediction(row.where, None, **numbers, tokens=len(ids))
+        return {
+            "segment_length": segment_length,
+            "carries": carried,
+            "end_id": prepared.processor.tokenizer.eos_token_id,
+            "pad_id": prepared.processor.tokenizer.pad_token_id,
+            "max_eval_tokens": recipe.options.max_eval_tokens,
+        }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
         return next_token(run, row, of, at)

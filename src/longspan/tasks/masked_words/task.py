@@ -1,6 +1,6 @@
 """Masked words: `MaskedWords`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
-from longspan.tasks.base.engine import windows
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.masked_words import baselines, report
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import EvaluationOptions, MaskedWordsData, TrainingOptions
@@ -99,21 +99,21 @@ def ids_with_masks(tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
     return np.concatenate([*masked, parts[-1]]).astype(np.int64)
 
 
-def fill(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, ids: np.ndarray
-) -> tuple[str, list[Filling]]:
-    """Return a text with the likeliest token for each "<mask>" in it, and the likeliest ones for each.
+#: The likeliest tokens for a mask, each with its probability.
+Likeliest = list[tuple[int, float]]
+
+
+def fill(tokenizer: PreTrainedTokenizerBase, text: str, likeliest: Sequence[Likeliest]) -> tuple[str, list[Filling]]:
+    """A text with the likeliest token for each "<mask>" in it, and the likeliest ones for each.
 
     Args:
-        model: A `LongspanForMaskedLM` in evaluation mode.
-        tokenizer: Its tokenizer.
+        tokenizer: The model's tokenizer.
         text: The text.
-        ids: Its tokens, from `ids_with_masks`.
+        likeliest: What `likeliest_words` returns for its tokens.
     """
     filled, *parts = text.split(MASK)
-    found = likeliest_words(model, ids, tokenizer.mask_token_id, BEST) if parts else []
     place, fillings = len(filled), []
-    for best, part in zip(found, parts, strict=True):
+    for best, part in zip(likeliest, parts, strict=True):
         words = [{"token": str(tokenizer.decode([token])).strip(), "probability": share} for token, share in best]
         fillings.append({"start": place, "end": place + len(MASK), "tokens": words})
         filled += f"{words[0]['token']}{part}"
@@ -203,10 +203,61 @@ class FilledPrediction(Prediction):
     masks: list[Filling] | None = None
 
 
-class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
+class MaskPipeline(Pipeline[np.ndarray, list[Likeliest], TextProcessor]):
+    """Texts with masks, each of them filled in."""
+
+    example = f"a text with {MASK} in it"
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[np.ndarray] | str]:
+        for row in rows:
+            ids = ids_with_masks(self.processor.tokenizer, row.values["text"])
+            yield ModelInput(ids, longest=len(ids)) if len(ids) else "empty document"
+
+    def forward(self, inputs: Sequence[ModelInput[np.ndarray]]) -> Iterator[list[Likeliest]]:
+        mask = self.processor.tokenizer.mask_token_id
+        for one in inputs:
+            # Without a mask, there is nothing to ask the model.
+            yield likeliest_words(self.model, one.value, mask, BEST) if (one.value == mask).any() else []
+
+    def postprocess(self, row: Row, read: ModelInput[np.ndarray], output: list[Likeliest]) -> FilledPrediction:
+        return FilledPrediction(row.where, None, *fill(self.processor.tokenizer, row.values["text"], output))
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        return tokenize_documents(examples, self.processor.tokenizer, self.data, f"Tokenising {split}")
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        """Do nothing: documents are read in rows of `training.segment_length` tokens."""
+
+    def outputs(self, encoded: Dataset) -> tuple[list[dict[str, Tensor]], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Rows of packed documents, and the losses, likeliest and right tokens of their masks."""
+        how, tokenizer = self.run.recipe.options, self.processor.tokenizer
+        masking = Masking(tokenizer, how.masking, how.masked_share)
+        lengths = np.asarray(encoded["length"][:])
+        rows = fixed_rows(token_arrays(encoded), lengths, how.segment_length, masking)
+        size = self.run.recipe.training["per_device_eval_batch_size"]
+        return rows, masked_losses(self.model, rows, size, progress=True)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Any, folder: Path
+    ) -> tuple[MaskedScores, dict[str, Any]]:
+        how, (rows, (losses, given, gold)) = self.run.recipe.options, outputs
+        scores = masked_scores(float(losses.sum(dtype=np.float64)), float((given == gold).sum()), len(losses))
+        return scores, {
+            **summary(encoded),
+            "masking": how.masking,
+            "masked_share": how.masked_share,
+            "masked": len(losses),
+            "segment_length": how.segment_length,
+            "mistakes": report.mistakes(losses, given, gold, rows, encoded, self.processor.tokenizer),
+        }
+
+
+class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextProcessor]):
     """Words that are masked in documents, from what is on both sides of them."""
 
     data_config = MaskedWordsData
+    pipeline_class = MaskPipeline
+    trainer_class = MaskedTrainer
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = MaskedScores
@@ -231,10 +282,14 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
             )
         return super().configure(settings, from_data)
 
-    def make_trainer(
-        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
-    ) -> MaskedTrainer:
-        options = _options(recipe)
+    def trainer_options(
+        self,
+        recipe: Recipe[CorpusData, TrainingOptions],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared[TextProcessor],
+    ) -> dict[str, Any]:
+        options = recipe.options
         # One process cannot distribute rows of packed documents over several GPUs; torchrun starts one for each.
         arguments._n_gpu = min(1, arguments.n_gpu)
         apart = [name for name in model.config.mixers if not mixers.load(name).capabilities.packing]
@@ -246,41 +301,11 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
         check_length(
             model, options.segment_length, "a row (training.segment_length)", "make it shorter, or set {longer}"
         )
-        return MaskedTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            segment_length=options.segment_length,
-            masking=Masking(tokenizer_of(prepared.processor), options.masking, options.masked_share),
-            max_eval_tokens=options.max_eval_tokens,
-        )
-
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
-    ) -> tuple[MaskedScores, dict[str, Any]]:
-        training = _options(run.recipe)
-        tokens = tokenize_documents(examples, tokenizer_of(run.processor), run.recipe.data, f"Tokenising {split}")
-        masking = Masking(tokenizer_of(run.processor), training.masking, training.masked_share)
-        rows = fixed_rows(token_arrays(tokens), np.asarray(tokens["length"][:]), training.segment_length, masking)
-        size = run.recipe.training["per_device_eval_batch_size"]
-        losses, found, wanted = masked_losses(run.model, rows, size, progress=True)
-        scores = masked_scores(float(losses.sum(dtype=np.float64)), float((found == wanted).sum()), len(losses))
-        worst = report.mistakes(losses, found, wanted, rows, tokens, tokenizer_of(run.processor))
-        told: dict[str, Any] = {"masking": training.masking, "masked_share": training.masked_share}
-        told |= {"masked": len(losses), "segment_length": training.segment_length, "mistakes": worst}
-        return scores, {**summary(tokens), **told}
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[FilledPrediction]:
-        for window in windows(rows):
-            for row in window:
-                text = row.values.get("text") or ""
-                ids = ids_with_masks(tokenizer_of(run.processor), text)
-                problem = row.problem or ("" if len(ids) and text.strip() else "empty document")
-                if problem := problem or too_long(run.model, len(ids)):
-                    yield FilledPrediction(row.where, problem)
-                else:
-                    yield FilledPrediction(row.where, None, *fill(run.model, tokenizer_of(run.processor), text, ids))
+        return {
+            "segment_length": options.segment_length,
+            "masking": Masking(tokenizer_of(prepared.processor), options.masking, options.masked_share),
+            "max_eval_tokens": options.max_eval_tokens,
+        }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
         return filled_mask(run, row, of, at)
@@ -301,7 +326,3 @@ class MaskedWords(Task[MaskedScores, CorpusData, TrainingOptions]):
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe)
-
-
-def _options(recipe: Recipe[CorpusData, TrainingOptions]) -> TrainingOptions:
-    return recipe.options

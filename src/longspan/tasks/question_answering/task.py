@@ -1,6 +1,6 @@
 """Question answering: `QuestionAnswering`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,13 +28,20 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.scores import check_finite
 from longspan.tasks.base.case import Case, Target, no_place, number_of_class, texts_as_one
-from longspan.tasks.base.engine import windows as in_batches
+from longspan.tasks.base.engine import (
+    ModelInput,
+    Pipeline,
+    PipelineTask,
+    check_outputs,
+    predictions,
+    read_row,
+)
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.question_answering import answers, baselines, report
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
-from longspan.tasks.question_answering.windows import Layout, NoRoom, Reading, reading_of, tokenize_questions
+from longspan.tasks.question_answering.windows import Layout, NoRoom, reading_of, tokenize_questions
 from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
 
 
@@ -160,10 +167,76 @@ class AnswerPrediction(Prediction):
     alternatives: list[dict[str, Any]] | None = None
 
 
-class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]):
+QuestionsRecipe = Recipe[QuestionsData, LengthTrainingOptions]
+#: Windows of a document, see `windows.FEATURES`.
+Windows = list[dict[str, Any]]
+
+
+class AnswerPipeline(Pipeline[Windows, answers.Answered, TextProcessor]):
+    """Questions and their documents, each in as many windows as it takes."""
+
+    example = "a question"
+
+    def __init__(self, run: Run[QuestionsData, LengthTrainingOptions, TextProcessor], options: Any) -> None:
+        super().__init__(run, options)
+        self.reading = reading_of(self.processor.tokenizer, self.data, _most(self.model))
+        self.head = self.model.config.head
+
+    def problem(self, row: Row) -> str:
+        missing = (name for name in ("question", "context") if not (row.values.get(name) or "").strip())
+        return next((f"no {name}" for name in missing), "")
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Windows] | str]:
+        batch = {name: [row.values.get(name) for row in rows] for name in ("question", "context", "id")}
+        # Rows from Python may be called alike.
+        for windows in self.reading.rows({**batch, "where": [str(number) for number in range(len(rows))]}):
+            yield str(windows) if isinstance(windows, NoRoom) else ModelInput(windows)
+
+    def forward(self, inputs: Sequence[ModelInput[Windows]]) -> Iterator[answers.Answered]:
+        rows = [row for one in inputs for row in one.value]
+        logits = self._logits(rows, [row["length"] for row in rows], progress=False)
+        check_outputs(logits)
+        return answers.answered(rows, logits, self.head.longest_answer)
+
+    def postprocess(self, row: Row, read: ModelInput[Windows], output: answers.Answered) -> AnswerPrediction:
+        return _prediction(row.where, output, self.head.answer_threshold)
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        return tokenize_questions(examples, self.reading, f"Tokenising {split}")
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        """Do nothing: no window is longer than the model takes."""
+
+    def outputs(self, encoded: Dataset) -> Tensor:
+        read = encoded.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy")
+        logits = self._logits(read, encoded["length"][:], progress=True)
+        check_finite(logits, "tokens")
+        return logits
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
+    ) -> tuple[AnswerScores, dict[str, Any]]:
+        threshold = self.head.answer_threshold
+        found = list(answers.answered(encoded, outputs, self.head.longest_answer))
+        given, expected = [one.answer(threshold) for one in found], [one.expected for one in found]
+        loss = answers.loss(outputs, encoded["length"][:], targets(encoded))
+        scores = answer_scores(given, expected, loss=loss, threshold=threshold)
+        worst = report.mistakes(found, threshold)
+        return scores, {"questions": len(found), "data_table": describe(encoded), "mistakes": worst}
+
+    def _logits(self, rows: Any, sizes: Sequence[int], *, progress: bool) -> Tensor:
+        """Logits of starts and ends, (sum of sizes, 2)."""
+        streams = {**self.processor.streams, **PER_TOKEN}
+        how: dict[str, Any] = {"name": LOGITS, "streams": streams, "shape": (len(LOGITS),), "progress": progress}
+        return ragged_outputs(self.model, rows, self.batches(sizes), sizes, **how)
+
+
+class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTrainingOptions, TextProcessor]):
     """The span of a document, of any length, that answers a question; or an empty answer."""
 
     data_config = QuestionsData
+    pipeline_class = AnswerPipeline
+    trainer_class = AnswerTrainer
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
     data_hint = (
         "data.path=FILE (a json file as SQuAD's, or a jsonl, parquet or csv file with the columns question, context "
@@ -201,50 +274,20 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         described |= loaded.notices()
         return Prepared(splits, TextProcessor(tokenizer), config, described)
 
-    def make_trainer(
-        self,
-        recipe: Recipe[QuestionsData, LengthTrainingOptions],
-        model: PreTrainedModel,
-        arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> AnswerTrainer:
-        return AnswerTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams={**prepared.processor.streams, **PER_TOKEN},
-        )
-
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: Any, folder: Path
-    ) -> tuple[AnswerScores, dict[str, Any]]:
-        rows = tokenize_questions(examples, _reading(run), f"Tokenising {split}")
-        lengths, config = rows["length"][:], run.model.config
-        logits = _logits(run, rows.select_columns(["input_ids", *PER_TOKEN]).with_format("numpy"), lengths, True)
-        check_finite(logits, "tokens")
-        found = list(answers.answered(rows, logits, config.head.longest_answer))
-        given = [one.answer(config.head.answer_threshold) for one in found]
-        scores = answer_scores(
-            given,
-            [one.expected for one in found],
-            loss=answers.loss(logits, lengths, targets(rows)),
-            threshold=config.head.answer_threshold,
-        )
-        worst = report.mistakes(found, config.head.answer_threshold)
-        return scores, {"questions": len(found), "data_table": describe(rows), "mistakes": worst}
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        for window in in_batches(rows):
-            yield from self._answers(run, window)
+    def trainer_options(
+        self, recipe: QuestionsRecipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> dict[str, Any]:
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": {**prepared.processor.streams, **PER_TOKEN},
+        }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
         no_place(at)
-        (prediction,) = self._answers(run, [row])
+        pipeline: AnswerPipeline = self.pipeline(run)
+        windows = read_row(pipeline, row).value
+        (prediction,) = predictions(pipeline, [row])
         assert isinstance(prediction, AnswerPrediction)
-        if prediction.error is not None:
-            raise UserError(f"{row.where}: expected a question to explain, got {prediction.error}; choose another row.")
         document: str = row.values["context"]
         best = next(iter(prediction.alternatives or []), None)
         if of and of not in document:
@@ -254,9 +297,6 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
         given_span = None if best is None else (best["start"], best["end"])
         start = document.find(of)
         span = (start, start + len(of)) if of or given_span is None else given_span
-        given = {"question": [row.values["question"]], "context": [document], "id": [row.values.get("id")]}
-        (windows,) = _reading(run).rows({**given, "where": [row.where]})
-        assert not isinstance(windows, NoRoom)
         return answer_case(run, row.where, windows, span, document[slice(*span)], prediction.to_dict())
 
     def baselines(self) -> Mapping[str, type[Baseline[AnswerScores]]]:
@@ -270,29 +310,6 @@ class QuestionAnswering(Task[AnswerScores, QuestionsData, LengthTrainingOptions]
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result)
-
-    def _answers(self, run: Run, window: list[Row]) -> Iterator[Prediction]:
-        problems = [row.problem for row in window]
-        for number, row in enumerate(window):
-            for name in ("question", "context"):
-                if not problems[number] and not (row.values.get(name) or "").strip():
-                    problems[number] = f"no {name}"
-        usable = [number for number, problem in enumerate(problems) if not problem]
-        batch = {name: [window[number].values.get(name) for number in usable] for name in ("question", "context", "id")}
-        # Rows from Python may be called alike.
-        read = list(_reading(run).rows({**batch, "where": [str(number) for number in usable]}))
-        for number, made in zip(usable, read, strict=True):
-            if isinstance(made, NoRoom):
-                problems[number] = str(made)
-        made_rows = [row for made in read if not isinstance(made, NoRoom) for row in made]
-        logits = _logits(run, made_rows, [row["length"] for row in made_rows], False)
-        config = run.model.config
-        found = answers.answered(made_rows, logits, config.head.longest_answer)
-        for row, problem in zip(window, problems, strict=True):
-            if problem:
-                yield self.prediction(row.where, problem)
-            else:
-                yield _prediction(row.where, next(found), config.head.answer_threshold)
 
 
 def _texts(training: Dataset) -> Iterator[str]:
@@ -337,27 +354,6 @@ def describe(rows: Dataset) -> dict[str, Any]:
         "longest": int(tokens.max(initial=0)),
         "windows": len(places),
     }
-
-
-def _reading(run: Run[QuestionsData, LengthTrainingOptions]) -> Reading:
-    return reading_of(tokenizer_of(run.processor), run.recipe.data, _most(run.model))
-
-
-def _logits(
-    run: Run[QuestionsData, LengthTrainingOptions], rows: Any, lengths: Sequence[int], progress: bool
-) -> Tensor:
-    """Return the starts' and ends' logits of rows, (sum of lengths, 2)."""
-    size, most = run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens
-    return ragged_outputs(
-        run.model,
-        rows,
-        scoring_batches(lengths, size, most),
-        lengths,
-        name=LOGITS,
-        streams={**run.processor.streams, **PER_TOKEN},
-        shape=(len(LOGITS),),
-        progress=progress,
-    )
 
 
 def _prediction(where: str, found: answers.Answered, threshold: float | None) -> AnswerPrediction:

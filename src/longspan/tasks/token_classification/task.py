@@ -1,19 +1,21 @@
 """Token classification: `TokenClassification`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
+from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
-from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
@@ -21,16 +23,16 @@ from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
 from longspan.report import count, table
 from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.results import Evaluation, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.engine import windows
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.explaining import word_label
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
-from longspan.tasks.token_classification.prediction import WordsPrediction, joined, spans_of, split_text
+from longspan.tasks.token_classification.prediction import Split, WordsPrediction, joined, spans_of, split_text
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
 from longspan.tasks.token_classification.trainer import (
     READ,
@@ -40,13 +42,118 @@ from longspan.tasks.token_classification.trainer import (
     parts_of,
     tags_of,
 )
-from longspan.training.lengths import ragged_outputs, scoring_batches
+from longspan.training.lengths import ragged_outputs
 
 
-class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
+@dataclass(frozen=True)
+class Document:
+    """The words of a document, and the windows in which they are labelled."""
+
+    words: Split
+    windows: list[dict[str, Any]]
+
+
+#: Labels of a document's words with their probabilities.
+Labels = list[tuple[str, float]]
+
+
+class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
+    """Documents, whose words have labels."""
+
+    example = "words"
+
+    def __init__(self, run: Run[TokenData, TrainingOptions, TextProcessor], options: Any) -> None:
+        super().__init__(run, options)
+        self.config, tokenizer = self.model.config, self.processor.tokenizer
+        self.encoder = WordEncoder(tokenizer)
+        self.reader = _reader(tokenizer, self.config, _limit(self.config, self.data))
+
+    def problem(self, row: Row) -> str:
+        # Words that came without a text need not be a document of the processor.
+        return ""
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Document] | str]:
+        for row in rows:
+            given = row.values.get("tokens")
+            words = split_text(self.processor.tokenizer, given) if isinstance(given, str) else None
+            if isinstance(given, list):
+                words = joined(given, row.values.get("sentences"))
+            if words is None or not words.tokens:
+                yield "no words"
+                continue
+            facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
+            yield ModelInput(Document(words, list(self.reader.windows(self.encoder, facts))))
+
+    def forward(self, inputs: Sequence[ModelInput[Document]]) -> Iterator[Labels]:
+        windows = [window for one in inputs for window in one.value.windows]
+        sizes = [window["length"] for window in windows]
+        how: dict[str, Any] = {"streams": {**self.processor.streams, **PER_TOKEN}}
+        batches, classes = self.batches(sizes), self.config.num_labels
+        tags = ragged_outputs(self.model, windows, batches, sizes, name="tags", dtype=torch.int64, **how)
+        logits = ragged_outputs(self.model, windows, batches, sizes, name="logits", shape=(classes,), **how)
+        check_outputs(logits)
+        shares, start = logits.softmax(-1).gather(1, tags.unsqueeze(1)).squeeze(1), 0
+        for one in inputs:
+            labels: Labels = []
+            for window in one.value.windows:
+                places = [place for place, kept in enumerate(window["kept"], start) if kept]
+                labels += ((self.config.id2label[int(tags[place])], float(shares[place])) for place in places)
+                start += window["length"]
+            yield labels
+
+    def postprocess(self, row: Row, read: ModelInput[Document], output: Labels) -> WordsPrediction:
+        words, names, shares = read.value.words, [name for name, _ in output], [round(share, 4) for _, share in output]
+        text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
+        spans = None if self.config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
+        return WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        splits = Splits(DatasetDict({split: examples}), {})
+        loaded = labelled_documents.checked(splits, self.config.head.label_scheme, self.data)
+        self.rows, self.skipped = loaded.splits[split], loaded.skipped
+        return self.reader.tokens(self.rows, f"Tokenising {split}")
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        """Do nothing: no window is longer than the model takes."""
+
+    def outputs(self, encoded: Dataset) -> Tensor:
+        sizes, read = encoded["length"][:], encoded.select_columns(READ).with_format("numpy")
+        how: dict[str, Any] = {"streams": {**self.processor.streams, **PER_TOKEN}, "progress": True}
+        compute = tags_of if self.model.wide is None else parts_of
+        return compute(self.model, read, sizes, self.batches(sizes), **how)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
+    ) -> tuple[TokenScores, dict[str, Any]]:
+        names, details = _names(self.config), dict[str, Any]()
+        if self.model.wide is None:
+            sentences = labelled(encoded, outputs, names)
+        else:
+            words = combining.said(self.model, encoded, outputs)
+            plain = self.config.head.label_scheme == "plain"
+            sentences, compared = in_parts(self.model, encoded, words, names, plain=plain)
+            details = {"parts": compared().to_dict()}
+        scores = _score([each.gold for each in sentences], [each.given for each in sentences], self.config)
+        from longspan.report.confusion import confusion
+
+        confusion(scores.confusion, scores.labels, folder / "confusion.png")
+        worst = report.mistakes(sentences, self.rows)
+        write_text(folder / "errors.txt", report.errors_text(worst))
+        return scores, {
+            "data_summary": _summary(encoded, self.rows),
+            "unit": self.data.unit,
+            "skipped_labels": self.skipped,
+            "mistakes": worst,
+            **details,
+        }
+
+
+class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, TextProcessor]):
     """A label for each word of documents, of any length."""
 
     data_config = TokenData
+    pipeline_class = WordPipeline
+    trainer_class = TokenTrainer
     training_options = TrainingOptions
     scores = TokenScores
     prediction = WordsPrediction
@@ -97,110 +204,33 @@ class TokenClassification(Task[TokenScores, TokenData, TrainingOptions]):
 
     # What is trained
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[TokenData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> TokenTrainer:
+        prepared: Prepared[TextProcessor],
+    ) -> dict[str, Any]:
         if model.config.head.crf and arguments.label_smoothing_factor:
             raise UserError(
                 "expected no label smoothing with model.crf=true, which scores full sequences of labels, got "
                 f"training.label_smoothing_factor={arguments.label_smoothing_factor}; leave one of them out."
             )
-        return TokenTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams={**prepared.processor.streams, **PER_TOKEN},
-            names=_names(model.config),
-            plain=model.config.head.label_scheme == "plain",
-            measure=lambda gold, given: _score(gold, given, model.config),
-        )
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": {**prepared.processor.streams, **PER_TOKEN},
+            "names": _names(model.config),
+            "plain": model.config.head.label_scheme == "plain",
+            "measure": lambda gold, given: _score(gold, given, model.config),
+        }
 
     # What a trained model does
 
-    def evaluate(
-        self, run: Run[TokenData, TrainingOptions], examples: Dataset, split: str, options: Any, folder: Path
-    ) -> tuple[TokenScores, dict[str, Any]]:
-        config, data = run.model.config, run.recipe.data
-        loaded = labelled_documents.checked(Splits(DatasetDict({split: examples}), {}), config.head.label_scheme, data)
-        rows = loaded.splits[split]
-        tokens = _reader(tokenizer_of(run.processor), config, _limit(config, data)).tokens(rows, f"Tokenising {split}")
-        lengths, read = tokens["length"][:], tokens.select_columns(READ).with_format("numpy")
-        options_read: dict[str, Any] = {"streams": {**run.processor.streams, **PER_TOKEN}, "progress": True}
-        details: dict[str, Any] = {}
-        if run.model.wide is None:
-            given = tags_of(run.model, read, lengths, _batches(run, lengths), **options_read)
-            sentences = labelled(tokens, given, _names(config))
-        else:
-            outputs = parts_of(run.model, read, lengths, _batches(run, lengths), **options_read)
-            words = combining.said(run.model, tokens, outputs)
-            plain = config.head.label_scheme == "plain"
-            sentences, compared = in_parts(run.model, tokens, words, _names(config), plain=plain)
-            details = {"parts": compared().to_dict()}
-        scores = _score([each.gold for each in sentences], [each.given for each in sentences], config)
-        from longspan.report.confusion import confusion
-
-        confusion(scores.confusion, scores.labels, folder / "confusion.png")
-        worst = report.mistakes(sentences, rows)
-        write_text(folder / "errors.txt", report.errors_text(worst))
-        return scores, {
-            "data_summary": _summary(tokens, rows),
-            "unit": data.unit,
-            "skipped_labels": loaded.skipped,
-            "mistakes": worst,
-            **details,
-        }
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        encoder = WordEncoder(tokenizer_of(run.processor))
-        config, data = run.model.config, run.recipe.data
-        reader = _reader(tokenizer_of(run.processor), config, _limit(config, data))
-        for window in windows(rows):
-            yield from self._labelled(run, reader, encoder, window)
-
-    def _labelled(self, run: Run, reader: Reader, encoder: WordEncoder, window: Sequence[Row]) -> Iterator[Prediction]:
-        config = run.model.config
-        found: list[Any] = []
-        examples: list[dict[str, Any]] = []
-        for number, row in enumerate(window):
-            given = row.values.get("tokens")
-            words = split_text(tokenizer_of(run.processor), given) if isinstance(given, str) else None
-            if words is None and isinstance(given, list):
-                words = joined(given, row.values.get("sentences"))
-            problem = row.problem or ("" if words is not None and words.tokens else "no words")
-            found.append(problem or words)
-            if words is not None and not problem:
-                facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
-                examples += [{**example, "document": number} for example in reader.windows(encoder, facts)]
-        tags, scores = _outputs(run, examples)
-        labels: dict[int, list[tuple[str, float]]] = {}
-        start = 0
-        for example in examples:
-            end = start + example["length"]
-            own = [place for place, kept in enumerate(example["kept"], start) if kept]
-            labels.setdefault(example["document"], []).extend(
-                (config.id2label[int(tags[place])], round(float(scores[place]), 4)) for place in own
-            )
-            start = end
-        for number, (row, words) in enumerate(zip(window, found, strict=True)):
-            if isinstance(words, str):
-                yield WordsPrediction(row.where, words)
-                continue
-            names, shares = (list(column) for column in zip(*labels[number], strict=True))
-            text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
-            spans = None if config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
-            yield WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
-
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        config, tokenizer = run.model.config, tokenizer_of(run.processor)
-        (prediction,) = self.predict(run, [row])
+        pipeline: WordPipeline = self.pipeline(run)
+        (prediction,) = predictions(pipeline, [row])
         assert isinstance(prediction, WordsPrediction)
-        return word_label(run, row, of, at, prediction, _reader(tokenizer, config, _limit(config, run.recipe.data)))
+        return word_label(run, row, of, at, prediction, pipeline.reader)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"conll": WordsPrediction.to_columns}
@@ -254,22 +284,6 @@ def _limit(config: LongspanConfig, data: DataConfig) -> int:
     with torch.device("meta"):
         model = LongspanForTokenClassification(config)
     return min([most for most in (data.max_length, *(limit.tokens for limit in limits(model))) if most], default=0)
-
-
-def _batches(run: Run[TokenData, TrainingOptions], lengths: Sequence[int]) -> list[list[int]]:
-    return scoring_batches(lengths, run.recipe.training["per_device_eval_batch_size"], run.recipe.options.batch_tokens)
-
-
-def _outputs(run: Run, examples: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """Return the numbers of the labels of all tokens of examples, and their probabilities."""
-    lengths = [example["length"] for example in examples]
-    options: dict[str, Any] = {"streams": {**run.processor.streams, **PER_TOKEN}}
-    batches = _batches(run, lengths)
-    tags = ragged_outputs(run.model, examples, batches, lengths, name="tags", dtype=torch.int64, **options)
-    logits = ragged_outputs(
-        run.model, examples, batches, lengths, name="logits", shape=(run.model.config.num_labels,), **options
-    )
-    return tags, logits.softmax(-1).gather(1, tags.unsqueeze(1)).squeeze(1)
 
 
 def _summary(tokens: Dataset, rows: Dataset) -> dict[str, Any]:

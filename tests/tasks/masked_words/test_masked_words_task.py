@@ -19,6 +19,7 @@ from longspan.errors import UserError
 from longspan.mixers.additive import Additive
 from longspan.results import TrainingResult
 from longspan.tasks.masked_words.baselines.neighbours import _Counts
+from longspan.tasks.masked_words.rows import likeliest_words
 from longspan.tasks.masked_words.task import fill, ids_with_masks
 from longspan.testing import check_task
 from longspan.verbs import fitting
@@ -120,7 +121,7 @@ def test_spaces_before_masks_belong_to_the_words_of_pieces():
             return torch.nn.functional.one_hot(torch.full(hidden.shape[:1], good), 300).float() * 9
 
     ids = ids_with_masks(tokenizer, "a <mask> film")
-    filled, masks = fill(Model(), tokenizer, "a <mask> film", ids)
+    filled, masks = fill(tokenizer, "a <mask> film", likeliest_words(Model(), ids, tokenizer.mask_token_id, 5))
     assert asked["ids"] == ids.tolist()
     assert ids.tolist() == [*tokenizer("a").input_ids, tokenizer.mask_token_id, *tokenizer(" film").input_ids]
     assert (filled, masks[0]["tokens"][0]["token"]) == ("a good film", "good")

@@ -18,7 +18,6 @@ from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
 from longspan.tasks.base.seq2seq import search
-from longspan.tasks.base.seq2seq.task import reader_of
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.tasks.translation.task import TranslationPrediction
 from longspan.testing import check_task
@@ -251,7 +250,7 @@ def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path, monkeypatc
     made = recipes.load("translation", [*TINY, *QUICK, *apart]).reading(pairs)
     result = train(made, run=tmp_path / "run", progress=False)
     run = load_run(tmp_path / "run")
-    processor = reader_of(run)
+    processor = run.processor
     sizes = [len(each) for each in (processor.tokenizer, processor.target_tokenizer)]
     assert sizes[1] == 300 < sizes[0]
     assert run.model.get_encoder().config.vocab_size == sizes[0]

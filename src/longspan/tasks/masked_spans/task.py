@@ -1,12 +1,11 @@
 """Masked spans: `MaskedSpans`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -20,7 +19,6 @@ from longspan.data.text.masks import characters_of
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
-from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.scores import Scores, score
@@ -34,10 +32,10 @@ from longspan.tasks.base.corpora import (
     text_column,
     tokenised,
 )
-from longspan.tasks.base.engine import windows as windows_of_rows
+from longspan.tasks.base.engine import ModelInput, Pipeline, read_row
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
-from longspan.tasks.base.seq2seq.task import PairTask, reader_of, settings_of
+from longspan.tasks.base.seq2seq.task import PairTask, settings_of
 from longspan.tasks.base.seq2seq.trainer import PairTrainer
 from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.tasks.masked_spans import report
@@ -52,7 +50,7 @@ from longspan.tasks.masked_spans.masking import (
     with_sentinels,
 )
 from longspan.tasks.masked_spans.options import EvaluationOptions, MaskedSpansData, TrainingOptions
-from longspan.training.lengths import data_seed, scoring_batches
+from longspan.training.lengths import data_seed
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,85 @@ class SpanProcessor(PairProcessor):
         return f"expected at most {most} masks, got {masks}" if masks > most else ""
 
 
+class MaskedText(NamedTuple):
+    """A text with masks: their number, and the tokens with a sentinel for each."""
+
+    masks: int
+    ids: list[int]
+
+
+class SpanPipeline(Pipeline[MaskedText, list[int], PairProcessor]):
+    """Texts with masks, whose spans are written."""
+
+    example = f"a text with {MASK} in it"
+
+    def __init__(self, run: Run[MaskedSpansData, TrainingOptions, PairProcessor], options: Any) -> None:
+        super().__init__(run, options)
+        self.sentinels = sentinels_of(self.processor.tokenizer)
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[MaskedText]]:
+        for row in rows:
+            ids = with_sentinels(self.processor.tokenizer, row.values["text"], self.sentinels)
+            yield ModelInput(MaskedText(row.values["text"].count(MASK), ids), longest=len(ids))
+
+    def forward(self, inputs: Sequence[ModelInput[MaskedText]]) -> list[list[int]]:
+        targets: list[list[int]] = [[] for _ in inputs]
+        masks = np.array([one.value.masks for one in inputs])
+        for number in np.unique(masks[masks > 0]).tolist():
+            # A target ends at a length of its own, whatever the others are.
+            rows = np.flatnonzero(masks == number).tolist()
+            sources = [inputs[row].value.ids for row in rows]
+            found = search(self.model, sources, self.search(number), self.processor.streams)
+            for row, (best,) in zip(rows, found, strict=True):
+                targets[row] = best
+        return targets
+
+    def postprocess(self, row: Row, read: ModelInput[MaskedText], output: list[int]) -> SpanPrediction:
+        text = row.values["text"]
+        return SpanPrediction(row.where, None, *filled(self.processor.tokenizer, text, output, self.sentinels))
+
+    def search(self, masks: int) -> Search:
+        """How the spans of so many masks are searched for."""
+        size = int(self.run.recipe.training["per_device_eval_batch_size"])
+        return Search(beams=1, most=masks * (LONGEST + 1), batch_size=size, batch_tokens=0)
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        tokenizer = self.processor.tokenizer
+        self.documents = tokenize_documents(examples, tokenizer, self.data, f"Tokenising {split}")
+        return _windows(self.run.recipe, self.documents, self.processor, split, 0)
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        self.task.check_lengths(self.model, encoded, "score it without this document")
+
+    def outputs(self, encoded: Dataset) -> np.ndarray:
+        """Nats of each target, and its number of tokens, (n, 2)."""
+        streams = self.processor.streams
+        read = encoded.select_columns([*streams]).with_format("numpy")
+        self.model.eval()
+        return target_losses(self.model, read, self.batches(pair_lengths(encoded)), streams, progress=True)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: np.ndarray, folder: Path
+    ) -> tuple[SpanScores, dict[str, Any]]:
+        (nats, tokens), how, length = outputs.sum(0), self.run.recipe.options, self.data.max_length
+        sizes = pair_lengths(encoded)
+        return span_scores(float(nats), float(tokens)), {
+            **summary(self.documents),
+            "windows": len(encoded),
+            "max_length": length,
+            "masked_share": how.masked_share,
+            "span_length": how.span_length,
+            "padding_fraction": padding_fraction(self.batches(sizes), sizes),
+            "mistakes": report.mistakes(outputs, encoded, self.documents, length, self.processor.tokenizer),
+        }
+
+
 class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     """Spans that are masked in texts, written by an encoder and a decoder."""
 
     data_config = MaskedSpansData
+    pipeline_class = SpanPipeline
+    trainer_class = SpanTrainer
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     scores = SpanScores
@@ -145,66 +218,34 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         add_sentinels(tokenizer, spans_of(data.max_length, options.masked_share, options.span_length)[1])
         corpus, processor = tokenised(recipe, loaded, tokenizer), self.processor(tokenizer)
         splits = {
-            name: self._windows(recipe, documents, processor, name, 0 if name == "train" else options.max_eval_tokens)
+            name: _windows(recipe, documents, processor, name, 0 if name == "train" else options.max_eval_tokens)
             for name, documents in corpus.splits.items()
         }
         return Prepared(splits, processor, settings_of(processor), corpus.table)
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[MaskedSpansData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> SpanTrainer:
-        assert isinstance(prepared.processor, PairProcessor)
-        training = prepared.splits["train"]
-        return SpanTrainer(
-            model,
-            arguments,
-            train_dataset=training,
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=recipe.options.batch_tokens,
-            streams=prepared.processor.streams,
-            drawn=DrawnSpans(training, _masking(recipe, prepared.processor), data_seed(arguments)),
-        )
-
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
-    ) -> tuple[SpanScores, dict[str, Any]]:
-        recipe, reader = run.recipe, reader_of(run)
-        tokens = tokenize_documents(examples, reader.tokenizer, recipe.data, f"Tokenising {split}")
-        rows = self._windows(recipe, tokens, reader, split, 0)
-        self.check_lengths(run.model, rows, "score it without this document")
-        size, lengths = recipe.training["per_device_eval_batch_size"], pair_lengths(rows)
-        batches = scoring_batches(lengths, size, recipe.options.batch_tokens)
-        read = rows.select_columns([*reader.streams]).with_format("numpy")
-        run.model.eval()
-        losses = target_losses(run.model, read, batches, reader.streams, progress=True)
-        nats, count = losses.sum(0)
-        return span_scores(float(nats), float(count)), {
-            **summary(tokens),
-            "windows": len(rows),
-            "max_length": recipe.data.max_length,
-            "masked_share": recipe.options.masked_share,
-            "span_length": recipe.options.span_length,
-            "padding_fraction": padding_fraction(batches, lengths),
-            "mistakes": report.mistakes(losses, rows, tokens, recipe.data.max_length, reader.tokenizer),
+        prepared: Prepared[PairProcessor],
+    ) -> dict[str, Any]:
+        masking = _masking(recipe, prepared.processor)
+        return {
+            "batch_tokens": recipe.options.batch_tokens,
+            "streams": prepared.processor.streams,
+            "drawn": DrawnSpans(prepared.splits["train"], masking, data_seed(arguments)),
         }
 
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[SpanPrediction]:
-        for window in windows_of_rows(rows):
-            yield from self._filled(run, window)
-
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        reader, text = reader_of(run), row.values.get("text") or ""
-        masks = text.count(MASK)
-        if problem := row.problem or reader.problem(row.values) or ("" if masks else f"no {MASK}"):
-            raise UserError(f"{row.where}: expected a text with {MASK} in it, got {problem}; choose another row.")
-        ids = with_sentinels(reader.tokenizer, text, sentinels_of(reader.tokenizer))
-        characters = np.concatenate([characters_of(reader.tokenizer, text), [[-1, -1]]])
-        source = SourceText(ids, Places("characters", characters, text))
-        return written(run, row.where, source, self._search(run, masks), "spans", of, at)
+        pipeline: SpanPipeline = self.pipeline(run)
+        read = read_row(pipeline, row)
+        text = row.values["text"]
+        if not (masks := text.count(MASK)):
+            raise UserError(f"{row.where}: expected {pipeline.example} to explain, got no {MASK}; choose another row.")
+        characters = np.concatenate([characters_of(run.processor.tokenizer, text), [[-1, -1]]])
+        source = SourceText(read.value.ids, Places("characters", characters, text))
+        return written(run, row.where, source, pipeline.search(masks), "spans", of, at)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return documents_table(data, style)
@@ -215,47 +256,14 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe)
 
-    def _windows(
-        self,
-        recipe: Recipe[MaskedSpansData, TrainingOptions],
-        documents: Dataset,
-        processor: PairProcessor,
-        name: str,
-        most: int,
-    ) -> Dataset:
-        """Return the windows of documents, of at most so many tokens in all; 0 for no limit."""
-        scored = scored_lengths(documents, most)
-        masking, size = _masking(recipe, processor), recipe.data.max_length
-        return windows(documents, scored, size, masking, processor.tokenizer, f"Cutting {name} into windows")
 
-    def _filled(self, run: Run, window: list[Row]) -> Iterator[SpanPrediction]:
-        reader = reader_of(run)
-        tokenizer, sentinels = reader.tokenizer, sentinels_of(reader.tokenizer)
-        problems = [row.problem or reader.problem(row.values) for row in window]
-        texts = ["" if problem else row.values["text"] for row, problem in zip(window, problems, strict=True)]
-        sources = [[] if not text else with_sentinels(tokenizer, text, sentinels) for text in texts]
-        problems = [
-            problem or too_long(run.model, len(source)) for problem, source in zip(problems, sources, strict=True)
-        ]
-        targets: list[list[int]] = [[] for _ in window]
-        masks = np.array([0 if problem else text.count(MASK) for text, problem in zip(texts, problems, strict=True)])
-        for number in np.unique(masks[masks > 0]).tolist():
-            # A target ends at a length of its own, whatever the others are.
-            how = self._search(run, number)
-            chosen = np.flatnonzero(masks == number).tolist()
-            with torch.inference_mode():
-                found = search(run.model, [sources[row] for row in chosen], how, reader.streams)
-            for row, (best,) in zip(chosen, found, strict=True):
-                targets[row] = best
-        for each, problem, text, target in zip(window, problems, texts, targets, strict=True):
-            if problem:
-                yield SpanPrediction(each.where, problem)
-            else:
-                yield SpanPrediction(each.where, None, *filled(tokenizer, text, target, sentinels))
-
-    def _search(self, run: Run, masks: int) -> Search:
-        size = int(run.recipe.training["per_device_eval_batch_size"])
-        return Search(beams=1, most=masks * (LONGEST + 1), batch_size=size, batch_tokens=0)
+def _windows(
+    recipe: Recipe[MaskedSpansData, TrainingOptions], documents: Dataset, processor: PairProcessor, name: str, most: int
+) -> Dataset:
+    """Windows of documents, of at most so many tokens in all; 0 for no limit."""
+    scored = scored_lengths(documents, most)
+    masking, size = _masking(recipe, processor), recipe.data.max_length
+    return windows(documents, scored, size, masking, processor.tokenizer, f"Cutting {name} into windows")
 
 
 def _masking(recipe: Recipe[MaskedSpansData, TrainingOptions], processor: PairProcessor) -> SpanMasking:

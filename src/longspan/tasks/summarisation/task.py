@@ -1,28 +1,26 @@
 """Summarisation: `Summarisation`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset, Value
 
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
-from longspan.errors import UserError
-from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.engine import windows
+from longspan.tasks.base.engine import ModelInput, read_row
 from longspan.tasks.base.mistakes import Wrong
 from longspan.tasks.base.seq2seq.explaining import written
 from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import TargetTask, answers, describe
+from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
+from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
 from longspan.tasks.summarisation import baselines, report
 from longspan.tasks.summarisation.columns import columns, each_question
@@ -51,10 +49,60 @@ class SummaryPrediction(Prediction):
     questions: list[dict[str, Any]] | None = None
 
 
+#: Tokens that are read for each question, and how many are cut off.
+Sources = list[tuple[list[int], int]]
+
+
+class SummaryPipeline(TargetPipeline[Sources, SummaryProcessor]):
+    """Documents, with a summary for each question about them."""
+
+    example = "a document"
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Sources]]:
+        for row in rows:
+            questions = row.values.get("questions") or [""]
+            read = [self.processor.source(row.values["document"], question, self.data) for question in questions]
+            sizes, removed = [len(ids) for ids, _ in read], sum(lost for _, lost in read)
+            yield ModelInput(read, sum(sizes), removed, max(sizes))
+
+    def forward(self, inputs: Sequence[ModelInput[Sources]]) -> Iterator[list[dict[str, Any]]]:
+        sources = [ids for one in inputs for ids, _ in one.value]
+        found = iter(answers(self.run, sources, self.how, "summary"))
+        for one in inputs:
+            yield [next(found)[0] for _ in one.value]
+
+    def postprocess(self, row: Row, read: ModelInput[Sources], output: list[dict[str, Any]]) -> SummaryPrediction:
+        several = None
+        if len(output) > 1:
+            pairs = zip(row.values["questions"], output, strict=True)
+            several = [{"question": question, **one} for question, one in pairs]
+        return SummaryPrediction(row.where, None, **output[0], questions=several)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Written, folder: Path
+    ) -> tuple[SummaryScores, dict[str, Any]]:
+        texts, references, asked = outputs.texts, encoded["target"][:], each_question(examples)
+        scores = self.task.score(encoded, texts, outputs.loss, True)
+        first = rouge(texts, references)[:, 0]
+        worst = np.where(first < 100, first, np.nan)
+        write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in texts))
+        lowest = Wrong("ROUGE-1", worst, references.__getitem__, texts.__getitem__, lowest=True)
+        return scores, {
+            "data_table": describe(encoded),
+            "search": str(self.how),
+            "cut_summaries": outputs.cut,
+            "padding_fraction": outputs.padding,
+            "samples": report.samples(asked, texts, outputs.losses),
+            "mistakes": lowest.among(asked, ["document"]),
+        }
+
+
 class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     """A short text about each long document, perhaps for a question, by an encoder and a decoder."""
 
     data_config = SummaryData
+    pipeline_class = SummaryPipeline
+    trainer_class = TargetTrainer
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     prediction_options = PredictionOptions
@@ -103,39 +151,11 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
             intervals=intervals,
         )
 
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
-    ) -> tuple[SummaryScores, dict[str, Any]]:
-        how = self.search(run.recipe, options)
-        found = self.written(run, examples, split, how)
-        scores = self.score(found.rows, found.texts, found.loss, True)
-        asked, references = each_question(examples), found.rows["target"][:]
-        first = rouge(found.texts, references)[:, 0]
-        lowest = np.where(first < 100, first, np.nan)
-        write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in found.texts))
-        return scores, {
-            "data_table": describe(found.rows),
-            "search": str(how),
-            "cut_summaries": found.cut,
-            "padding_fraction": found.padding,
-            "samples": report.samples(asked, found.texts, found.losses),
-            "mistakes": Wrong("ROUGE-1", lowest, references.__getitem__, found.texts.__getitem__, lowest=True).among(
-                asked, ["document"]
-            ),
-        }
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        how = self.search(run.recipe, run.prediction or PredictionOptions())
-        for window in windows(rows):
-            yield from self._summarised(run, window, how)
-
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        processor = run.processor
-        assert isinstance(processor, SummaryProcessor)
-        if problem := row.problem or processor.problem(row.values):
-            raise UserError(f"{row.where}: expected a document to summarise, got {problem}; choose another row.")
+        pipeline: SummaryPipeline = self.pipeline(run)
+        read_row(pipeline, row)
         asked = row.values.get("questions") or [""]
-        source = processor.source_text(row.values["document"], asked[0], run.recipe.data)
+        source = pipeline.processor.source_text(row.values["document"], asked[0], run.recipe.data)
         where = f"{row.where}, the first of {len(asked):,} questions" if len(asked) > 1 else row.where
         return written(run, where, source, self.search(run.recipe, EvaluationOptions()), "summary", of, at)
 
@@ -150,32 +170,6 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result)
-
-    def _summarised(self, run: Run, window: list[Row], how: Search) -> Iterator[Prediction]:
-        processor, data = run.processor, run.recipe.data
-        assert isinstance(processor, SummaryProcessor)
-        problems, sources = [], []
-        for row in window:
-            problem = row.problem or processor.problem(row.values)
-            asked = [] if problem else row.values.get("questions") or [""]
-            read = [processor.source(row.values["document"], question, data) for question in asked]
-            problem = problem or next(filter(None, (too_long(run.model, len(ids)) for ids, _ in read)), "")
-            problems.append(problem)
-            sources.append([] if problem else read)
-        with torch.inference_mode():
-            found = iter(answers(run, [ids for read in sources for ids, _ in read], how, "summary"))
-        for row, problem, read in zip(window, problems, sources, strict=True):
-            if problem:
-                yield self.prediction(row.where, problem)
-                continue
-            made = [next(found)[0] for _ in read]
-            several = None
-            if len(read) > 1:
-                several = [{"question": asked, **one} for asked, one in zip(row.values["questions"], made, strict=True)]
-            prediction = SummaryPrediction(row.where, None, **made[0], questions=several)
-            lost = sum(lost for _, lost in read)
-            total = sum(len(ids) for ids, _ in read)
-            yield replace(prediction, tokens_read=total, tokens_total=total + lost) if lost else prediction
 
 
 def _as_text(found: SummaryPrediction) -> str:

@@ -1,11 +1,10 @@
 """Translation: `Translation`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from datasets import Dataset
 
 from longspan.data.columns.kinds import Column
@@ -14,18 +13,17 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.text.offsets import spans
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
-from longspan.errors import UserError
 from longspan.models.alignment import aligned_layers
-from longspan.models.limits import too_long
 from longspan.report.card import CardParts
 from longspan.results import Evaluation, Prediction, TrainingResult
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.engine import windows
+from longspan.tasks.base.engine import ModelInput, read_row
 from longspan.tasks.base.mistakes import Wrong
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import TargetTask, answers, describe, reader_of
+from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
+from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.base.seq2seq.word_alignment import source_words
 from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
 from longspan.tasks.translation import baselines, report
@@ -59,10 +57,70 @@ class TranslationPrediction(Prediction):
     alternatives: list[dict[str, Any]] | None = None
 
 
+class Source(NamedTuple):
+    """A source: its text and its tokens."""
+
+    text: str
+    ids: list[int]
+
+
+class TranslationPipeline(TargetPipeline[Source, PairProcessor]):
+    """Sources that are translated."""
+
+    example = "a text"
+
+    def __init__(self, run: Run[TranslationData, TrainingOptions, PairProcessor], options: Any) -> None:
+        super().__init__(run, options)
+        if isinstance(options, PredictionOptions):
+            beams = max(self.how.beams, options.best) if options.beams is None else self.how.beams
+            self.how = replace(self.how, best=options.best, beams=beams)
+        self.aligned = isinstance(options, PredictionOptions) and options.alignments
+        if self.aligned:
+            # Refused before anything is read.
+            aligned_layers(self.model)
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Source]]:
+        texts = [row.values["source"] for row in rows]
+        read = encode_counted(self.processor.tokenizer, texts, self.data)
+        for text, (ids, lost) in zip(texts, read, strict=True):
+            yield ModelInput(Source(text, ids), len(ids), lost, len(ids))
+
+    def forward(self, inputs: Sequence[ModelInput[Source]]) -> list[list[dict[str, Any]]]:
+        texts, sources, words = [one.value.text for one in inputs], [one.value.ids for one in inputs], None
+        if self.aligned:
+            words = source_words(self.processor.tokenizer, texts, list(map(len, sources)))
+        return answers(self.run, sources, self.how, "translation", words)
+
+    def postprocess(self, row: Row, read: ModelInput[Source], output: list[dict[str, Any]]) -> TranslationPrediction:
+        alternatives = output if self.how.best > 1 else None
+        return TranslationPrediction(row.where, None, **output[0], alternatives=alternatives)
+
+    def score(
+        self, examples: Dataset, encoded: Dataset, outputs: Written, folder: Path
+    ) -> tuple[TranslationScores, dict[str, Any]]:
+        texts, references = outputs.texts, encoded["target"][:]
+        scores = self.task.score(encoded, texts, outputs.loss, True)
+        by_length = report.by_length(texts, references, encoded["length"][:])
+        report.draw_by_length(by_length, folder / "bleu_by_length.png")
+        write_text(folder / "translations.txt", "".join(f"{text}\n" for text in texts))
+        lowest = Wrong("chrF", sentence_chrf(texts, references), references.__getitem__, texts.__getitem__, True)
+        return scores, {
+            "data_table": describe(encoded),
+            "search": str(self.how),
+            "cut_translations": outputs.cut,
+            "padding_fraction": outputs.padding,
+            "by_length": by_length,
+            "samples": report.samples(examples, texts, outputs.losses),
+            "mistakes": lowest.among(examples, ["source"]),
+        }
+
+
 class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions]):
     """A text for each text, such as its translation, by an encoder and a decoder."""
 
     data_config = TranslationData
+    pipeline_class = TranslationPipeline
+    trainer_class = TargetTrainer
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
     prediction_options = PredictionOptions
@@ -100,46 +158,10 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def score(self, rows: Dataset, texts: Sequence[str], loss: float | None, intervals: bool) -> TranslationScores:
         return translation_scores(texts, rows["target"][:], loss=loss, intervals=intervals)
 
-    def evaluate(
-        self, run: Run, examples: Dataset, split: str, options: EvaluationOptions, folder: Path
-    ) -> tuple[TranslationScores, dict[str, Any]]:
-        how = self.search(run.recipe, options)
-        found = self.written(run, examples, split, how)
-        scores = self.score(found.rows, found.texts, found.loss, True)
-        references = found.rows["target"][:]
-        by_length = report.by_length(found.texts, references, found.rows["length"][:])
-        report.draw_by_length(by_length, folder / "bleu_by_length.png")
-        write_text(folder / "translations.txt", "".join(f"{text}\n" for text in found.texts))
-        return scores, {
-            "data_table": describe(found.rows),
-            "search": str(how),
-            "cut_translations": found.cut,
-            "padding_fraction": found.padding,
-            "by_length": by_length,
-            "samples": report.samples(examples, found.texts, found.losses),
-            "mistakes": Wrong(
-                "chrF", sentence_chrf(found.texts, references), references.__getitem__, found.texts.__getitem__, True
-            ).among(examples, ["source"]),
-        }
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[Prediction]:
-        options = run.prediction or PredictionOptions()
-        how = self.search(run.recipe, options)
-        how = replace(
-            how, best=options.best, beams=max(how.beams, options.best) if options.beams is None else how.beams
-        )
-        if options.alignments:
-            # Refused before anything is read.
-            aligned_layers(run.model)
-        for window in windows(rows):
-            yield from self._translated(run, window, how, options.alignments)
-
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        processor, data = reader_of(run), run.recipe.data
-        if problem := row.problem or processor.problem(row.values):
-            raise UserError(f"{row.where}: expected a text to translate, got {problem}; choose another row.")
-        text: str = row.values["source"]
-        ids, characters, lost = spans(processor.tokenizer, text, data.max_length, data.keep)
+        read_row(self.pipeline(run), row)
+        text, data = row.values["source"], run.recipe.data
+        ids, characters, lost = spans(run.processor.tokenizer, text, data.max_length, data.keep)
         source = SourceText(ids.tolist(), Places("characters", characters, text), lost)
         how = self.search(run.recipe, EvaluationOptions())
         return written(run, row.where, source, how, "translation", of, at)
@@ -158,29 +180,6 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe, result)
-
-    def _translated(self, run: Run, window: list[Row], how: Search, aligned: bool) -> Iterator[Prediction]:
-        processor, data = reader_of(run), run.recipe.data
-        problems = [row.problem or processor.problem(row.values) for row in window]
-        texts = [row.values["source"] for row, problem in zip(window, problems, strict=True) if not problem]
-        read = iter(encode_counted(processor.tokenizer, texts, data))
-        both = [([], 0) if problem else next(read) for problem in problems]
-        problems = [problem or too_long(run.model, len(ids)) for problem, (ids, _) in zip(problems, both, strict=True)]
-        usable = [ids for (ids, _), problem in zip(both, problems, strict=True) if not problem]
-        words = None
-        if aligned:
-            told = [row.values["source"] for row, problem in zip(window, problems, strict=True) if not problem]
-            words = source_words(processor.tokenizer, told, list(map(len, usable)))
-        with torch.inference_mode():
-            found = iter(answers(run, usable, how, "translation", words))
-        for row, problem, (ids, lost) in zip(window, problems, both, strict=True):
-            if problem:
-                yield self.prediction(row.where, problem)
-                continue
-            first, *_ = listed = next(found)
-            alternatives = listed if how.best > 1 else None
-            made = TranslationPrediction(row.where, None, **first, alternatives=alternatives)
-            yield replace(made, tokens_read=len(ids), tokens_total=len(ids) + lost) if lost else made
 
 
 def _pharaoh(found: TranslationPrediction) -> str:

@@ -13,7 +13,6 @@ from longspan.explanations.question import Question
 from longspan.models.limits import too_long
 from longspan.tasks.base.case import Case, Target, likeliest, numbered, token_asked
 from longspan.tasks.base.seq2seq.search import Search, search
-from longspan.tasks.base.seq2seq.task import reader_of
 from longspan.tasks.base.task import Run
 
 
@@ -48,7 +47,7 @@ def written(run: Run, where: str, source: SourceText, how: Search, name: str, of
     Raises:
         UserError: See `Task.case`.
     """
-    model, reader = run.model, reader_of(run)
+    model, reader = run.model, run.processor
     if problem := too_long(model, len(source.ids)):
         raise UserError(f"{where}: {problem}.")
     if of and at is None:

@@ -6,7 +6,7 @@ A subclass says what is read, how texts are scored and what a prediction contain
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -25,14 +25,15 @@ from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.limits import check_length, limits
 from longspan.report import count, table
 from longspan.results.scores import S
+from longspan.tasks.base.engine import I, Pipeline, PipelineTask
 from longspan.tasks.base.seq2seq.search import Search, pair_lengths, scored_search, search, target_losses
-from longspan.tasks.base.seq2seq.trainer import DrawnPairs, TargetTrainer
+from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 from longspan.tasks.base.seq2seq.word_alignment import WordAligner
-from longspan.tasks.base.task import Counted, D, O, Prepared, Recipe, Run, Task
+from longspan.tasks.base.task import Counted, D, O, Prepared, Recipe, Run
 from longspan.training.lengths import data_seed, scoring_batches
 
 
-class PairTask(Task[S, D, O], Generic[S, D, O]):
+class PairTask(PipelineTask[S, D, O, PairProcessor], Generic[S, D, O]):
     """A source and a target, by an encoder and a decoder.
 
     Splits that are ready for training have `input_ids` and `labels`, `length` and `target_length`.
@@ -59,12 +60,6 @@ class PairTask(Task[S, D, O], Generic[S, D, O]):
         check_length(model.get_decoder(), longest[1], target, f"set {{longer}}, or {otherwise}")
 
 
-def reader_of(run: Run) -> PairProcessor:
-    """Return the processor of a run of such a task."""
-    assert isinstance(run.processor, PairProcessor)
-    return run.processor
-
-
 def settings_of(processor: PairProcessor) -> dict[str, Any]:
     """Return the settings of a model that depend on what makes its pairs."""
     end = processor.target_tokenizer.eos_token_id
@@ -78,17 +73,15 @@ _SAMPLES = 8
 
 @dataclass(frozen=True)
 class Written:
-    """What a model writes for examples.
+    """Texts that a model writes for examples.
 
     Attributes:
-        rows: The examples as streams, with `length`, `removed`, `target_length` and `target`.
         texts: The best text for each.
         losses: The nats of each reference, and its number of tokens, (n, 2).
         cut: How many texts never ended.
         padding: The share of padding in batches.
     """
 
-    rows: Dataset
     texts: list[str]
     losses: np.ndarray
     cut: int
@@ -98,6 +91,42 @@ class Written:
     def loss(self) -> float:
         """Mean nats per token of the references."""
         return float(self.losses[:, 0].sum() / self.losses[:, 1].sum())
+
+
+#: What makes pairs.
+R = TypeVar("R", bound=PairProcessor)
+
+
+class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
+    """Examples for each of which the model writes a text.
+
+    Attributes:
+        how: How texts are searched for.
+    """
+
+    def __init__(self, run: Run[Any, Any, R], options: Any) -> None:
+        super().__init__(run, options)
+        self.how: Search = self.task.search(run.recipe, options)
+
+    def encode(self, examples: Dataset, split: str) -> Dataset:
+        rows: Dataset = self.task.encoded(examples, self.processor, self.data, split)
+        return rows
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        self.task.check_lengths(self.model, encoded, "score it without this example")
+
+    def outputs(self, encoded: Dataset) -> Written:
+        """What the model writes for examples, and the losses of their references."""
+        how, streams = self.how, self.processor.streams
+        batches = scoring_batches(pair_lengths(encoded), how.batch_size, how.batch_tokens)
+        read = encoded.select_columns([*streams]).with_format("numpy")
+        losses = target_losses(self.model, read, batches, streams, progress=True)
+        with torch.inference_mode():
+            found = search(self.model, encoded["input_ids"][:], how, streams, progress=True)
+        longest = how.longest(encoded["length"][:], self.model).tolist()
+        cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
+        texts = self.processor.texts([best[0] for best in found])
+        return Written(texts, losses, cut, padding_fraction(batches, pair_lengths(encoded)))
 
 
 class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
@@ -163,29 +192,28 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
         data_of = {name: describe(rows) for name, rows in splits.items()} | told
         return Prepared(splits, processor, settings_of(processor), data_of)
 
-    def make_trainer(
-        self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
-    ) -> TargetTrainer[S]:
-        assert isinstance(prepared.processor, PairProcessor)
+    def trainer_options(
+        self,
+        recipe: Recipe[D, O],
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        prepared: Prepared[PairProcessor],
+    ) -> dict[str, Any]:
         options: Any = recipe.options
         drawn, rate = None, self.bpe_dropout(recipe)
         if rate:
             data: Any = recipe.data
             most = _most_tokens(model, data.max_length)
             drawn = DrawnPairs(prepared.splits["train"], prepared.processor, rate, data_seed(arguments), most)
-        return TargetTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            batch_tokens=options.batch_tokens,
-            streams=prepared.processor.streams,
-            reader=prepared.processor,
-            how=self.search(recipe, self.evaluation_options()),
-            searched_examples=self.searched_examples(recipe),
-            scored=self.score,
-            drawn=drawn,
-        )
+        return {
+            "batch_tokens": options.batch_tokens,
+            "streams": prepared.processor.streams,
+            "reader": prepared.processor,
+            "how": self.search(recipe, self.evaluation_options()),
+            "searched_examples": self.searched_examples(recipe),
+            "scored": self.score,
+            "drawn": drawn,
+        }
 
     def encoded(
         self, examples: Dataset, processor: PairProcessor, data: D, name: str, *, drawn: bool = False
@@ -207,26 +235,6 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
         """Return further columns of the examples that `score` reads."""
         return {}
 
-    def written(self, run: Run[D, O], examples: Dataset, split: str, how: Search) -> Written:
-        """Return what a model writes for examples, and the losses of their references.
-
-        Raises:
-            UserError: An example is too long for the model.
-        """
-        reader = reader_of(run)
-        rows = self.encoded(examples, reader, run.recipe.data, split)
-        self.check_lengths(run.model, rows, "score it without this example")
-        streams = reader.streams
-        batches = scoring_batches(pair_lengths(rows), how.batch_size, how.batch_tokens)
-        read = rows.select_columns([*streams]).with_format("numpy")
-        losses = target_losses(run.model, read, batches, streams, progress=True)
-        with torch.inference_mode():
-            found = search(run.model, rows["input_ids"][:], how, streams, progress=True)
-        longest = how.longest(rows["length"][:], run.model).tolist()
-        cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
-        texts = reader.texts([best[0] for best in found])
-        return Written(rows, texts, losses, cut, padding_fraction(batches, pair_lengths(rows)))
-
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return data_table(data, style)
 
@@ -247,7 +255,7 @@ def answers(
     Raises:
         UserError: There are alignments to make, and no weights to make them of.
     """
-    reader = reader_of(run)
+    reader = run.processor
     aligner = None if words is None else WordAligner(reader.target_tokenizer, words)
     found = scored_search(run.model, sources, how, reader.streams, link=aligner)
     longest = how.longest([len(source) for source in sources], run.model).tolist()
